@@ -6,6 +6,7 @@ import os
 import sys
 from typing import NoReturn
 
+from .importing import importing
 from .signals import LeavingAtOnce
 
 _NEEDS = (
@@ -29,7 +30,7 @@ def main() -> None:
     for cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(cache, "128")
     try:
-        with LeavingAtOnce():
+        with LeavingAtOnce(), importing():
             from .commands import run
     except ModuleNotFoundError as error:
         _leave_without(error)

@@ -41,6 +41,7 @@ from .config.server import (
     ServerConfig,
 )
 from .config.toml_file import FileOptions, read_options
+from .importing import importing
 from .kernel.nursery import first_error
 from .signals import LeavingAtOnce, leave
 from .telemetry.logs import LogConfig, configure, flush, say
@@ -230,7 +231,6 @@ def serve(
     model_tables
         Those tables; what `model` says of the same option goes first.
     """
-    options = (*model_tables, *model)
     config = ServerConfig(
         models or DEFAULT_MODELS,
         served_model_name,
@@ -239,7 +239,7 @@ def serve(
         files,
         realtime,
         logs,
-        options,
+        (*model_tables, *model),
         fetch,
         process,
         calls,
@@ -271,10 +271,10 @@ def _serve(config: ServerConfig) -> None:
 
     process = engine_process(config) if config.process.engine_process == "on" else None
     with nullcontext() if process is None else process.begun():
-        from .server import serve as serve_forever  # takes a second, in which the models' process loads
-
-        if process is None:
-            from . import models  # noqa: F401 (torch, too: while the loop imports it no signal would be heard)
+        with importing():
+            if process is None:  # torch, too: while the loop imports it no signal would be heard
+                from . import models  # noqa: F401
+            from .server import serve as serve_forever  # takes a second, in which the models' process loads
 
         async def run_until_signal() -> None:
             ready, stop = trio.Event(), trio.Event()
@@ -312,7 +312,7 @@ def models(*, base_url: str | None = None, api_key: str | None = None) -> int:
     """
     if base_url is not None:
         return client_commands.models(base_url, api_key)
-    with LeavingAtOnce():
+    with LeavingAtOnce(), importing():
         from ..engine.models.embedded import NOT_INSTALLED, embedded_models
         from ..engine.models.registry import open_model
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..importing import importing
 from .child import run_child
 from .orders import Orders
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 def open_next(told: Orders, opened: Sequence[OpenedModel]) -> OpenedModel:
     """Open the next model of the orders."""
-    from .. import models  # in the thread that opens them: importing torch takes seconds
+    with importing():
+        from .. import models  # in the thread that opens them: importing torch takes seconds
 
     return models.open_next(told, opened)
 

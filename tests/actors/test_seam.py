@@ -61,3 +61,40 @@ def test_models_are_loaded_while_what_faces_clients_is_imported() -> None:
     """Each takes seconds of a processor, so neither waits for the other."""
     done = subprocess.run([sys.executable, "-c", BEGUN_FIRST], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+TORCH_IS_WANTED = """
+import gc, sys
+from sensorium.actors import cli
+from sensorium.actors.remote.__main__ import open_next
+
+class Wanted:
+    def find_spec(name, path, target=None):
+        if name == "torch":
+            raise LookupError(f"{gc.isenabled()=}")
+
+def models_process():
+    open_next(None, ())
+
+def command(*arguments):
+    sys.argv[1:] = arguments
+    cli.main()
+
+sys.meta_path.insert(0, Wanted)
+for starts, arguments in (
+    (models_process, ()),
+    (command, ("models",)),
+    (command, ("serve", "--engine-process", "off")),
+):
+    try:
+        starts(*arguments)
+    except LookupError as error:
+        assert gc.isenabled() and gc.get_freeze_count() > 10_000
+        print(error)
+"""
+
+
+def test_packages_are_not_looked_through_for_garbage_while_they_are_imported() -> None:
+    """Neither torch by what runs models, nor anything by what faces clients; and not later either."""
+    done = subprocess.run([sys.executable, "-c", TORCH_IS_WANTED], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (3 * "gc.isenabled()=False\n", "")

@@ -21,6 +21,7 @@ from sensorium.client import (
     Resumed,
     SessionClosedError,
 )
+from sensorium.client.audio import Audio, wav_bytes
 from sensorium.client.events import SessionUpdated
 from sensorium.client.listen import listen_to
 from support.cutting_proxy import CuttingProxy, cutting_proxy
@@ -28,8 +29,6 @@ from support.raw_socket import pcm, silence
 from support.server import Server, make_config, running_server, wait_until
 
 pytestmark = pytest.mark.slow
-
-DATA = Path(__file__).parents[2] / "examples" / "data"
 
 
 def delay_of(updated: SessionUpdated) -> object:
@@ -141,13 +140,14 @@ def test_resuming_can_be_switched_off(proxy: CuttingProxy, lights: bytes) -> Non
 
 
 def test_listening_survives_a_cut(
-    server: Server, proxy: CuttingProxy, capsys: pytest.CaptureFixture[str]
+    server: Server, proxy: CuttingProxy, lights: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recording = DATA / "kitchen_lights.wav"
+    recording = tmp_path / "beginning.wav"
+    recording.write_bytes(wav_bytes(Audio(pcm(lights)[: 2 * 32_000], 16_000)))
     with Client(server.url) as client:
         assert listen_to(client, recording, None, None, {}) == 0
     expected = capsys.readouterr().out.splitlines()
-    threading.Timer(1.5, proxy.cut).start()
+    threading.Timer(1.0, proxy.cut).start()
     with Client(proxy.url) as client:
         assert listen_to(client, recording, None, None, {}) == 0
     shown = capsys.readouterr().out.splitlines()

@@ -89,11 +89,13 @@ def test_it_leaves_with_an_error_when_its_device_is_lost() -> None:
 
 
 def test_it_says_where_it_listens_and_leaves_on_a_signal() -> None:
-    """Also one whose other streams are closed, as a daemon's are."""
+    """Also one whose other streams are closed, as a daemon's are, and whose options are variables."""
     closing = ("sh", "-c", 'exec "$@" <&- 2>&-', "sh", *SENSORIUM)
-    with serving("--port", "0", command=closing) as (process, url):
+    with serving(command=closing, SENSORIUM_PORT="0", SENSORIUM_API_KEY="k1") as (process, url):
         assert httpx.get(f"{url}/health", timeout=60).status_code == 200
-        models = httpx.get(f"{url}/v1/models").json()["data"]
+        assert httpx.get(f"{url}/v1/models").status_code == 401
+        headers = {"Authorization": "Bearer k1"}
+        models = httpx.get(f"{url}/v1/models", headers=headers).json()["data"]
         assert [model["id"] for model in models] == ["tiny-qwen3-vl", "tiny-qwen3-asr"]
         assert leaves(process, signal.SIGINT) == (0, "", "")  # one line, and it was read before
 
@@ -134,30 +136,16 @@ def test_a_terminal_that_closes_drains_the_server(lights: bytes, hangups: None) 
         assert process.wait(20) == 0
 
 
-def test_options_come_from_the_environment_and_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "server.toml"
-    file.write_text('port = 0\nserved_model_name = ["mine"]\n')
-    arguments = ("tiny-qwen3-asr", "--config", str(file))
-    with serving(*arguments, SENSORIUM_API_KEY="k1", SENSORIUM_MAX_UPLOAD_MIB="0.5") as (_, url):
-        assert httpx.get(f"{url}/v1/models").status_code == 401
-        headers = {"Authorization": "Bearer k1"}
-        models = httpx.get(f"{url}/v1/models", headers=headers).json()
-        assert [model["id"] for model in models["data"]] == ["mine"]
-        files = {"file": ("a.wav", bytes(2_000_000))}
-        large = httpx.post(f"{url}/v1/audio/transcriptions", headers=headers, files=files)
-        assert large.status_code == 413
-
-
 def test_what_models_brought_is_not_looked_through_for_garbage(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would hold the loop for tens of milliseconds each time."""
 
     async def loads(*_: object, on_ready: Callable[[str], None], **__: object) -> None:
+        monkeypatch.setattr(gc, "freeze", lambda: print("frozen"))
         on_ready("http://127.0.0.1:1")
 
     monkeypatch.setattr("sensorium.actors.server.serve", loads)
-    monkeypatch.setattr(gc, "freeze", lambda: print("frozen"))
     done = run("serve", "--port", "0")
     assert (done.returncode, done.stdout) == (0, "frozen\nlistening on http://127.0.0.1:1\n")
 

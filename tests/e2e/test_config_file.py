@@ -136,15 +136,19 @@ def _words(kind: Any) -> list[str]:  # noqa: ANN401 (a type)
 
 
 def test_one_configuration_file_serves_several_commands(run: Run, lights: bytes, tmp_path: Path) -> None:
-    """Each by a table; and the variables of a server are nothing to a client's commands."""
+    """Each by a table, beside variables; and those of a server are nothing to a client's commands."""
     file, audio = tmp_path / "sensorium.toml", tmp_path / "a.wav"
     audio.write_bytes(lights)
     file.write_text(
         "[serve]\nport = 0\nmodels = ['tiny-whisper']\nserved-model-name = ['mine']\n"
         "api_key = ['k']\n[transcribe]\napi_key = 'k'\nformat = 'json'\n[bench-text]\nrounds = 1\n"
     )
-    with serving("--config", str(file)) as (_, url):
+    with serving("--config", str(file), SENSORIUM_MAX_UPLOAD_MIB="0.5") as (_, url):
         assert httpx.get(f"{url}/v1/models").status_code == 401
+        with httpx.Client(base_url=f"{url}/v1", headers={"Authorization": "Bearer k"}) as client:
+            assert [model["id"] for model in client.get("/models").json()["data"]] == ["mine"]
+            large = client.post("/audio/transcriptions", files={"file": ("a.wav", bytes(2_000_000))})
+            assert large.status_code == 413
         at = {"SENSORIUM_BASE_URL": url, "SENSORIUM_API_KEY": "another", "SENSORIUM_MODEL": "none"}
         done = run("transcribe", str(audio), "--config", str(file), **at)
         assert done.returncode == 0, done.stderr

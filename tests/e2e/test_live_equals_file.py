@@ -20,6 +20,7 @@ from support.transcripts import exact
 
 pytestmark = pytest.mark.slow
 
+RATE = 16_000
 VAD = {"type": "server_vad"}
 EAGER = {"type": "server_vad", "silence_duration_ms": 120, "prefix_padding_ms": 32}
 SEMANTIC = {"type": "semantic_vad"}
@@ -43,12 +44,10 @@ class Case:
 
 CASES = {
     "several turns": Case(("conversation",)),
-    "short pauses end turns": Case(("conversation",), EAGER, {"language": "en"}, 12_346),
+    "short pauses end turns": Case(("three",), EAGER, {"language": "en"}, 12_346),
     "a prompt": Case(("lights",), VAD, {"language": "en", "prompt": "lights"}, 3_200),
-    "one long turn": Case(("conversation",), None, {"languages": ["en", "es"]}, 64_000),
-    "keywords, likelier": Case(
-        ("conversation",), VAD, {"keywords": ["Alyce", "Wettermann"], "keyword_boost": 4}, 6_400
-    ),
+    "one long turn": Case(("three",), None, {"languages": ["en", "es"]}, 64_000),
+    "keywords, likelier": Case(("three",), VAD, {"keywords": ["Alyce", "Wettermann"], "keyword_boost": 4}),
     "faint, then loud": Case(("faint", "lights", "loud"), SEMANTIC, {"keywords": ["Anna", "percent"]}, 642),
     "faint, then loud, in one turn": Case(("faint", "loud"), None, {}, 6_400),
     "noise": Case(("noise",), None),
@@ -65,12 +64,14 @@ def every_model() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def sounds(lights: bytes, conversation: bytes) -> dict[str, bytes]:
-    """PCM16 at 16 kHz; every one ends with a second of silence."""
+    """PCM16 at 16 kHz; every one ends with a second of silence. `three` is the conversation's beginning, a
+    sentence in each of its languages, and longer than a window."""
     noise = np.random.default_rng(0).normal(0.0, 0.02, 32_000)
     speech = np.frombuffer(pcm(lights), "<i2") / 32_768
     made = {"faint": 0.02 * speech, "loud": np.clip(6.0 * speech, -1, 1), "noise": noise}
     found = {name: (32_767 * samples).astype("<i2").tobytes() for name, samples in made.items()}
     found |= {"lights": pcm(lights), "conversation": pcm(conversation)}
+    found["three"] = found["conversation"][: round(2 * RATE * 10.4)]
     return {name: data + silence(1.0) for name, data in found.items()}
 
 

@@ -55,7 +55,7 @@ def loops(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Loop]:
     for name, flags in X86_FLAGS.items():
         if PROCESSOR_FLAGS[name] in cpuinfo:
             target = folder / f"{name}.so"
-            common = ("-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w")
+            common = ("-Og", "-ffp-contract=off", "-fPIC", "-shared", "-w")
             subprocess.run([compiler, *common, *flags, str(source), "-o", str(target), "-lm"], check=True)
             found[name] = native._function(ctypes.CDLL(str(target)), "linear_bits", None)
     return found

@@ -26,7 +26,7 @@ COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64-static"
 PACKAGES = "apt-get install gcc-aarch64-linux-gnu qemu-user-static"
 BUILT = Path(__file__).parents[2] / "build" / "aarch64"
 """Left there: building takes longer than all calls."""
-_FLAGS = ("-O1", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-static", "-w")
+_FLAGS = ("-Og", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-static", "-w")
 _C_TYPES = {ctypes.c_int: "int", ctypes.c_long: "long", ctypes.c_float: "float", ctypes.c_void_p: "void *"}
 _GIVE_NUMBERS = ("write_kv", "write_codes", "attention_inputs", "layers")
 _BUFFER, _VALUE, _REAL = 0, 1, 2

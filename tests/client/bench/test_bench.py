@@ -34,8 +34,10 @@ NOISE = Audio(array("h", range(16_000)).tobytes(), 16_000)
 
 
 @pytest.fixture
-def recording(tmp_path: Path) -> Path:
-    """One second of audio in which the fake hears "one two", described beside it."""
+def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One second of audio in which the fake hears "one two", described beside it. Streams begin nearly
+    at once."""
+    monkeypatch.setattr("sensorium.client.bench.realtime.STAGGER_S", 0.3)
     path = tmp_path / "talk.wav"
     path.write_bytes(wav_bytes(NOISE))
     turns = '{"turns":[{"text":"One two.","start_ms":0,"end_ms":900,"language":"en"}]}'
@@ -61,9 +63,22 @@ def test_whole_passes_fill_the_time_and_no_two_are_equal() -> None:
 
 @pytest.mark.slow
 async def test_live_sessions_are_measured(recording: Path) -> None:
-    with serve_realtime() as url:
+    """With the options that they are asked to be opened with."""
+    dialogs: list[FakeDialog] = []
+
+    def dialog() -> FakeDialog:
+        dialogs.append(FakeDialog())
+        return dialogs[-1]
+
+    with serve_realtime(dialog) as url:
         plan = BenchPlan([recording], [url], streams=[2], seconds=0.5, num_rounds=1)
-        result = await measure(plan)
+        options = {"language": "en", "delay": "low", "left_context_ms": 6_000}
+        result = await measure(msgspec.structs.replace(plan, **options))
+    assert len(dialogs) == 3  # the first one warms up
+    for each in dialogs:
+        update = each.received[0]
+        assert isinstance(update, SessionUpdate)
+        assert msgspec.to_builtins(update.session)["audio"]["input"]["transcription"] == options
     (row,) = result.realtime
     (round_,) = row.rounds
     # The fake makes a turn of every second: the second of silence after the recording is one too.
@@ -102,18 +117,6 @@ async def test_manual_turns_are_committed_after_the_last_word(recording: Path) -
     assert round_.num_drops == 0
     assert len(round_.final_s) == 2  # the turn, and what was left at the end
     assert len(round_.after_last_word_s) == 1
-
-
-@pytest.mark.slow
-async def test_sessions_are_opened_with_the_options_that_are_measured(recording: Path) -> None:
-    dialog = FakeDialog()
-    with serve_realtime(lambda: dialog) as url:
-        plan = BenchPlan([recording], [url], streams=[1], seconds=0.5, num_rounds=1)
-        await measure(msgspec.structs.replace(plan, language="en", delay="low", left_context_ms=6_000))
-    update = dialog.received[0]
-    assert isinstance(update, SessionUpdate)
-    wishes = msgspec.to_builtins(update.session)["audio"]["input"]["transcription"]
-    assert wishes == {"language": "en", "delay": "low", "left_context_ms": 6_000}
 
 
 @pytest.mark.slow

@@ -68,8 +68,9 @@ class FlatDialog(FakeDialog):
 
 
 @pytest.fixture
-def recording(tmp_path: Path) -> Path:
-    """1.6 s, in which "one" and "one" are said, 100 ms apart."""
+def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """1.6 s, in which "one" and "one" are said, 300 ms apart; nearly nothing between passes."""
+    monkeypatch.setattr("sensorium.client.bench.realtime.GAP_S", 0.1)
     path = tmp_path / "talk.wav"
     path.write_bytes(wav_bytes(Audio(bytes(2 * round(1.6 * RATE)), RATE)))
     turns = [

@@ -19,6 +19,7 @@ from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.whisper.text import WhisperText
 from sensorium.protocols.transcript import Task
+from support.covering import covering_seeds
 from support.plan_loop import Job, encode, run_jobs
 from support.whisper_folder import WhisperShape, make_whisper_folder
 from transformers import WhisperForConditionalGeneration
@@ -134,7 +135,7 @@ def drafts_of(case: Case, text: WhisperText, rng: random.Random) -> list[list[in
     return [answer, answer + noise, half + noise, noise, [*answer, text.end_id, *noise], half]
 
 
-@pytest.mark.parametrize("seed", range(NUM_CHECKPOINTS))
+@pytest.mark.parametrize("seed", covering_seeds(random_shape, NUM_CHECKPOINTS))
 def test_greedy_equals_transformers(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     torch.set_num_threads(1)

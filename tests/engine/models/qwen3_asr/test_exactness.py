@@ -20,6 +20,7 @@ from sensorium.engine.models.source import ModelSource
 from sensorium.protocols.messages import EncoderItem
 from support.asr_folder import AsrShape, FloatArray, make_asr_folder, make_asr_model, make_audio
 from support.asr_prompts import Transcription, asr_text, new_windows, transcription
+from support.covering import covering_seeds
 from support.exactness import NUM_TOKENS, Case, Engine, check_every_way, reference_case, run_model
 from support.text_folder import QwenShape
 from transformers import Qwen3ASRFeatureExtractor, Qwen3ASRForConditionalGeneration
@@ -95,7 +96,7 @@ class Checkpoint:
         )
 
 
-@pytest.mark.parametrize("seed", range(NUM_CHECKPOINTS))
+@pytest.mark.parametrize("seed", covering_seeds(random_shape, NUM_CHECKPOINTS))
 @torch.inference_mode()
 def test_transcriptions_equal_transformers_every_way(tmp_path: Path, seed: int) -> None:
     checkpoint = random_checkpoint(tmp_path / "model", seed)
