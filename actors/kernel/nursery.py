@@ -28,7 +28,7 @@ class open_work:  # noqa: N801 (a context manager's name)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> bool:
+    ) -> bool | None:
         try:
             return await self._manager.__aexit__(kind, error, where)
         except BaseExceptionGroup as group:
