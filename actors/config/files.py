@@ -46,8 +46,8 @@ class FileConfig:
     enable_mm_embeds
         Take encodings made elsewhere in place of pictures and sound (`image_embeds`, `audio_embeds`).
     decode_workers
-        Files decoded at the same time, each in a process of its own; one more of a caller without any, where
-        others keep them all busy.
+        Files decoded at the same time, each in a process of its own; one more of a caller that has none and
+        waits for a second.
     decode_timeout_s
         Seconds one file may take to decode before its process is killed.
     max_requests

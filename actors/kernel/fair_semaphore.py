@@ -6,6 +6,7 @@ that is free.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -18,11 +19,11 @@ from ..callers import give_back
 class FairSemaphore:
     """Held by as many tasks at a time as it has places. Cancelling a wait gives up the turn."""
 
-    def __init__(self, num_places: int = 1, *, num_spare: int = 0) -> None:
-        """Where all places are held, `num_spare` more are for callers that hold none: else what takes long
-        would keep them waiting."""
+    def __init__(self, num_places: int = 1, *, spare_after_s: float = math.inf) -> None:
+        """Where all places are held and a caller that holds none has waited for so many seconds, there is one
+        more for such callers: else what takes long would keep them waiting."""
         self._num_places = num_places
-        self._num_spare = num_spare
+        self._spare_after_s = spare_after_s
         self._held = Counter[str]()
         """By caller; a place is held from when its turn has come."""
         self._waiting: OrderedDict[str, deque[trio.Event]] = OrderedDict()
@@ -33,10 +34,10 @@ class FairSemaphore:
         """Places that somebody has."""
         return self._held.total()
 
-    def is_full_for(self, caller: str) -> bool:
-        """Whether one more of a caller would wait."""
-        num_spare = 0 if self._held[caller] else self._num_spare
-        return self.num_held >= self._num_places + num_spare
+    @property
+    def is_full(self) -> bool:
+        """Whether one more would wait."""
+        return self.num_held >= self._num_places
 
     @property
     def num_waiting(self) -> int:
@@ -57,14 +58,18 @@ class FairSemaphore:
             self._release(caller)
 
     async def _acquire(self, caller: str) -> None:
-        if not self.is_full_for(caller):
+        if not self.is_full:
             await trio.lowlevel.checkpoint_if_cancelled()
             self._held[caller] += 1
             return
         called = trio.Event()
         self._waiting.setdefault(caller, deque()).append(called)
         try:
-            await called.wait()
+            with trio.move_on_after(self._spare_after_s):
+                await called.wait()
+            if not called.is_set():
+                self._call_next()
+                await called.wait()
         except trio.Cancelled:
             if called.is_set():
                 self._release(caller)
@@ -76,10 +81,15 @@ class FairSemaphore:
 
     def _release(self, caller: str) -> None:
         give_back(self._held, caller)
-        allowed = [each for each in self._waiting if not self.is_full_for(each)]
-        if not allowed:
+        self._call_next()
+
+    def _call_next(self) -> None:
+        """Whose turn it is has a place, if there is one for it."""
+        has_spare = self._spare_after_s < math.inf and self.num_held == self._num_places
+        waiting = [each for each in self._waiting if not self.is_full or (has_spare and not self._held[each])]
+        if not waiting:
             return
-        following = min(allowed, key=self._held.__getitem__)
+        following = min(waiting, key=self._held.__getitem__)
         queue = self._waiting.pop(following)
         queue.popleft().set()
         self._held[following] += 1

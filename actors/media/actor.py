@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
+_SPARE_AFTER_S: Final = 1.0
+"""Waiting for another's file, before one more process is worth its start."""
 _AFTER_DEATH_S: Final = 5.0
 """When to try again what killed its worker: a machine without memory may have some by then."""
 _SILENCE_S: Final = 5.0
@@ -123,7 +125,7 @@ class MediaActor:
         """Somebody has removed it."""
         self._task_status: trio.TaskStatus[MediaHandle] = trio.TASK_STATUS_IGNORED
         self._are_protections_known = False
-        self._places = FairSemaphore(self.config.max_workers, num_spare=1)
+        self._places = FairSemaphore(self.config.max_workers, spare_after_s=_SPARE_AFTER_S)
         # trio-parallel wants a limiter too; a place is taken first, so that waiting is not on the deadline.
         self._inner_limiter = trio.CapacityLimiter(self.config.max_workers + 1)
         self._requests: set[trio.CancelScope] = set()
@@ -203,7 +205,7 @@ class MediaActor:
     def _check_waiting(self, caller: str) -> None:
         num, most = self._places.num_waiting, self.config.max_waiting
         num_own = self._places.num_waiting_of(caller)
-        if not self._places.is_full_for(caller) or has_room(num_own, num, most, is_shared=bool(caller)):
+        if not self._places.is_full or has_room(num_own, num, most, is_shared=bool(caller)):
             return
         self.counted.num_refused += 1
         whose = f"{num} files" if num >= most else f"{num_own} of your files"

@@ -37,10 +37,10 @@ async def test_a_newcomer_gets_the_first_of_several_places_that_is_free(autojump
         for name in ("a1", "a2", "a3", "a4", "a5", "b1"):
             nursery.start_soon(work, name)
             await wait_all_tasks_blocked()
-        assert places.is_full_for("b")
+        assert places.is_full
         assert (places.num_waiting, places.num_waiting_of("a"), places.num_waiting_of("b")) == (4, 3, 1)
     assert [sorted(began[at : at + 2]) for at in (0, 2, 4)] == [["a1", "a2"], ["a3", "b1"], ["a4", "a5"]]
-    assert (places.num_waiting, places.num_held, places.is_full_for("a")) == (0, 0, False)
+    assert (places.num_waiting, places.num_held, places.is_full) == (0, 0, False)
 
 
 async def test_who_holds_a_place_already_does_not_get_the_next_one(autojump_clock: MockClock) -> None:
@@ -59,8 +59,8 @@ async def test_who_holds_a_place_already_does_not_get_the_next_one(autojump_cloc
     assert began == ["a1", "a2", "b1", "b2", "a3"]
 
 
-async def test_a_spare_place_is_for_callers_that_hold_none(autojump_clock: MockClock) -> None:
-    places, began = FairSemaphore(2, num_spare=1), list[tuple[str, float]]()
+async def test_a_spare_place_is_for_callers_that_hold_none_and_have_waited(autojump_clock: MockClock) -> None:
+    places, began = FairSemaphore(2, spare_after_s=3), list[tuple[str, float]]()
 
     async def work(name: str, length: float) -> None:
         async with places.held_by(name[0]):
@@ -73,7 +73,7 @@ async def test_a_spare_place_is_for_callers_that_hold_none(autojump_clock: MockC
         for name, length in (("a1", 60), ("a2", 50), ("a3", 10), ("b1", 1), ("b2", 1), ("c1", 1)):
             nursery.start_soon(work, name, length)
             await wait_all_tasks_blocked()
-    assert began == [("a1", 0), ("a2", 0), ("b1", 0), ("b2", 1), ("c1", 2), ("a3", 50)]
+    assert began == [("a1", 0), ("a2", 0), ("b1", 3), ("c1", 4), ("b2", 5), ("a3", 50)]
     assert (places.num_waiting, places.num_held) == (0, 0)
 
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -147,29 +148,25 @@ async def test_a_file_that_takes_too_much_processor_time_is_given_up_and_not_tri
 
 async def test_a_worker_that_somebody_stopped_is_not_the_files_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sensorium.actors.media.actor._SILENCE_S", 0.0)
-    async with running(MediaConfig(max_workers=1, deadline_s=5.0)) as (_, handle):
-        found: list[DecodedAudio] = []
+    config = MediaConfig(max_workers=1, deadline_s=5.0)
+    async with running(config) as (_, handle), trio.open_nursery() as nursery:
 
         async def decode() -> None:
-            found.append(await handle.decode(plain_wav(tone(0.2))))
+            with trio.fail_after(120):
+                assert (await handle.decode(plain_wav(tone(0.2)))).duration_s == 0.2
+            assert handle.statistics().num_killed == 1
 
-        with trio.fail_after(120):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(decode)
-                while not (children := multiprocessing.active_children()):  # noqa: ASYNC110 (of processes)
-                    await trio.sleep(0.001)
-                assert children[0].pid is not None
-                os.kill(children[0].pid, signal.SIGSTOP)
-        assert found[0].duration_s == 0.2
-        assert handle.statistics().num_killed == 1
+        nursery.start_soon(decode)
+        while not (children := multiprocessing.active_children()):  # noqa: ASYNC110 (of processes)
+            await trio.sleep(0.001)
+        assert children[0].pid is not None
+        os.kill(children[0].pid, signal.SIGSTOP)
 
 
 async def test_one_with_files_that_take_long_leaves_others_a_worker() -> None:
-    long = partial(operator.countOf, iter(int, 1))
-    config = MediaConfig(max_workers=2, cpu_s=20.0)
-    async with running(config) as (_, handle), trio.open_nursery() as nursery:
+    async with running(MediaConfig(max_workers=2)) as (_, handle), trio.open_nursery() as nursery:
         for _ in range(4):
-            nursery.start_soon(handle.of("a").measure, b"x", long, "image")
+            nursery.start_soon(handle.of("a").measure, b"x", partial(operator.countOf, iter(int, 1)), "image")
         await trio.testing.wait_all_tasks_blocked()
         assert (handle.statistics().num_running, handle.statistics().num_waiting) == (2, 2)
         assert (await handle.of("b").decode(plain_wav(tone(0.2)))).duration_s == 0.2
@@ -243,11 +240,9 @@ async def test_a_full_disk_is_nobodys_mistake() -> None:
 async def test_where_no_process_can_be_started_files_are_told_to_come_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(process: object) -> None:
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
     async with running() as (_, handle):
         with monkeypatch.context() as patch:
+            refuse = Mock(side_effect=BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
             patch.setattr(BaseProcess, "start", refuse)
             with pytest.raises(OverloadedError, match="no process left") as caught:
                 await handle.decode(plain_wav(tone(0.1)))
