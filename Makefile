@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Tests run in a process for each core, up to four: more would be more copies of torch than are worth it.
+# Tests run in a process for each core and one more, up to four: others are more copies of torch than are worth it.
 WORKERS := -n auto --maxprocesses 4 --dist worksteal
 TYPED := actors client engine kernels media protocols realtime
 # Where it is set, each worker and each of the hundred servers they start would compile all sources again.
