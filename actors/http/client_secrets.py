@@ -13,8 +13,8 @@ import hashlib
 import secrets
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from heapq import heapify, heappop
 from typing import Final
 
 import msgspec
@@ -110,7 +110,7 @@ class ClientSecrets:
         now = trio.current_time()
         for key in [key for key, kept in self._secrets.items() if kept.expires_at <= now]:
             self._drop(key)
-        soonest: dict[Caller, list[tuple[float, bytes]]] = {}  # heaps, made once: there may be ten thousand
+        soonest: dict[Caller, Iterator[bytes]] = {}  # made once: there may be ten thousand
         while (held := self._lacking(owner, num_bytes)) is not None:
             loser = greediest(held, owner)
             if loser == owner:
@@ -118,10 +118,9 @@ class ClientSecrets:
                     "Too many client secrets are valid; try again later.", retry_after_s=10.0
                 )
             if loser not in soonest:
-                secrets_of = self._secrets.items()
-                soonest[loser] = [(kept.expires_at, key) for key, kept in secrets_of if kept.owner == loser]
-                heapify(soonest[loser])
-            self._drop(heappop(soonest[loser])[1])
+                of_loser = [key for key, kept in self._secrets.items() if kept.owner == loser]
+                soonest[loser] = iter(sorted(of_loser, key=lambda key: self._secrets[key].expires_at))
+            self._drop(next(soonest[loser]))
 
     def _lacking(self, owner: Caller, num_bytes: int) -> dict[Caller, int] | None:
         """Who would hold how much of what there is too little of; None if there is enough."""
