@@ -67,8 +67,8 @@ class MediaConfig:
     """Bounds of the media actor."""
 
     max_workers: int = field(default_factory=_default_workers)
-    """Files decoded at the same time; by default one core is left to the server. Where others keep all of
-    them busy, a caller that has none has one more."""
+    """Files decoded at the same time; by default one core is left to the server. A caller that has none and
+    waits for a second has one more."""
     max_waiting: int = 32
     """Files waiting for a worker, of which callers take turns; one more gets OverloadedError."""
     deadline_s: float = 60.0

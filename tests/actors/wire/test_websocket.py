@@ -189,7 +189,8 @@ async def test_quick_live_audio_is_no_flood() -> None:
         assert (len(frames), code) == (1500, 1000)
 
 
-async def test_tiny_messages_of_one_read_leave_others_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def counted_by_turn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The application only counts the messages it takes in, in the last of these."""
     num_in_turn = [0]
 
     async def listen(
@@ -202,6 +203,11 @@ async def test_tiny_messages_of_one_read_leave_others_their_turns(monkeypatch: p
         echo.left.set()
 
     monkeypatch.setattr(Echo, "_talk", listen)
+    return num_in_turn
+
+
+async def test_tiny_messages_of_one_read_leave_others_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_in_turn = counted_by_turn(monkeypatch)
     async with serving() as server, connected(server.port) as peer, trio.open_nursery() as nursery:
         await peer.upgrade()
         nursery.start_soon(peer.send, frame(BINARY, b"xy") * 1000 + close())
@@ -215,17 +221,7 @@ async def test_tiny_messages_of_one_read_leave_others_their_turns(monkeypatch: p
 async def test_many_websockets_with_tiny_messages_hold_the_loop_no_longer_than_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    num_in_turn = [0]
-
-    async def listen(
-        echo: Echo, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
-    ) -> None:
-        await receive()
-        await send({"type": "websocket.accept"})
-        while (await receive())["type"] == "websocket.receive":
-            num_in_turn[-1] += 1
-
-    monkeypatch.setattr(Echo, "_talk", listen)
+    num_in_turn = counted_by_turn(monkeypatch)
     async with serving() as server, AsyncExitStack() as stack, trio.open_nursery() as nursery:
         peers = [await stack.enter_async_context(connected(server.port)) for _ in range(8)]
         for peer in peers:
