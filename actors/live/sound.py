@@ -15,7 +15,6 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, Protocol
@@ -25,16 +24,16 @@ import trio
 import trio_parallel
 
 from ...engine.control_groups import num_processors
-from ...media.confinement import confine, within
+from ...media.confinement import within
 from ...media.streams.recognise import begins_stream
 from ...media.streams.worker import Answer, Batch, Request, decode_batch
-from ...media.worker import should_retire
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.container_format import StreamContainer
 from ...protocols.errors import InternalError, MediaError
 from ..kernel.actor import Handle, Inbox, Reply
 from ..kernel.disk import in_own_folders, is_there
 from ..kernel.threads import is_short, short_of
+from ..media.workers import open_workers
 from .store import Samples
 
 logger = logging.getLogger(__name__)
@@ -43,8 +42,6 @@ _MAX_BATCH: Final = 32
 """Streams per job: with `MAX_TURN_SAMPLES` of each it stays within half a second."""
 _INBOX_CAPACITY: Final = 1 << 16
 """More than there can be sessions, each of which waits for one answer."""
-_GRACE_S: Final = 5.0
-"""How long an idle process gets to leave at shutdown before it is killed."""
 _START_S: Final = 60.0
 """How long a process may take to start."""
 _DIED: Final = Answer(b"", problem="the process that decoded the stream was ended by it")
@@ -184,26 +181,20 @@ class _Shard:
 
     async def _work(self, folder: str) -> None:
         """Have a process in `folder`, to which it is confined for good, until that is removed."""
-        max_bytes = self._config.max_worker_bytes
         waiting, self._process = self._waiting, b""
-        # An idle process may have to be killed: it is gone, which is all that is wanted here.
-        with suppress(trio_parallel.BrokenWorkerError):
-            async with trio_parallel.open_worker_context(
-                idle_timeout=self._config.idle_s,
-                init=partial(confine, max_bytes, folder),
-                retire=partial(should_retire, max_bytes),
-                grace_period=_GRACE_S,
-            ) as self._context:
-                self._task_status.started()
-                self._task_status = trio.TASK_STATUS_IGNORED
-                while True:
-                    if not waiting:
-                        waiting.append(await self._inbox.receive())
-                    waiting += self._inbox.take_all()
-                    if not is_there(folder):
-                        break
-                    batch = [waiting.popleft() for _ in range(min(len(waiting), _MAX_BATCH))]
-                    await self._serve(batch)
+        async with open_workers(
+            folder, idle_s=self._config.idle_s, max_bytes=self._config.max_worker_bytes
+        ) as self._context:
+            self._task_status.started()
+            self._task_status = trio.TASK_STATUS_IGNORED
+            while True:
+                if not waiting:
+                    waiting.append(await self._inbox.receive())
+                waiting += self._inbox.take_all()
+                if not is_there(folder):
+                    break
+                batch = [waiting.popleft() for _ in range(min(len(waiting), _MAX_BATCH))]
+                await self._serve(batch)
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def _serve(self, batch: Sequence[_Work]) -> None:

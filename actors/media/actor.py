@@ -24,13 +24,12 @@ import trio
 import trio_parallel
 
 from ...engine.control_groups import num_processors
-from ...media.confinement import Protections, confine, protections
+from ...media.confinement import Protections, protections
 from ...media.decode import DecodedAudio, DecodeLimits, measure_audio, recognise
 from ...media.worker import (
     decode_to_file,
     measure,
     on_file,
-    should_retire,
     vision_to_file,
     with_features,
 )
@@ -40,6 +39,7 @@ from ..callers import has_room
 from ..kernel.disk import disk_room, has_no_room, in_own_folders, is_there
 from ..kernel.fair_semaphore import FairSemaphore
 from ..kernel.threads import in_thread, is_short, short_of
+from .workers import open_workers
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +52,6 @@ _AFTER_DEATH_S: Final = 5.0
 _SILENCE_S: Final = 5.0
 """How much longer than its job may take a worker is waited for, which would have been ended by then: one that
 does nothing is not the file's fault."""
-_GRACE_S: Final = 5.0
-"""How long idle workers get to leave at shutdown before they are killed."""
 _UNTOLD: Final = DecodeLimits()
 """Of who names no limits."""
 
@@ -139,26 +137,20 @@ class MediaActor:
 
     async def _serve(self, folder: str) -> None:
         """Have workers in `folder`, to which they are confined for good, until it is removed."""
-        max_bytes = self.config.max_worker_bytes
         self._folder, self._is_removed = folder, trio.Event()
-        # An idle worker may have died, or has to be killed: it is gone, which is all that is wanted here.
-        with suppress(trio_parallel.BrokenWorkerError):
-            async with trio_parallel.open_worker_context(
-                idle_timeout=self.config.idle_s,
-                init=partial(confine, max_bytes, folder),
-                retire=partial(should_retire, max_bytes),
-                grace_period=_GRACE_S,
-            ) as context:
-                self._context = context
-                try:
-                    self._task_status.started(self.handle)
-                    self._task_status = trio.TASK_STATUS_IGNORED
-                    await self._is_removed.wait()
-                finally:
-                    # Leaving the context waits for its jobs, so they are ended first.
-                    self._context = None
-                    for request in self._requests:
-                        request.cancel()
+        async with open_workers(
+            folder, idle_s=self.config.idle_s, max_bytes=self.config.max_worker_bytes
+        ) as context:
+            self._context = context
+            try:
+                self._task_status.started(self.handle)
+                self._task_status = trio.TASK_STATUS_IGNORED
+                await self._is_removed.wait()
+            finally:
+                # Leaving the context waits for its jobs, so they are ended first.
+                self._context = None
+                for request in self._requests:
+                    request.cancel()
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def measure(self, data: bytes, measuring: Callable[[bytes], _T], what: str, caller: str) -> _T:
