@@ -7,9 +7,11 @@
 The recordings go through the real session machine, voice activity and model; only time is made up: an answer
 arrives `--answer-ms` of audio after it was asked for. `first text` counts from the beginning of the speech to
 the first delta; `corrected` turns released text that their final transcript does not begin with; the final
-transcripts of those `not offline` are not what the model says about a file of the same samples. `WER` is that
-of the final transcripts, `of turns` that of those files, `of file` that of the recording as one file, behind
-Whisper's normaliser, in percent. Rows encoded and the device's time are the engine's, per second of audio.
+transcripts of those `not offline` are not what the model says about a file of the same samples. `right from`
+is when hypotheses come to begin with the first word of the final transcript for good: a policy that shows
+nothing wrong cannot be sooner. `WER` is that of the final transcripts, `of turns` that of those files, `of
+file` that of the recording as one file, behind Whisper's normaliser, in percent. Rows encoded and the time of
+the device are the engine's, per second of audio.
 
 With `--remember FOLDER` answers are kept there and not asked for again, so that more policies take seconds:
 then partial hypotheses reach to whole multiples of 128 ms, and an engine's figures are those of what is new.
@@ -75,6 +77,14 @@ class Heard:
     first_at_ms: int | None = None
     deltas: list[str] = field(default_factory=list)
     transcript: str | None = None
+    answers: list[tuple[int, str]] = field(default_factory=list)
+    """When each hypothesis came, the last one included, and its first word."""
+
+    def right_from_ms(self) -> int | None:
+        """When the first word was what it is in the end, and stayed so."""
+        said = self.answers[-1][1] if self.answers else ""
+        right = itertools.takewhile(lambda answer: answer[1] == said, reversed(self.answers))
+        return min(at_ms for at_ms, _ in right) if said else None
 
 
 class Answers:
@@ -184,6 +194,8 @@ class Listening:
         if is_final:
             samples = self._machine.tracks[0].store.copy(start, end)
             self._finals[question.item_id] = f"{start} {end}", samples, transcript.text
+        first_word = BasicTextNormalizer()(transcript.text).partition(" ")[0]
+        self.items[question.item_id].answers.append((now_ms, first_word))
         event = HypothesisReady(question.item_id, start, question.end_sample, is_final, transcript)
         self._perform(self._machine.receive(event, now=now_ms / 1000), now_ms)
 
@@ -225,6 +237,7 @@ class Listening:
 def row(name: str, listening: Listening, spoken: list[SpokenTurn], *, is_verbose: bool = False) -> list[str]:
     """One policy's line of the table."""
     firsts: list[float] = []
+    rights: list[float] = []
     corrected = 0
     for turn, after in itertools.zip_longest(spoken, spoken[1:]):
         end_ms = after.start_ms if after else float("inf")
@@ -234,12 +247,16 @@ def row(name: str, listening: Listening, spoken: list[SpokenTurn], *, is_verbose
         first = min((item.first_at_ms for item in mine if item.first_at_ms is not None), default=None)
         if first is not None:
             firsts.append(first - turn.start_ms)
+        right = min((at_ms for item in mine if (at_ms := item.right_from_ms()) is not None), default=None)
+        if right is not None:
+            rights.append(right - turn.start_ms)
         for item in mine:
             if item.transcript != "".join(item.deltas):
                 corrected += 1
                 if is_verbose:
                     print(f"  {name}: {item.deltas} → {item.transcript}")
     quantiles = [f"{percentile(firsts, share):.0f}" for share in (50, 95, 99)]
+    quantiles += [f"{percentile(rights, share):.0f}" for share in (50, 95)]
     share = f"{100 * corrected / len(spoken):.1f}"
     return [name, str(len(spoken)), *quantiles, share, f"{listening.num_questions / len(spoken):.1f}"]
 
@@ -292,6 +309,8 @@ async def tune(arguments: argparse.Namespace) -> str:
         "first text p50 ms",
         "p95",
         "p99",
+        "right from p50 ms",
+        "p95",
         "corrected %",
         "questions a turn",
     ]
