@@ -19,9 +19,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from PIL import Image
 from pydantic import TypeAdapter
 from sensorium.actors.config.server import EngineConfig, ListenConfig
-from support.chat_templates import QWEN3
 from support.server import Server, make_config, running_server, wait_until
-from support.text_folder import QwenShape, make_qwen3_folder
 
 pytestmark = pytest.mark.slow
 
@@ -35,22 +33,18 @@ EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
 
 
 @pytest.fixture(scope="module")
-def keyed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def keyed_server(chat_folder: str) -> Iterator[Server]:
     """A random model with Qwen3's template, for two keys."""
-    folder = make_qwen3_folder(tmp_path_factory.mktemp("chat") / "chat", shape=QwenShape(max_positions=4096))
-    path = folder / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": QWEN3}))
     engine = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="64MiB", max_running=8)
     listen = ListenConfig(port=0, drain_s=5.0, api_key=(KEY, OTHER_KEY))
-    with running_server(make_config(str(folder), engine=engine, listen=listen)) as server:
+    with running_server(make_config(chat_folder, engine=engine, listen=listen)) as server:
         yield server
 
 
 @pytest.fixture
 def server(keyed_server: Server) -> Iterator[Server]:
-    with keyed_server.free_loop():
+    with keyed_server.left_quiet():
         yield keyed_server
-    keyed_server.wait_quiet()
 
 
 @pytest.fixture
