@@ -15,7 +15,6 @@ from sensorium.client import (
     Client,
     Completed,
     Delta,
-    Event,
     SDKError,
     SensoriumConnectionError,
     SensoriumTimeoutError,
@@ -23,17 +22,12 @@ from sensorium.client import (
 )
 from sensorium.client import connection as waits
 from support.both_loops import both_loops
-from support.fake_server import FakeDialog, serve_realtime
+from support.fake_server import FakeDialog, finals, serve_realtime
 
 pytestmark = pytest.mark.slow
 
 CHUNK = bytes(4_800)
 """100 ms of silence; the fake hears a word in every 500 ms."""
-
-
-def finals(events: list[Event]) -> list[str]:
-    """Final texts among the events."""
-    return [event.transcript for event in events if isinstance(event, Completed)]
 
 
 @both_loops
