@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sensorium.actors.config.server import EngineConfig
+from sensorium.actors.config.server import EngineConfig, ListenConfig
 from support.asr_folder import make_asr_folder
 from support.chat_templates import QWEN3
 from support.command_line import Run, running
@@ -95,6 +95,22 @@ def chat_server(shared_chat_server: Server) -> Iterator[Server]:
     """The shared one; the test fails if it leaves anything held, or held the loop."""
     with shared_chat_server.left_quiet():
         yield shared_chat_server
+
+
+@pytest.fixture(scope="session")
+def shared_keyed_server(chat_folder: str) -> Iterator[Server]:
+    """A server of the same model, for the holders of two keys."""
+    engine = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="64MiB", max_running=8)
+    listen = ListenConfig(port=0, drain_s=5.0, api_key=("one", "another"))
+    with running_server(make_config(chat_folder, engine=engine, listen=listen)) as server:
+        yield server
+
+
+@pytest.fixture
+def keyed_server(shared_keyed_server: Server) -> Iterator[Server]:
+    """The shared one; the test fails if it leaves anything held, or held the loop."""
+    with shared_keyed_server.left_quiet():
+        yield shared_keyed_server
 
 
 @pytest.fixture

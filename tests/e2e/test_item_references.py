@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
-from sensorium.actors.config.server import ListenConfig
-from support.server import Server, make_config, running_server
+from support.server import Server
 
 pytestmark = pytest.mark.slow
 
@@ -18,12 +16,9 @@ NOW = {"type": "function", "name": "now", "parameters": {"type": "object", "prop
 SAID = '<think>\nHm.\n</think>\n\nI look.\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
 
 
-@pytest.fixture(scope="module")
-def server(chat_folder: str) -> Iterator[Server]:
-    """A random model with Qwen3's template, for two keys."""
-    listen = ListenConfig(port=0, drain_s=5.0, api_key=(KEY, OTHER_KEY))
-    with running_server(make_config(chat_folder, listen=listen)) as running:
-        yield running
+@pytest.fixture
+def server(keyed_server: Server) -> Server:
+    return keyed_server
 
 
 def post(server: Server, *items: object, path: str = "", key: str = KEY, **more: object) -> httpx.Response:
