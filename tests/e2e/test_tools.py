@@ -289,12 +289,6 @@ ASSISTANT = {
         ({"messages": [*HELLO, RESULT]}, "messages[1].role"),
         ({"messages": [*HELLO, ASSISTANT, RESULT, RESULT]}, "messages[3].tool_call_id"),
         ({"messages": [*HELLO, ASSISTANT, *HELLO]}, "messages[1].tool_calls[0]"),
-        ({"tools": [WEATHER, WEATHER]}, "tools[1].function.name"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
-        (
-            {"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "f"}}},
-            "tool_choice.function.name",
-        ),
         ({"tool_choice": "required"}, "tool_choice"),
         (
             {
