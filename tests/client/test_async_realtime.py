@@ -247,8 +247,8 @@ async def test_a_session_that_is_refused_for_now_is_opened_again(monkeypatch: py
         async with AsyncClient(url, max_retries=2) as client, client.realtime() as session:
             assert session.created is not None
         answers[:] = [503, None]
-        with Client(url, max_retries=1) as client, client.realtime() as session:
-            assert session.created is not None
+        with Client(url, max_retries=1) as sync, sync.realtime() as opened:
+            assert opened.created is not None
 
 
 @both_loops

@@ -27,4 +27,5 @@ def both_loops(body: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     own = inspect.signature(body)
     backend = inspect.Parameter("backend", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     test.__signature__ = own.replace(parameters=[backend, *own.parameters.values()])  # type: ignore[attr-defined]
-    return pytest.mark.parametrize("backend", ["asyncio", "trio"])(test)
+    twice: Callable[..., None] = pytest.mark.parametrize("backend", ["asyncio", "trio"])(test)
+    return twice
