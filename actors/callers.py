@@ -17,9 +17,12 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
+
+from ..protocols.errors import OverloadedError
 
 _K = TypeVar("_K", bound=Hashable)
 
@@ -80,3 +83,38 @@ def give_back(held: Counter[_K], owner: _K, num: int = 1) -> None:
 def greediest(held: Mapping[Caller, int], asks: Caller) -> Caller:
     """Who holds most; `asks` itself if it is one of those."""
     return max(held, key=lambda caller: (held[caller], caller == asks))
+
+
+class Shares:
+    """What callers have in hand of one kind, at most so many at once; `what` they are called in errors."""
+
+    def __init__(self, most: int, what: str) -> None:
+        self._most = most
+        self._what = what
+        self._held: Counter[Caller] = Counter()
+
+    def of(self, caller: Caller) -> int:
+        """How many a caller has."""
+        return self._held[caller]
+
+    def total(self) -> int:
+        """How many there are."""
+        return self._held.total()
+
+    def check(self, caller: Caller, num: int = 1, *, is_shared: bool) -> None:
+        """Raise OverloadedError if that many more are too many for a caller. `is_shared` as in `has_room`."""
+        num_held, num_taken = self._held[caller], self._held.total()
+        if has_room(num_held, num_taken, self._most, num, is_shared=is_shared):
+            return
+        whose = "Too many" if num_taken >= self._most else f"You have {num_held} of {self._most}"
+        more = "" if num == 1 else f", and ask for {num}"
+        raise OverloadedError(f"{whose} {self._what} in hand{more}; try again.", retry_after_s=1.0)
+
+    @contextmanager
+    def holding(self, caller: Caller, num: int = 1) -> Iterator[None]:
+        """Have them for the duration."""
+        self._held[caller] += num
+        try:
+            yield
+        finally:
+            give_back(self._held, caller, num)

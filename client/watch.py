@@ -39,13 +39,11 @@ def watch_it(
     model: str | None,
     every_s: float,
     options: DialogueOptions,
-    *,
-    speed: float = 1.0,
 ) -> int:
     """The exit code. Raises PictureError where nothing can be shown, and SDKError."""
     options = DialogueOptions(truncation=_REMEMBERED) | options
     with client.realtime(model, type="realtime", **options) as session:
-        shown = iter(frames(source, max_fps=session.max_fps, speed=speed))
+        shown = iter(frames(source, max_fps=session.max_fps))
         first = next(shown, None)
         if first is None:
             raise PictureError(f"{source} has no pictures")

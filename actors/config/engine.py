@@ -1,21 +1,22 @@
-"""How one model runs: one of the value objects of `actors/config/server.py`.
+"""How one model runs, and in which process: two of the value objects of `actors/config/server.py`.
 
-What a model's engine makes of it is in `actors/models.py`.
+What a model's engine makes of it is in `actors/models.py`; who starts the process, `actors/engines.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from ...engine.models.memory import MemorySize
 from ...engine.text.tools.machine import ToolParser
-from .checks import check, check_file, memory_size, read_pins, read_template_kwargs
+from .checks import check, check_file, check_word, memory_size, read_pins, read_template_kwargs
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["none", "int8", "int4"]
 KvDtype = Literal["auto", "int8", "fp8"]
+Where = Literal["on", "off"]
 
 STEP_TIMEOUT_S: Final = 120.0
 """The longest honest steps compile kernels on first use."""
@@ -146,3 +147,25 @@ class EngineConfig:
     def encoder_size(self) -> MemorySize | None:
         """`encoder_memory`, None for auto."""
         return memory_size("encoder_memory", self.encoder_memory)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessConfig:
+    """Where models run.
+
+    Attributes
+    ----------
+    engine_process
+        on runs the models in a process of their own, which is started again when it dies or hangs; off runs
+        them in the process that serves clients.
+    engine_silence_s
+        Seconds the models' process may say nothing before it counts as hung and is killed; three times as
+        long while it loads.
+    """
+
+    engine_process: Where = "on"
+    engine_silence_s: float = 20.0
+
+    def __post_init__(self) -> None:
+        check_word("engine_process", self.engine_process, get_args(Where))
+        check("engine_silence_s", self.engine_silence_s, 1)

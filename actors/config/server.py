@@ -3,7 +3,7 @@
 `actors/commands.py` builds them from options, `SENSORIUM_…` variables and a TOML file (the only place where
 the environment is read); nothing else in the server reads options. Each object checks itself once, when it is
 made: a `ConfigError` names the option, the value and what is allowed. This file composes them; each lives in
-a file of its own beside this one.
+a file beside this one.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from typing import Final
 from ..telemetry.logs import LogConfig
 from .calls import CallConfig
 from .checks import ConfigError
-from .engine import STEP_TIMEOUT_S, Device, Dtype, EngineConfig, KvDtype, Quantization
+from .engine import STEP_TIMEOUT_S, Device, Dtype, EngineConfig, KvDtype, ProcessConfig, Quantization
 from .fetching import FetchConfig
 from .files import SAMPLE_BYTES_PER_S, FileConfig
 from .listening import ListenConfig
 from .mcp import McpConfig
 from .one_model import overridden, read_aliases
-from .process import ProcessConfig
 from .realtime import RealtimeConfig
 from .responses import ResponseConfig
 

@@ -128,11 +128,7 @@ class EncoderCacheActor:
                     reply = self._replies.pop(ticket, None)
                     if reply is not None:
                         reply.set(effect)
-                case Encode(slot, features):
-                    self._scheduler.encode(slot, features)
-                case Drop(slot):
-                    self._scheduler.drop_encode(slot)
-                case Free(slot):
-                    self._scheduler.free(slot)
+                case Encode() | Drop() | Free():
+                    self._scheduler.perform(effect)
                 case _:
                     assert_never(effect)

@@ -16,6 +16,7 @@ from typing import Final, Literal, assert_never
 import msgspec
 import trio
 
+from ...engine.planning.cache_effects import Drop, Encode, Free, SlotEffect
 from ...engine.planning.events import (
     AlignFailed,
     EncodeDropped,
@@ -29,7 +30,6 @@ from ...engine.planning.scheduler import Scheduler
 from ...protocols.errors import InternalError, SensoriumError
 from ...protocols.messages import (
     Align,
-    Features,
     Generate,
     RequestId,
     SessionKey,
@@ -77,23 +77,7 @@ class _CloseSession:
     session: SessionKey
 
 
-@dataclass(frozen=True, slots=True)
-class _Encode:
-    slot: Slot
-    features: Features
-
-
-@dataclass(frozen=True, slots=True)
-class _DropEncode:
-    slot: Slot
-
-
-@dataclass(frozen=True, slots=True)
-class _Free:
-    slot: Slot
-
-
-_Message = _Submit | _Align | _Abort | _CloseSession | _Encode | _DropEncode | _Free | StepResult
+_Message = _Submit | _Align | _Abort | _CloseSession | SlotEffect | StepResult
 
 
 class SchedulerHandle:
@@ -130,20 +114,9 @@ class SchedulerHandle:
         """Let go of what a session keeps; a request of it that is running goes on."""
         self._handle.follow_up(_CloseSession(session))
 
-    def encode(self, slot: Slot, features: Features) -> None:
-        """Encode into `slot` when something needs it.
-
-        From the encoder cache, as are `drop_encode` and `free`.
-        """
-        self._handle.follow_up(_Encode(slot, features))
-
-    def drop_encode(self, slot: Slot) -> None:
-        """Forget an encode that is not planned yet."""
-        self._handle.follow_up(_DropEncode(slot))
-
-    def free(self, slot: Slot) -> None:
-        """Let go of the content of `slot`."""
-        self._handle.follow_up(_Free(slot))
+    def perform(self, effect: SlotEffect) -> None:
+        """Do what the encoder cache wants done with a slot."""
+        self._handle.follow_up(effect)
 
     def step_done(self, result: StepResult) -> None:
         """The result of a plan (from the executor)."""
@@ -226,11 +199,11 @@ class SchedulerActor:
                     self._aligns.pop(request_id, None)
             case _CloseSession(session):
                 scheduler.close_session(session)
-            case _Encode(slot, features):
+            case Encode(slot, features):
                 scheduler.encode(slot, features)
-            case _DropEncode(slot):
+            case Drop(slot):
                 return scheduler.drop_encode(slot)
-            case _Free(slot):
+            case Free(slot):
                 return scheduler.free(slot)
             case _:
                 assert_never(message)

@@ -19,7 +19,7 @@ from ...protocols.realtime_dialogue_session import DialoguePatch
 from ...protocols.realtime_session import SessionPatch
 from ...realtime.config import RealtimeModel, SessionConfig
 from ...realtime.dialogue.settings import audio_patch
-from ..callers import Caller, caller_by_address
+from ..callers import Caller, Shares, caller_by_address
 from ..config.server import ServerConfig
 from ..engine.client import EngineClient
 from ..fetching.names import Names
@@ -42,7 +42,6 @@ from .dialogue_config import dialogue_config
 from .keys import ApiKeys, sent_key
 from .origins import is_loopback
 from .response_store import ResponseStore
-from .shares import Shares
 from .strangers import Strangers
 
 Hold = Callable[[], AbstractContextManager[None]]

@@ -12,8 +12,7 @@ import torch
 
 from ...protocols.messages import Phrases, SamplingParams
 from ..text.phrases import tree_of
-from .bias import Bias
-from .phrases import PhraseBiases
+from .bias import Bias, PhraseBiases
 
 NEVER = float("-inf")
 

@@ -48,4 +48,6 @@ class Free:
     slot: Slot
 
 
-CacheEffect = Grant | Ask | Encode | Drop | Free
+SlotEffect = Encode | Drop | Free
+"""For the scheduler."""
+CacheEffect = Grant | Ask | SlotEffect

@@ -48,6 +48,7 @@ from sensorium.actors.wire.listening import open_listener, serve_connections
 from sensorium.media.voice_activity import VoiceActivityModel
 from sensorium.protocols.messages import Lane
 from sensorium.protocols.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
+from websockets.frames import Frame, Opcode
 
 RATE = 24_000
 RECORDING = Path(__file__).resolve().parents[1] / "data" / "kitchen_lights.wav"
@@ -328,19 +329,6 @@ def _frame_size(data: bytearray) -> tuple[int, int] | None:
     return (start, start + length) if len(data) >= start + length else None
 
 
-def text_frame(text: bytes) -> bytes:
-    """A client's text frame, masked."""
-    mask = os.urandom(4)
-    length = len(text)
-    head = bytes([0x81, 0xFE]) + length.to_bytes(2, "big")
-    if length < 126:
-        head = bytes([0x81, 0x80 | length])
-    elif length > 0xFFFF:
-        head = bytes([0x81, 0xFF]) + length.to_bytes(8, "big")
-    key = np.frombuffer(mask * (length // 4 + 1), np.uint8)[:length]
-    return head + mask + (np.frombuffer(text, np.uint8) ^ key).tobytes()
-
-
 def append_frames(append_ms: int) -> list[bytes]:
     """The recording with a pause behind it, as frames to send."""
     samples, rate = soundfile.read(RECORDING, dtype="float32")
@@ -351,7 +339,8 @@ def append_frames(append_ms: int) -> list[bytes]:
     frames = []
     for start in range(0, len(pcm) - size, size):
         audio = base64.b64encode(pcm[start : start + size].tobytes())
-        frames.append(text_frame(b'{"type":"input_audio_buffer.append","audio":"' + audio + b'"}'))
+        event = b'{"type":"input_audio_buffer.append","audio":"' + audio + b'"}'
+        frames.append(Frame(Opcode.TEXT, event).serialize(mask=True))
     return frames
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ...protocols.audio import wave_file
 from ...protocols.chat_content import TextPart
-from ...protocols.container_format import InputFormat
+from ...protocols.container_format import ContainerFormat, InputFormat
 from ...protocols.errors import BadRequestError
 from ...protocols.messages import ItemId
 from ...protocols.realtime import ConversationItemAdded, ConversationItemDone
@@ -25,13 +26,12 @@ from ...protocols.realtime_dialogue import (
     ConversationTruncated,
     DialogueClientEvent,
 )
-from ...protocols.realtime_items import ItemReference, NewItem
+from ...protocols.realtime_items import AudioGiven, ItemReference, NewItem, PartGiven, Picture
 from ..outgoing import Outgoing
 from .config import DialogueConfig
-from .creation import new_item
 from .effects import ForgetMedia, ForgetPairs, MediaOpened, MediaRefused, OpenMedia
 from .items import Item, Items, already_exists
-from .parts import Sound
+from .parts import ItemPart, Sound
 
 
 class Editor:
@@ -69,7 +69,7 @@ class Editor:
         found = [
             self.items.get(each.id, f"{each.param}.id")
             if isinstance(each, ItemReference)
-            else new_item(each, ItemId(f"{name}_{index}"), self._config, audio_format)
+            else _new_item(each, ItemId(f"{name}_{index}"), self._config, audio_format)
             for index, each in enumerate(given)
         ]
         new = [item for item in found if item not in self.items]
@@ -119,7 +119,7 @@ class Editor:
         self, event: ConversationItemCreate, audio_format: InputFormat, at_end: Callable[[], object]
     ) -> None:
         item_id = ItemId(event.item.id or self._new_id("item"))
-        item = new_item(event.item, item_id, self._config, audio_format)
+        item = _new_item(event.item, item_id, self._config, audio_format)
         self.items.check_room(item)
         self.items.check_call(item)
         self.items.check_place(item, event.previous_item_id)
@@ -197,3 +197,44 @@ class Editor:
             self._forget(item)
         if items:
             self._outgoing.send(ConversationTruncated(item_ids=[item.id for item in items]))
+
+
+def _new_item(given: NewItem, item_id: ItemId, config: DialogueConfig, audio_format: InputFormat) -> Item:
+    """What a client gave. Raises BadRequestError for media that the model does not take."""
+    parts = [
+        _part(part, f"{given.param}.content[{index}]", config, audio_format)
+        for index, part in enumerate(given.parts)
+    ]
+    item = Item(item_id, given.role, parts)
+    item.waits = bool(item.media())
+    return item
+
+
+def _part(part: PartGiven, where: str, config: DialogueConfig, audio_format: InputFormat) -> ItemPart:
+    match part:
+        case Picture() if "image" not in config.kinds:
+            raise _unsupported(where, "an image", config)
+        case AudioGiven(data, transcript):
+            if "audio" in config.kinds:
+                if isinstance(audio_format, ContainerFormat):
+                    return Sound(data, transcript)
+                if not data or len(data) % audio_format.bytes_per_frame:
+                    raise BadRequestError(
+                        f"`{where}.audio` has {len(data)} bytes; allowed: whole samples of "
+                        f"{audio_format.bytes_per_frame} bytes",
+                        code="invalid_audio",
+                        param=f"{where}.audio",
+                    )
+                return Sound(wave_file(data, audio_format), transcript)
+            if transcript:
+                return Sound(None, transcript)
+            raise _unsupported(where, "audio without a transcript", config)
+        case _:
+            return part
+
+
+def _unsupported(where: str, what: str, config: DialogueConfig) -> BadRequestError:
+    takes = ", ".join(sorted(config.kinds | {"text"}))
+    return BadRequestError(
+        f"`{where}` is {what}; the model {config.model} takes {takes}", code="unsupported_media", param=where
+    )

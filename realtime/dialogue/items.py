@@ -1,7 +1,7 @@
 """The items of a conversation in order, within its bounds.
 
 An item may wait for something before it can be used: a turn for its transcript, a picture to be opened. Knows
-no responses. What a client creates becomes one in `realtime/dialogue/creation.py`; how they become what a
+no responses. What a client creates becomes one in `realtime/dialogue/editor.py`; how they become what a
 model is asked is `realtime/dialogue/prompt.py`. A conversation may be long, and is looked through with every
 pair of frames: what is asked of each item is cheap, and clips are found without looking at the others.
 """

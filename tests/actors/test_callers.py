@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import trio
 from hypothesis import given
@@ -12,14 +10,6 @@ from hypothesis import strategies as st
 from sensorium.actors.callers import Caller, caller_by_address, caller_by_key, greediest, has_room
 from support.fake_sessions import FakeSocket, Sessions, wish
 from trio.testing import MockClock
-
-
-@asynccontextmanager
-async def running(sessions: Sessions) -> AsyncIterator[trio.Nursery]:
-    async with trio.open_nursery() as nursery:
-        await nursery.start(sessions.registry.run)
-        yield nursery
-        nursery.cancel_scope.cancel()
 
 
 def test_an_ipv6_network_is_one_caller() -> None:
@@ -59,7 +49,7 @@ def test_who_has_most_gives_way() -> None:
 async def test_lost_sessions_of_one_caller_do_not_end_anothers(autojump_clock: MockClock) -> None:
     sessions = Sessions(max_detached=3)
     alice, bob, carol = (caller_by_key(name) for name in ("alice", "bob", "carol"))
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
 
         async def lose(caller: Caller) -> FakeSocket:
             socket = await sessions.connect(nursery, caller)
@@ -78,7 +68,7 @@ async def test_lost_sessions_of_one_caller_do_not_end_anothers(autojump_clock: M
 async def test_a_token_is_for_the_caller_that_began_the_session(autojump_clock: MockClock) -> None:
     sessions = Sessions()
     alice, bob = caller_by_key("alice"), caller_by_key("bob")
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         socket = await sessions.connect(nursery, alice)
         socket.vanish()
         refused = (await sessions.resume(nursery, wish(socket, 1), bob)).of("error")
@@ -88,7 +78,7 @@ async def test_a_token_is_for_the_caller_that_began_the_session(autojump_clock: 
 
 async def test_a_caller_without_a_key_may_come_back_from_another_address(autojump_clock: MockClock) -> None:
     sessions = Sessions()
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         socket = await sessions.connect(nursery, caller_by_address("10.0.0.1"))
         socket.vanish()
         moved = caller_by_address("10.0.0.2")

@@ -5,69 +5,43 @@ from __future__ import annotations
 import gc
 import socket
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Literal
+from collections.abc import AsyncIterator, Iterator
 
 import anyio
 import pytest
-import sniffio
 from sensorium.client import (
     APIError,
     AsyncClient,
     Client,
     Completed,
     Delta,
-    Event,
     SDKError,
     SensoriumConnectionError,
     SensoriumTimeoutError,
     SessionClosedError,
 )
 from sensorium.client import connection as waits
-from support.fake_server import FakeDialog, serve_realtime
+from support.both_loops import both_loops
+from support.fake_server import FakeDialog, finals, serve_realtime
 
 pytestmark = pytest.mark.slow
 
 CHUNK = bytes(4_800)
 """100 ms of silence; the fake hears a word in every 500 ms."""
 
-Run = Callable[[Callable[[], Awaitable[None]]], None]
 
-
-@pytest.fixture(params=["asyncio", "trio"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Runs an async function under each library, and makes sure that it is that one."""
-    backend: Literal["asyncio", "trio"] = request.param
-
-    def start(body: Callable[[], Awaitable[None]]) -> None:
-        async def checked() -> None:
-            assert sniffio.current_async_library() == backend
-            with anyio.fail_after(20):
-                await body()
-
-        anyio.run(checked, backend=backend)
-
-    return start
-
-
-def finals(events: list[Event]) -> list[str]:
-    """Final texts among the events."""
-    return [event.transcript for event in events if isinstance(event, Completed)]
-
-
-def test_transcribe_sends_in_the_background_and_stops_after_the_last_turn(run: Run) -> None:
-    async def body() -> None:
+@both_loops
+async def test_transcribe_sends_in_the_background_and_stops_after_the_last_turn() -> None:
+    with serve_realtime() as url:
         async with AsyncClient(url) as client, client.realtime() as session:
             assert session.created is not None
             events = [event async for event in session.transcribe([CHUNK] * 20)]
         assert finals(events) == ["one two", "three four"]
 
+
+@both_loops
+async def test_async_chunks_and_deltas_before_the_end() -> None:
     with serve_realtime() as url:
-        run(body)
-
-
-def test_async_chunks_and_deltas_before_the_end(run: Run) -> None:
-    async def body() -> None:
         heard = anyio.Event()
 
         async def chunks() -> AsyncIterator[bytes]:
@@ -85,12 +59,10 @@ def test_async_chunks_and_deltas_before_the_end(run: Run) -> None:
                     case Completed(transcript=transcript):
                         assert transcript == text == "one two"
 
+
+@both_loops
+async def test_manual_turns() -> None:
     with serve_realtime() as url:
-        run(body)
-
-
-def test_manual_turns(run: Run) -> None:
-    async def body() -> None:
         async with AsyncClient(url) as client, client.realtime(turn_detection=None, binary=False) as session:
             for _ in range(5):
                 await session.send(CHUNK)
@@ -100,14 +72,12 @@ def test_manual_turns(run: Run) -> None:
             await session.finish()
             assert finals([event async for event in session]) == ["one", "two three"]
 
-    with serve_realtime() as url:
-        run(body)
 
-
-def test_a_cancelled_finish_is_sent_whole_and_may_be_called_again(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+@both_loops
+async def test_a_cancelled_finish_is_sent_whole_and_may_be_called_again(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def body() -> None:
+    with serve_realtime() as url:
         async with AsyncClient(url) as client, client.realtime() as session:
             await session.send(CHUNK * 10)
             make = session._core.finish
@@ -123,11 +93,9 @@ def test_a_cancelled_finish_is_sent_whole_and_may_be_called_again(
             await session.finish()
             assert finals([event async for event in session]) == ["one two"]
 
-    with serve_realtime() as url:
-        run(body)
 
-
-def test_a_plain_iterable_that_waits_holds_up_nobody_else(run: Run) -> None:
+@both_loops
+async def test_a_plain_iterable_that_waits_holds_up_nobody_else() -> None:
     may_go_on = threading.Event()
 
     def chunks() -> Iterator[bytes]:
@@ -135,7 +103,7 @@ def test_a_plain_iterable_that_waits_holds_up_nobody_else(run: Run) -> None:
         assert may_go_on.wait(10)
         yield CHUNK * 5
 
-    async def body() -> None:
+    with serve_realtime() as url:
         async with AsyncClient(url) as client, client.realtime() as session:
             events = []
             async for event in session.transcribe(chunks()):
@@ -144,11 +112,9 @@ def test_a_plain_iterable_that_waits_holds_up_nobody_else(run: Run) -> None:
                     may_go_on.set()
             assert finals(events) == ["one two"]
 
-    with serve_realtime() as url:
-        run(body)
 
-
-def test_an_iterable_that_waits_for_ever_is_left_alone(run: Run) -> None:
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_an_iterable_that_waits_for_ever_is_left_alone(backend: str) -> None:
     """Its thread ends with it, or with the program."""
     goes_on, asked = threading.Event(), threading.Event()
 
@@ -164,7 +130,7 @@ def test_an_iterable_that_waits_for_ever_is_left_alone(run: Run) -> None:
                 break
 
     with serve_realtime() as url:
-        run(body)
+        anyio.run(body, backend=backend)
     waiting = [thread for thread in threading.enumerate() if "_read_wanted" in thread.name]
     assert all(thread.daemon for thread in waiting)
     goes_on.set()
@@ -174,8 +140,9 @@ def test_an_iterable_that_waits_for_ever_is_left_alone(run: Run) -> None:
         assert not thread.is_alive()
 
 
-def test_two_who_iterate_are_told_so(run: Run) -> None:
-    async def body() -> None:
+@both_loops
+async def test_two_who_iterate_are_told_so() -> None:
+    with serve_realtime() as url:
         async with (
             AsyncClient(url) as client,
             client.realtime() as session,
@@ -187,12 +154,10 @@ def test_two_who_iterate_are_told_so(run: Run) -> None:
                 await anext(session)
             others.cancel_scope.cancel()
 
+
+@both_loops
+async def test_pace_and_a_second_round_on_one_session() -> None:
     with serve_realtime() as url:
-        run(body)
-
-
-def test_pace_and_a_second_round_on_one_session(run: Run) -> None:
-    async def body() -> None:
         async with AsyncClient(url) as client, client.realtime() as session:
             start = anyio.current_time()
             first = [event async for event in session.transcribe([CHUNK] * 10, speed=5.0)]
@@ -200,25 +165,21 @@ def test_pace_and_a_second_round_on_one_session(run: Run) -> None:
             second = [event async for event in session.transcribe([CHUNK] * 10)]
         assert finals(first + second) == ["one two", "three four"]
 
-    with serve_realtime() as url:
-        run(body)
 
-
-def test_an_exception_in_the_chunks_reaches_the_caller(run: Run) -> None:
+@both_loops
+async def test_an_exception_in_the_chunks_reaches_the_caller() -> None:
     def chunks() -> Iterator[bytes]:
         yield CHUNK * 5
         raise OSError("the microphone fell down")
 
-    async def body() -> None:
+    with serve_realtime() as url:
         async with AsyncClient(url) as client, client.realtime() as session:
             with pytest.raises(OSError, match="the microphone fell down"):
                 _ = [event async for event in session.transcribe(chunks())]
 
-    with serve_realtime() as url:
-        run(body)
 
-
-def test_leaving_early_ends_the_sender_with_the_session(run: Run) -> None:
+@both_loops
+async def test_leaving_early_ends_the_sender_with_the_session() -> None:
     num_taken = 0
 
     def chunks() -> Iterator[bytes]:
@@ -227,7 +188,7 @@ def test_leaving_early_ends_the_sender_with_the_session(run: Run) -> None:
             num_taken += 1
             yield CHUNK
 
-    async def body() -> None:
+    with serve_realtime() as url:
         with anyio.fail_after(10):
             async with AsyncClient(url) as client, client.realtime() as session:
                 async for _ in session.transcribe(chunks(), speed=10.0):
@@ -236,98 +197,73 @@ def test_leaving_early_ends_the_sender_with_the_session(run: Run) -> None:
             await anyio.sleep(0.2)  # twenty chunks' time
             assert 0 < left_at <= num_taken <= left_at + 1 < 1_000, "one may be on its way"
 
+
+@both_loops
+async def test_an_exception_in_the_body_is_not_wrapped_in_a_group() -> None:
+    with serve_realtime() as url, pytest.raises(KeyError, match="mine"):
+        async with AsyncClient(url) as client, client.realtime():
+            raise KeyError("mine")
+
+
+@both_loops
+async def test_cancelling_a_session_leaves_at_once() -> None:
     with serve_realtime() as url:
-        run(body)
-
-
-def test_an_exception_in_the_body_is_not_wrapped_in_a_group(run: Run) -> None:
-    async def body() -> None:
-        with pytest.raises(KeyError, match="mine"):
-            async with AsyncClient(url) as client, client.realtime():
-                raise KeyError("mine")
-
-    with serve_realtime() as url:
-        run(body)
-
-
-def test_cancelling_a_session_leaves_at_once(run: Run) -> None:
-    async def body() -> None:
         with anyio.move_on_after(0.2) as scope:
             async with AsyncClient(url) as client, client.realtime() as session:
                 async for _ in session:
                     pass
         assert scope.cancelled_caught
 
-    with serve_realtime() as url:
-        run(body)
-
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_no_server_says_what_to_do(run: Run, host: str) -> None:
+@both_loops
+async def test_no_server_says_what_to_do(host: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://{host}:{free.getsockname()[1]}"
 
-    async def body() -> None:
-        with pytest.raises(SensoriumConnectionError) as caught:
-            async with AsyncClient(url) as client, client.realtime():
-                pass
-        assert str(caught.value) == f"no server at {url}; start one with: sensorium serve"
-
-    run(body)
+    with pytest.raises(SensoriumConnectionError) as caught:
+        async with AsyncClient(url) as client, client.realtime():
+            pass
+    assert str(caught.value) == f"no server at {url}; start one with: sensorium serve"
 
 
-def test_refusals_carry_the_servers_words(run: Run) -> None:
-    async def handshake() -> None:
-        with pytest.raises(APIError, match="no such key") as refused:
-            async with AsyncClient(url) as client, client.realtime():
-                pass
-        assert refused.value.request_id == "req_fake"
-
-    async def settings() -> None:
-        with pytest.raises(APIError, match="there is no model 'missing' here"):
-            async with AsyncClient(url) as client, client.realtime("missing"):
-                pass
-
-    with serve_realtime(status=lambda: 401) as url:
-        run(handshake)
-    with serve_realtime() as url:
-        run(settings)
+@both_loops
+async def test_refusals_carry_the_servers_words() -> None:
+    with serve_realtime(status=lambda: 401) as url, pytest.raises(APIError, match="no such key") as refused:
+        async with AsyncClient(url) as client, client.realtime():
+            pass
+    assert refused.value.request_id == "req_fake"
+    with serve_realtime() as url, pytest.raises(APIError, match="there is no model 'missing' here"):
+        async with AsyncClient(url) as client, client.realtime("missing"):
+            pass
 
 
-def test_a_session_that_is_refused_for_now_is_opened_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers: list[int | None] = []
-
-    async def body() -> None:
-        answers[:] = [503, 503, None]
-        async with AsyncClient(url, max_retries=2) as client, client.realtime() as session:
-            assert session.created is not None
-
+@both_loops
+async def test_a_session_that_is_refused_for_now_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[int | None] = [503, 503, None]
     monkeypatch.setattr(waits, "_FIRST_WAIT_S", 0.001)
     with serve_realtime(status=lambda: answers.pop(0)) as url:
-        run(body)
-        answers[:] = [503, None]
-        with Client(url, max_retries=1) as client, client.realtime() as session:
+        async with AsyncClient(url, max_retries=2) as client, client.realtime() as session:
             assert session.created is not None
+        answers[:] = [503, None]
+        with Client(url, max_retries=1) as sync, sync.realtime() as opened:
+            assert opened.created is not None
 
 
-def test_a_close_in_the_middle_names_code_and_reason(run: Run) -> None:
-    async def body() -> None:
+@both_loops
+async def test_a_close_in_the_middle_names_code_and_reason() -> None:
+    with serve_realtime(lambda: FakeDialog(close_at_ms=700)) as url:
         async with AsyncClient(url) as client, client.realtime() as session:
             with pytest.raises(
                 SessionClosedError, match=r"code 1011 \(server fault\), reason: the fake broke"
             ):
                 _ = [event async for event in session.transcribe([CHUNK] * 20, speed=20.0)]
 
-    with serve_realtime(lambda: FakeDialog(close_at_ms=700)) as url:
-        run(body)
 
-
-def test_a_server_that_stays_silent_is_a_timeout(run: Run) -> None:
-    async def body() -> None:
-        with pytest.raises(SensoriumTimeoutError, match="did not accept the session"):
-            async with AsyncClient(url, timeout=0.1) as client, client.realtime():
-                pass
-
-    with serve_realtime(lambda: FakeDialog(silent=True)) as url:
-        run(body)
+@both_loops
+async def test_a_server_that_stays_silent_is_a_timeout() -> None:
+    silent = FakeDialog(silent=True)
+    with serve_realtime(lambda: silent) as url, pytest.raises(SensoriumTimeoutError, match="did not accept"):
+        async with AsyncClient(url, timeout=0.1) as client, client.realtime():
+            pass

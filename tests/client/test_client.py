@@ -8,9 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import aclosing, closing
 from pathlib import Path
-from typing import Literal
 
-import anyio
 import pytest
 from sensorium.client import (
     APIError,
@@ -21,6 +19,7 @@ from sensorium.client import (
     TextDelta,
     TextDone,
 )
+from support.both_loops import both_loops
 from support.fake_server import Answer, Received, serve_rest
 
 pytestmark = pytest.mark.slow
@@ -90,21 +89,18 @@ def test_a_stream_yields_deltas_then_the_whole() -> None:
         assert list(client.transcribe_stream(b"x")) == [TextDelta("good"), TextDone("good day")]
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_stream_that_breaks_off_says_so(backend: Literal["asyncio", "trio"]) -> None:
-    async def stream() -> None:
+@both_loops
+async def test_a_stream_that_breaks_off_says_so() -> None:
+    cut = STREAM[: STREAM.index(b"data: {", 10)]
+    with serve_rest({"/v1/audio/transcriptions": Answer(cut)}) as (url, _):
         async with AsyncClient(url) as client, aclosing(client.transcribe_stream(b"x")) as events:
             assert await anext(events) == TextDelta("good")
             with pytest.raises(SensoriumConnectionError, match="broke off"):
                 await anext(events)
-
-    cut = STREAM[: STREAM.index(b"data: {", 10)]
-    with serve_rest({"/v1/audio/transcriptions": Answer(cut)}) as (url, _):
-        anyio.run(stream, backend=backend)
-        with Client(url) as client, closing(client.transcribe_stream(b"x")) as events:
-            assert next(events) == TextDelta("good")
+        with Client(url) as sync, closing(sync.transcribe_stream(b"x")) as told:
+            assert next(told) == TextDelta("good")
             with pytest.raises(SensoriumConnectionError, match="broke off"):
-                next(events)
+                next(told)
 
 
 def test_tls_to_a_plain_server_is_not_told_as_no_server(server: Server) -> None:
@@ -150,47 +146,33 @@ def test_a_server_that_never_answers_is_a_timeout() -> None:
             client.models()
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_the_async_client_does_the_same(
-    server: Server, tmp_path: Path, backend: Literal["asyncio", "trio"]
-) -> None:
+@both_loops
+async def test_the_async_client_does_the_same(server: Server, tmp_path: Path) -> None:
     path = tmp_path / "talk.wav"
     path.write_bytes(b"RIFFxxxx")
     url, requests = server
 
-    async def body() -> None:
-        async with AsyncClient(url) as client:
-            assert (await client.transcribe(path)).text == "good day"
-            assert (await client.translate(b"x")).text == "good day"
-            assert [model.id for model in await client.models()] == ["m"]
-            assert await client.version() == "9.9"
-            assert await client.health() is False
-            assert await client.metrics() == {"sensorium_x": 3.0}
-
-    anyio.run(body, backend=backend)
+    async with AsyncClient(url) as client:
+        assert (await client.transcribe(path)).text == "good day"
+        assert (await client.translate(b"x")).text == "good day"
+        assert [model.id for model in await client.models()] == ["m"]
+        assert await client.version() == "9.9"
+        assert await client.health() is False
+        assert await client.metrics() == {"sensorium_x": 3.0}
     assert b"RIFFxxxx" in requests[0].body
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_the_async_stream_and_errors(backend: Literal["asyncio", "trio"]) -> None:
-    async def stream() -> None:
+@both_loops
+async def test_the_async_stream_and_errors() -> None:
+    answer = Answer(STREAM, content_type="text/event-stream")
+    with serve_rest({"/v1/audio/transcriptions": answer}) as (url, _):
         async with AsyncClient(url) as client:
             events = [event async for event in client.transcribe_stream(b"x")]
-        assert events == [TextDelta("good"), TextDone("good day")]
-
-    async def refused() -> None:
-        async with AsyncClient(url) as client:
+            assert events == [TextDelta("good"), TextDone("good day")]
             with pytest.raises(APIError, match="not here"):
                 await client.models()
             with pytest.raises(APIError, match="not here"):
                 await client.translate(b"x")
-
-    with serve_rest({"/v1/audio/transcriptions": Answer(STREAM, content_type="text/event-stream")}) as (
-        url,
-        _,
-    ):
-        anyio.run(stream, backend=backend)
-        anyio.run(refused, backend=backend)
 
 
 def test_the_sdk_needs_only_the_base_install() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
 from urllib.parse import urlsplit
 
 import anyio
@@ -16,6 +15,7 @@ from sensorium.client import connection as limits
 from sensorium.protocols.codec import encode_event
 from sensorium.protocols.realtime import SessionCreated
 from sensorium.protocols.realtime_session import SessionView
+from support.both_loops import both_loops
 from support.cutting_proxy import CuttingProxy, cutting_proxy
 from support.fake_server import SESSION, FakeDialog, serve_realtime
 from support.server import wait_until
@@ -65,9 +65,9 @@ def test_closing_does_not_wait_for_a_thread_that_cannot_send() -> None:
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
-@pytest.mark.parametrize("backend", ["trio", "asyncio"])
-def test_who_iterates_elsewhere_comes_to_an_end_though_the_server_says_no_goodbye(
-    backend: Literal["trio", "asyncio"], is_cancelled: bool, monkeypatch: pytest.MonkeyPatch
+@both_loops
+async def test_who_iterates_elsewhere_comes_to_an_end_though_the_server_says_no_goodbye(
+    is_cancelled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(async_client, "CLOSE_TIMEOUT_S", 0.2)
     monkeypatch.setattr(limits, "CLOSE_TIMEOUT_S", 0.2)
@@ -79,7 +79,7 @@ def test_who_iterates_elsewhere_comes_to_an_end_though_the_server_says_no_goodby
             pass
         num_ended += 1
 
-    async def body() -> None:
+    with proxied() as proxy:
         async with AsyncClient(proxy.url) as client:
             with anyio.fail_after(PATIENCE_S):
                 async with anyio.create_task_group() as others:
@@ -93,15 +93,12 @@ def test_who_iterates_elsewhere_comes_to_an_end_though_the_server_says_no_goodby
                                 await anyio.sleep_forever()
             with pytest.raises(SessionClosedError, match="the session was left"):
                 await session.send(bytes(100))
-
-    with proxied() as proxy:
-        anyio.run(body, backend=backend)
     assert num_ended == 1
     assert proxy.num_accepted == 1
 
 
-@pytest.mark.parametrize("backend", ["trio", "asyncio"])
-def test_a_session_that_is_left_while_it_comes_back_stays_left(backend: Literal["trio", "asyncio"]) -> None:
+@both_loops
+async def test_a_session_that_is_left_while_it_comes_back_stays_left() -> None:
     num_ended = 0
 
     async def iterate(session: AsyncRealtimeSession) -> None:
@@ -110,7 +107,7 @@ def test_a_session_that_is_left_while_it_comes_back_stays_left(backend: Literal[
             pass
         num_ended += 1
 
-    async def body() -> None:
+    with proxied() as proxy:
         async with AsyncClient(proxy.url) as client:
             with anyio.fail_after(PATIENCE_S):
                 async with anyio.create_task_group() as others, client.realtime() as session:
@@ -119,7 +116,4 @@ def test_a_session_that_is_left_while_it_comes_back_stays_left(backend: Literal[
                     proxy.stall()
                     proxy.cut()
                     await anyio.to_thread.run_sync(wait_until, lambda: proxy.num_accepted > 1)
-
-    with proxied() as proxy:
-        anyio.run(body, backend=backend)
     assert num_ended == 1

@@ -21,6 +21,7 @@ from sensorium.protocols.codec import decode_client_event, encode_event
 from sensorium.protocols.realtime import Error, ErrorDetail, SessionCreated, SessionUpdated
 from sensorium.protocols.realtime_lifecycle import SessionResume, SessionResumed
 from sensorium.protocols.realtime_session import SessionView
+from support.both_loops import both_loops
 from support.fake_server import SESSION, DialogClosedError, FakeDialog, serve_realtime
 
 pytestmark = pytest.mark.slow
@@ -103,12 +104,12 @@ def test_the_error_says_why_a_session_did_not_go_on(second: Second, why: str, le
             session.send(CHUNK)
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @pytest.mark.parametrize(("second", "why", "least_s"), WHYS)
-def test_the_error_comes_even_where_the_timeout_is_shorter_than_the_grace(
-    backend: str, second: Second, why: str, least_s: float
+@both_loops
+async def test_the_error_comes_even_where_the_timeout_is_shorter_than_the_grace(
+    second: Second, why: str, least_s: float
 ) -> None:
-    async def body() -> None:
+    with serving(second) as url:
         async with AsyncClient(url, timeout=0.3) as client, client.realtime(turn_detection=None) as session:
             started = anyio.current_time()
             with (
@@ -119,9 +120,6 @@ def test_the_error_comes_even_where_the_timeout_is_shorter_than_the_grace(
                     pass
             assert anyio.current_time() - started > least_s - 0.1
 
-    with serving(second) as url:
-        anyio.run(body, backend=backend)
-
 
 async def look_again_and_again(session: AsyncRealtimeSession) -> None:
     while True:
@@ -129,16 +127,13 @@ async def look_again_and_again(session: AsyncRealtimeSession) -> None:
             await anext(session)
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_looking_for_events_again_and_again_does_not_put_the_error_off(backend: str) -> None:
-    async def body() -> None:
+@both_loops
+async def test_looking_for_events_again_and_again_does_not_put_the_error_off() -> None:
+    with serving("silent") as url:
         async with AsyncClient(url) as client, client.realtime(turn_detection=None) as session:
             await session.send(CHUNK)
             with anyio.fail_after(PATIENCE_S), pytest.raises(SessionClosedError, match="1001"):
                 await look_again_and_again(session)
-
-    with serving("silent") as url:
-        anyio.run(body, backend=backend)
 
 
 def test_an_error_in_the_source_while_the_connection_is_lost_is_raised() -> None:
@@ -200,8 +195,8 @@ class StuckDialog(FakeDialog):
         return [encode_event(answer)] if isinstance(frame, str) and "resume" in frame else []
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_cancelled_send_tears_nothing_and_the_session_can_still_be_resumed(backend: str) -> None:
+@both_loops
+async def test_a_cancelled_send_tears_nothing_and_the_session_can_still_be_resumed() -> None:
     dialogs: list[StuckDialog] = []
 
     def make() -> FakeDialog:
@@ -209,7 +204,7 @@ def test_a_cancelled_send_tears_nothing_and_the_session_can_still_be_resumed(bac
         dialogs.append(StuckDialog(greeting=encode_event(SessionCreated(session=VIEW)), first=first))
         return dialogs[-1]
 
-    async def body() -> None:
+    with serve_realtime(make) as url:
         async with AsyncClient(url) as client, client.realtime(turn_detection=None) as session:
             sent: list[bytes] = []
             with anyio.fail_after(20):
@@ -226,9 +221,6 @@ def test_a_cancelled_send_tears_nothing_and_the_session_can_still_be_resumed(bac
                 while not isinstance(await anext(session), Resumed):
                     pass
             assert [frame for frame in dialogs[0].received if isinstance(frame, bytes)] == sent
-
-    with serve_realtime(make) as url:
-        anyio.run(body, backend=backend)
 
 
 def test_a_network_that_vanished_is_noticed_by_the_kernel() -> None:

@@ -21,7 +21,7 @@ from sensorium.client import (
     SessionClosedError,
     UnknownEvent,
 )
-from support.fake_server import FakeDialog, serve_realtime
+from support.fake_server import FakeDialog, finals, serve_realtime
 
 pytestmark = pytest.mark.slow
 
@@ -32,11 +32,6 @@ CHUNK = bytes(4_800)
 def names(events: list[Event]) -> list[str]:
     """Short names of events in order."""
     return [type(event).__name__.removeprefix("ConversationItemInputAudioTranscription") for event in events]
-
-
-def finals(events: list[Event]) -> list[str]:
-    """Final texts among the events."""
-    return [event.transcript for event in events if isinstance(event, Completed)]
 
 
 def test_transcribe_sends_in_the_background_and_stops_after_the_last_turn() -> None:

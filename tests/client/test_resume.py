@@ -14,30 +14,17 @@ from sensorium.client.session_core import SessionCore
 from sensorium.protocols.codec import encode_event
 from sensorium.protocols.realtime import Error, ErrorDetail, InputAudioBufferSpeechStarted, SessionUpdated
 from sensorium.protocols.realtime_session import SessionView
+from support.fake_server import SESSION
 from websockets.exceptions import ConnectionClosedError
 from websockets.frames import Close
 
 VIEW = msgspec.convert(
-    {
+    SESSION
+    | {
         "id": "sess_1",
-        "expires_at": 0,
-        "audio": {
-            "input": {
-                "format": {"type": "audio/pcm", "rate": 24_000},
-                "transcription": {"model": "fake"},
-                "turn_detection": None,
-            }
-        },
-        "limits": {
-            "max_append_bytes": 1,
-            "max_backlog_ms": 30_000,
-            "max_turn_s": 1.0,
-            "max_session_s": 1.0,
-            "idle_s": 1.0,
-            "resume_grace_s": 20.0,
-        },
         "capabilities": ["session.resume"],
         "resume_token": "secret",
+        "limits": SESSION["limits"] | {"resume_grace_s": 20.0},
     },
     SessionView,
 )

@@ -24,7 +24,7 @@ from sensorium.protocols.audio import AudioFormat
 from sensorium.protocols.codec import decode_client_event, encode_event
 from sensorium.protocols.realtime import InputAudioBufferAppend, InputAudioBufferFlush, SessionUpdate
 from sensorium.protocols.realtime_session import SessionPatch
-from support.fake_server import FakeDialog
+from support.fake_server import FakeDialog, finals
 from websockets.exceptions import ConnectionClosedError
 from websockets.frames import Close
 
@@ -49,11 +49,6 @@ def exchange(core: SessionCore, dialog: FakeDialog, frames: list[str | bytes]) -
     """Events shown for the server's answers to these frames."""
     answers = [answer for frame in frames for answer in dialog.receive(frame)]
     return [event for answer in answers for event in core.receive(answer)]
-
-
-def completed(events: list[Event]) -> list[str]:
-    """Final texts among the events."""
-    return [event.transcript for event in events if isinstance(event, Completed)]
 
 
 def test_opening_update_is_one_the_server_understands() -> None:
@@ -186,7 +181,7 @@ def test_half_a_sample_at_the_end_is_an_error_not_a_silent_loss() -> None:
 def test_server_turns_finish_when_all_are_completed() -> None:
     core, dialog = opened()
     events = exchange(core, dialog, list(core.append(SECOND * 2)))
-    assert completed(events) == ["one two", "three four"]
+    assert finals(events) == ["one two", "three four"]
     assert not core.finished
     assert exchange(core, dialog, list(core.finish())) == []  # the empty commit and the fence are not shown
     assert core.finished
@@ -195,7 +190,7 @@ def test_server_turns_finish_when_all_are_completed() -> None:
 def test_finish_commits_a_turn_that_is_still_open() -> None:
     core, dialog = opened()
     exchange(core, dialog, list(core.append(SECOND[: 48 * 700])))
-    assert completed(exchange(core, dialog, list(core.finish()))) == ["one"]
+    assert finals(exchange(core, dialog, list(core.finish()))) == ["one"]
     assert core.finished
 
 
@@ -269,7 +264,7 @@ def test_the_end_of_an_utterance_may_come_behind_the_last_answer() -> None:
 def test_manual_commits_are_answered_and_a_users_clear_is_shown() -> None:
     core, dialog = opened(SessionCore(turn_detection=None))
     exchange(core, dialog, list(core.append(SECOND)))
-    assert completed(exchange(core, dialog, list(core.commit()))) == ["one two"]
+    assert finals(exchange(core, dialog, list(core.commit()))) == ["one two"]
     assert [type(event).__name__ for event in exchange(core, dialog, list(core.clear()))] == [
         "InputAudioBufferCleared"
     ]
@@ -280,7 +275,7 @@ def test_a_session_goes_on_after_finish() -> None:
     exchange(core, dialog, list(core.append(SECOND)))
     exchange(core, dialog, list(core.finish()))
     assert core.finished
-    assert completed(exchange(core, dialog, list(core.append(SECOND)))) == ["three four"]
+    assert finals(exchange(core, dialog, list(core.append(SECOND)))) == ["three four"]
     assert not core.finished
 
 

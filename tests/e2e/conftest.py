@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sensorium.actors.config.server import EngineConfig
+from sensorium.actors.config.server import EngineConfig, ListenConfig
 from support.asr_folder import make_asr_folder
+from support.chat_templates import QWEN3
 from support.command_line import Run, running
 from support.server import Server, make_config, running_server
-from support.text_folder import make_qwen3_folder
+from support.text_folder import QwenShape, make_qwen3_folder
 from support.vl_folder import make_vl_folder
 
 DATA = Path(__file__).parents[2] / "examples" / "data"
@@ -27,9 +29,8 @@ def shared_server() -> Iterator[Server]:
 @pytest.fixture
 def server(shared_server: Server) -> Iterator[Server]:
     """The shared server; the test fails if it leaves anything held, or held the loop."""
-    with shared_server.free_loop():
+    with shared_server.left_quiet():
         yield shared_server
-    shared_server.wait_quiet()
 
 
 @pytest.fixture(scope="session")
@@ -66,9 +67,50 @@ def shared_text_server(folders: dict[str, Path]) -> Iterator[Server]:
 @pytest.fixture
 def text_server(shared_text_server: Server) -> Iterator[Server]:
     """The shared one; the test fails if it leaves anything held, or held the loop."""
-    with shared_text_server.free_loop():
+    with shared_text_server.left_quiet():
         yield shared_text_server
-    shared_text_server.wait_quiet()
+
+
+@pytest.fixture(scope="session")
+def chat_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A random model with Qwen3's template, which servers call `chat`."""
+    folder = make_qwen3_folder(
+        tmp_path_factory.mktemp("models") / "chat", shape=QwenShape(max_positions=4096)
+    )
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": QWEN3}))
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def shared_chat_server(chat_folder: str) -> Iterator[Server]:
+    """A server of it."""
+    engine = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="64MiB", max_running=64)
+    with running_server(make_config(chat_folder, engine=engine)) as server:
+        yield server
+
+
+@pytest.fixture
+def chat_server(shared_chat_server: Server) -> Iterator[Server]:
+    """The shared one; the test fails if it leaves anything held, or held the loop."""
+    with shared_chat_server.left_quiet():
+        yield shared_chat_server
+
+
+@pytest.fixture(scope="session")
+def shared_keyed_server(chat_folder: str) -> Iterator[Server]:
+    """A server of the same model, for the holders of two keys."""
+    engine = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="64MiB", max_running=8)
+    listen = ListenConfig(port=0, drain_s=5.0, api_key=("one", "another"))
+    with running_server(make_config(chat_folder, engine=engine, listen=listen)) as server:
+        yield server
+
+
+@pytest.fixture
+def keyed_server(shared_keyed_server: Server) -> Iterator[Server]:
+    """The shared one; the test fails if it leaves anything held, or held the loop."""
+    with shared_keyed_server.left_quiet():
+        yield shared_keyed_server
 
 
 @pytest.fixture

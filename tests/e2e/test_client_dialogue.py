@@ -8,7 +8,6 @@ import io
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Literal
 
 import anyio
 import numpy as np
@@ -27,6 +26,7 @@ from sensorium.client import (
     async_dialogue,
 )
 from sensorium.client.pictures import Picture, picture_file
+from support.both_loops import both_loops
 from support.cutting_proxy import cutting_proxy
 from support.live_answers import as_messages, chat, text
 from support.live_answers import picture as picture_item
@@ -186,9 +186,9 @@ def test_a_closed_session_ends_everybody_who_waits(text_server: Server) -> None:
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
-@pytest.mark.parametrize("backend", ["trio", "asyncio"])
-def test_a_session_that_is_left_ends_tasks_that_wait_elsewhere(
-    text_server: Server, backend: Literal["trio", "asyncio"], is_cancelled: bool
+@both_loops
+async def test_a_session_that_is_left_ends_tasks_that_wait_elsewhere(
+    text_server: Server, is_cancelled: bool
 ) -> None:
     ended: list[str] = []
 
@@ -197,26 +197,23 @@ def test_a_session_that_is_left_ends_tasks_that_wait_elsewhere(
             pass
         ended.append(name)
 
-    async def body() -> None:
-        async with AsyncClient(text_server.url) as client, anyio.create_task_group() as others:
-            with anyio.fail_after(30), anyio.CancelScope() as scope:
-                async with client.realtime("vision", type="realtime") as session:
-                    others.start_soon(read, "events", session.events())
-                    others.start_soon(read, "answers", session.answers())
-                    await anyio.wait_all_tasks_blocked()
-                    if is_cancelled:
-                        scope.cancel()
-                        await anyio.sleep_forever()
-            with pytest.raises(SessionClosedError, match="was left"):
-                await session.ask("Hello")
-
-    anyio.run(body, backend=backend)
+    async with AsyncClient(text_server.url) as client, anyio.create_task_group() as others:
+        with anyio.fail_after(30), anyio.CancelScope() as scope:
+            async with client.realtime("vision", type="realtime") as session:
+                others.start_soon(read, "events", session.events())
+                others.start_soon(read, "answers", session.answers())
+                await anyio.wait_all_tasks_blocked()
+                if is_cancelled:
+                    scope.cancel()
+                    await anyio.sleep_forever()
+        with pytest.raises(SessionClosedError, match="was left"):
+            await session.ask("Hello")
     assert sorted(ended) == ["answers", "events"]
 
 
-@pytest.mark.parametrize("backend", ["trio", "asyncio"])
-def test_a_frame_and_a_question_that_are_cancelled_are_sent_whole(
-    text_server: Server, backend: Literal["trio", "asyncio"], monkeypatch: pytest.MonkeyPatch
+@both_loops
+async def test_a_frame_and_a_question_that_are_cancelled_are_sent_whole(
+    text_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def cancelled_while_sent(
         session: AsyncDialogueSession, send: Callable[[], Awaitable[object]]
@@ -232,73 +229,63 @@ def test_a_frame_and_a_question_that_are_cancelled_are_sent_whole(
             await send()
         assert scope.cancelled_caught
 
-    async def body() -> None:
-        async with (
-            AsyncClient(text_server.url) as client,
-            client.realtime("vision", type="realtime", temperature=0, max_output_tokens=4) as session,
-        ):
-            begun = session.answers()
-            await cancelled_while_sent(session, lambda: session.send_frame(png(48, 64, 5)))
-            await cancelled_while_sent(session, lambda: session.ask("What is it?"))
-            with anyio.fail_after(30):
-                answer = await anext(begun)
-                await answer.text()
-            assert answer.usage is not None
-            assert answer.usage.input_token_details.image_tokens > 0
-
-    anyio.run(body, backend=backend)
+    async with (
+        AsyncClient(text_server.url) as client,
+        client.realtime("vision", type="realtime", temperature=0, max_output_tokens=4) as session,
+    ):
+        begun = session.answers()
+        await cancelled_while_sent(session, lambda: session.send_frame(png(48, 64, 5)))
+        await cancelled_while_sent(session, lambda: session.ask("What is it?"))
+        with anyio.fail_after(30):
+            answer = await anext(begun)
+            await answer.text()
+        assert answer.usage is not None
+        assert answer.usage.input_token_details.image_tokens > 0
 
 
-@pytest.mark.parametrize("backend", ["trio", "asyncio"])
-def test_pictures_are_read_in_a_thread(
-    text_server: Server, backend: Literal["trio", "asyncio"], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@both_loops
+async def test_pictures_are_read_in_a_thread(text_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     readers: list[threading.Thread] = []
 
     def reading(picture: object) -> bytes:
         readers.append(threading.current_thread())
         return picture_file(picture)
 
-    async def body() -> None:
-        async with (
-            AsyncClient(text_server.url) as client,
-            client.realtime("vision", type="realtime") as session,
-        ):
-            await session.add("Look.", pictures=[png(40, 48, 3)])
-            await (await session.ask("?", pictures=[png(40, 48, 3)], max_output_tokens=1)).text()
-
     monkeypatch.setattr(async_dialogue, "picture_file", reading)
-    anyio.run(body, backend=backend)
+    async with (
+        AsyncClient(text_server.url) as client,
+        client.realtime("vision", type="realtime") as session,
+    ):
+        await session.add("Look.", pictures=[png(40, 48, 3)])
+        await (await session.ask("?", pictures=[png(40, 48, 3)], max_output_tokens=1)).text()
+
     assert len(readers) == 2
     assert threading.current_thread() not in readers
 
 
-@pytest.mark.parametrize("backend", ["trio", "asyncio"])
-def test_the_same_for_tasks(text_server: Server, backend: Literal["trio", "asyncio"]) -> None:
-    async def body() -> None:
-        async with (
-            AsyncClient(text_server.url) as client,
-            client.realtime("vision", type="realtime", temperature=0, max_output_tokens=6) as session,
-        ):
-            begun = session.answers()
-            for index in range(8):
-                assert await session.send_frame(np.full((48, 64, 3), 30 * index, np.uint8), 500 * index)
-            assert not await session.send_frame(picture(48, 64, 1), 3_600)
-            answer = await session.ask("What changed?")
-            said = [piece async for piece in answer]
-            assert "".join(said) == await answer.text()
-            assert answer.usage is not None
-            assert answer.usage.input_token_details.image_tokens > 0
-            assert await (await anext(begun)).text() == await answer.text()
-            first = await session.ask("Go on", max_output_tokens="inf", temperature=1.5, seed=1)
-            async for _ in first:
-                await session.interrupt()
-            assert first.status == "cancelled"
-            with anyio.move_on_after(0.01):
-                await (await session.ask("Go on", max_output_tokens="inf", temperature=1.5)).text()
+@both_loops
+async def test_the_same_for_tasks(text_server: Server) -> None:
+    async with (
+        AsyncClient(text_server.url) as client,
+        client.realtime("vision", type="realtime", temperature=0, max_output_tokens=6) as session,
+    ):
+        begun = session.answers()
+        for index in range(8):
+            assert await session.send_frame(np.full((48, 64, 3), 30 * index, np.uint8), 500 * index)
+        assert not await session.send_frame(picture(48, 64, 1), 3_600)
+        answer = await session.ask("What changed?")
+        said = [piece async for piece in answer]
+        assert "".join(said) == await answer.text()
+        assert answer.usage is not None
+        assert answer.usage.input_token_details.image_tokens > 0
+        assert await (await anext(begun)).text() == await answer.text()
+        first = await session.ask("Go on", max_output_tokens="inf", temperature=1.5, seed=1)
+        async for _ in first:
             await session.interrupt()
-            with pytest.raises(APIError, match="invalid_media"):
-                await (await session.ask("?", pictures=[b"\xff\xd8\xff no picture"])).text()
-            await session.add("Be brief.", role="system")
-
-    anyio.run(body, backend=backend)
+        assert first.status == "cancelled"
+        with anyio.move_on_after(0.01):
+            await (await session.ask("Go on", max_output_tokens="inf", temperature=1.5)).text()
+        await session.interrupt()
+        with pytest.raises(APIError, match="invalid_media"):
+            await (await session.ask("?", pictures=[b"\xff\xd8\xff no picture"])).text()
+        await session.add("Be brief.", role="system")

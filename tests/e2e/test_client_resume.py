@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import anyio
 import pytest
@@ -24,6 +23,7 @@ from sensorium.client import (
 from sensorium.client.audio import Audio, wav_bytes
 from sensorium.client.events import SessionUpdated
 from sensorium.client.listen import listen_to
+from support.both_loops import both_loops
 from support.cutting_proxy import CuttingProxy, cutting_proxy
 from support.raw_socket import pcm, silence
 from support.server import Server, make_config, running_server, wait_until
@@ -101,10 +101,8 @@ def test_a_cut_while_only_listening(server: Server, proxy: CuttingProxy, lights:
     assert proxy.num_accepted > 2
 
 
-@pytest.mark.parametrize("backend", ["trio", "asyncio"])
-def test_a_cut_network_under_both_libraries(
-    server: Server, proxy: CuttingProxy, lights: bytes, backend: Literal["trio", "asyncio"]
-) -> None:
+@both_loops
+async def test_a_cut_network_under_both_libraries(server: Server, proxy: CuttingProxy, lights: bytes) -> None:
     chunks = pieces(lights)
     events: list[Event] = []
 
@@ -114,11 +112,8 @@ def test_a_cut_network_under_both_libraries(
                 proxy.cut()
             yield chunk
 
-    async def body() -> None:
-        async with AsyncClient(proxy.url) as client, client.realtime(sample_rate=16_000) as session:
-            events.extend([event async for event in session.transcribe(cut_twice(), speed=4.0)])
-
-    anyio.run(body, backend=backend)
+    async with AsyncClient(proxy.url) as client, client.realtime(sample_rate=16_000) as session:
+        events.extend([event async for event in session.transcribe(cut_twice(), speed=4.0)])
     check(events, uncut(server, chunks), 2)
 
 

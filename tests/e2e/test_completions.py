@@ -263,8 +263,6 @@ def test_a_repeated_prompt_is_cached(client: OpenAI) -> None:
     ("body", "status", "param"),
     [
         ({}, 400, "prompt"),
-        ({"prompt": "a", "temperature": 9}, 400, "temperature"),
-        ({"prompt": "a", "max_tokens": 0}, 400, "max_tokens"),
         ({"prompt": [1, 10**6]}, 400, "prompt[1]"),
         ({"prompt": "word " * 600}, 400, "prompt"),
         ({"prompt": ["a", "word " * 600]}, 400, "prompt[1]"),
@@ -274,7 +272,7 @@ def test_a_repeated_prompt_is_cached(client: OpenAI) -> None:
         ({"prompt": "a", "structured_outputs": {"regex": "("}}, 400, "structured_outputs"),
         ({"prompt": "a", "logit_bias": {"99999": 1}}, 400, "logit_bias.99999"),
     ],
-    ids=range(11),
+    ids=range(9),
 )
 @pytest.mark.parametrize("stream", [False, True])
 def test_bad_input_fails_alone(

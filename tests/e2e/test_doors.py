@@ -50,9 +50,8 @@ def shut_server(folders: dict[str, Path]) -> Iterator[Server]:
 
 @pytest.fixture
 def server(shut_server: Server) -> Iterator[Server]:
-    with shut_server.free_loop():
+    with shut_server.left_quiet():
         yield shut_server
-    shut_server.wait_quiet()
 
 
 EARLY = {

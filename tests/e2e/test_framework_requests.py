@@ -9,7 +9,6 @@ Here the model is a random one, so that its name and the limit of tokens are our
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,7 @@ import pytest
 from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response
-from support.chat_templates import QWEN3
-from support.server import Server, make_config, running_server
-from support.text_folder import QwenShape, make_qwen3_folder
+from support.server import Server
 
 pytestmark = pytest.mark.slow
 
@@ -31,16 +28,6 @@ RECORDED = [
 ]
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 MOST = 16
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A random model with Qwen3's template."""
-    folder = make_qwen3_folder(tmp_path_factory.mktemp("chat") / "chat", shape=QwenShape(max_positions=2048))
-    path = folder / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": QWEN3}))
-    with running_server(make_config(str(folder))) as running:
-        yield running
 
 
 def replay(server: Server, recorded: dict[str, Any]) -> httpx.Response:
@@ -88,10 +75,9 @@ def check(recorded: dict[str, Any], answer: httpx.Response) -> None:
         assert answer.json()["stop_reason"] in ("max_tokens", "end_turn")
 
 
-def test_every_request_of_theirs_is_served(server: Server) -> None:
+def test_every_request_of_theirs_is_served(chat_server: Server) -> None:
     assert len(RECORDED) > 30
     with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(lambda each: replay(server, each), RECORDED))
+        answers = list(threads.map(lambda each: replay(chat_server, each), RECORDED))
     for recorded, answer in zip(RECORDED, answers, strict=True):
         check(recorded, answer)
-    server.wait_quiet()

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
-from sensorium.actors.config.server import ListenConfig
-from support.chat_templates import QWEN3
-from support.server import Server, make_config, running_server
-from support.text_folder import QwenShape, make_qwen3_folder
+from support.server import Server
 
 pytestmark = pytest.mark.slow
 
@@ -21,15 +16,9 @@ NOW = {"type": "function", "name": "now", "parameters": {"type": "object", "prop
 SAID = '<think>\nHm.\n</think>\n\nI look.\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A random model with Qwen3's template, for two keys."""
-    folder = make_qwen3_folder(tmp_path_factory.mktemp("chat") / "chat", shape=QwenShape(max_positions=2048))
-    path = folder / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": QWEN3}))
-    listen = ListenConfig(port=0, drain_s=5.0, api_key=(KEY, OTHER_KEY))
-    with running_server(make_config(str(folder), listen=listen)) as running:
-        yield running
+@pytest.fixture
+def server(keyed_server: Server) -> Server:
+    return keyed_server
 
 
 def post(server: Server, *items: object, path: str = "", key: str = KEY, **more: object) -> httpx.Response:

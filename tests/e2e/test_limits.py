@@ -43,9 +43,8 @@ def small_server() -> Iterator[Server]:
 
 @pytest.fixture
 def server(small_server: Server) -> Iterator[Server]:
-    with small_server.free_loop():
+    with small_server.left_quiet():
         yield small_server
-    small_server.wait_quiet()
 
 
 open_session = partial(raw_session, additional_headers=HEADERS)

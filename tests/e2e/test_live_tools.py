@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 from openai import OpenAI
-from sensorium.actors.config.server import EngineConfig
 from sensorium.client import Client
-from support.chat_templates import QWEN3
 from support.live_answers import live_talk, text
-from support.server import Server, make_config, running_server
-from support.text_folder import QwenShape, make_qwen3_folder
+from support.server import Server
 
 pytestmark = pytest.mark.slow
 
@@ -32,26 +28,9 @@ AT_ONCE = {"effort": "none"}
 FORCED: dict[str, Any] = {"type": "function", "name": "get_weather"}
 
 
-@pytest.fixture(scope="module")
-def chat_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A random model with Qwen3's template."""
-    folder = make_qwen3_folder(tmp_path_factory.mktemp("live") / "chat", shape=QwenShape(max_positions=4096))
-    path = folder / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": QWEN3}))
-    engine = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="64MiB", max_running=8)
-    with running_server(make_config(str(folder), engine=engine)) as server:
-        yield server
-
-
-@pytest.fixture
-def server(chat_server: Server) -> Iterator[Server]:
-    yield chat_server
-    chat_server.wait_quiet()
-
-
-def test_a_call_its_output_and_the_answer_equal_chat_completions(server: Server) -> None:
+def test_a_call_its_output_and_the_answer_equal_chat_completions(chat_server: Server) -> None:
     with (
-        Client(server.url) as client,
+        Client(chat_server.url) as client,
         client.realtime(
             "chat", type="realtime", temperature=0, max_output_tokens=200, reasoning=AT_ONCE
         ) as session,
@@ -76,21 +55,21 @@ def test_a_call_its_output_and_the_answer_equal_chat_completions(server: Server)
     ]
     body: dict[str, Any] = {"reasoning_effort": "none"}
     body |= {"model": "chat", "messages": messages, "tools": [chat_tool], "temperature": 0, "max_tokens": 20}
-    message = httpx.post(f"{server.api}/chat/completions", json=body, timeout=60).json()["choices"][0][
+    message = httpx.post(f"{chat_server.api}/chat/completions", json=body, timeout=60).json()["choices"][0][
         "message"
     ]
     assert said == (message["content"] or "")
     first = {**body, "messages": messages[:1], "max_tokens": 200, "temperature": 1, "seed": 3}
     first["tool_choice"] = {"type": "function", "function": {"name": "get_weather"}}
-    message = httpx.post(f"{server.api}/chat/completions", json=first, timeout=60).json()["choices"][0][
+    message = httpx.post(f"{chat_server.api}/chat/completions", json=first, timeout=60).json()["choices"][0][
         "message"
     ]
     assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == arguments
 
 
-def test_every_event_of_a_call_is_openais(server: Server) -> None:
+def test_every_event_of_a_call_is_openais(chat_server: Server) -> None:
     with live_talk(
-        server,
+        chat_server,
         "chat",
         tools=[WEATHER],
         tool_choice="required",
@@ -121,14 +100,14 @@ def test_every_event_of_a_call_is_openais(server: Server) -> None:
         assert "tools" in talk.session.seen("session.updated")[-1]["session"]
 
 
-def test_a_client_secret_opens_a_session_that_answers(server: Server) -> None:
+def test_a_client_secret_opens_a_session_that_answers(chat_server: Server) -> None:
     wish: Any = {"type": "realtime", "model": "chat", "instructions": "Be brief.", "tools": [WEATHER]}
-    with OpenAI(base_url=server.api, api_key="none") as openai:
+    with OpenAI(base_url=chat_server.api, api_key="none") as openai:
         made = openai.realtime.client_secrets.create(session=wish)
     assert made.session.type == "realtime"
     assert made.session.instructions == "Be brief."
     with (
-        Client(server.url, api_key=made.value) as client,
+        Client(chat_server.url, api_key=made.value) as client,
         client.realtime(type="realtime", temperature=0, max_output_tokens=4) as session,
     ):
         assert session.updated is not None
@@ -147,8 +126,8 @@ def test_a_client_secret_opens_a_session_that_answers(server: Server) -> None:
     ],
 )
 def test_a_secret_that_would_open_nothing_is_not_made(
-    server: Server, session: dict[str, object], param: str
+    chat_server: Server, session: dict[str, object], param: str
 ) -> None:
-    answer = httpx.post(f"{server.api}/realtime/client_secrets", json={"session": session})
+    answer = httpx.post(f"{chat_server.api}/realtime/client_secrets", json={"session": session})
     assert answer.status_code in (400, 404), answer.text
     assert answer.json()["error"]["param"] == param

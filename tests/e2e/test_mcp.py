@@ -21,10 +21,8 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 from sensorium.actors.config.server import EngineConfig, McpConfig
 from sensorium.actors.http import response_rounds
-from support.chat_templates import QWEN3
 from support.mcp_server import McpHost, mcp_server, text
 from support.server import Server, make_config, running_server, wait_until
-from support.text_folder import QwenShape, make_qwen3_folder
 
 pytestmark = pytest.mark.slow
 
@@ -47,23 +45,19 @@ def host(shared_host: McpHost) -> McpHost:
 
 
 @pytest.fixture(scope="module")
-def mcp_serving(tmp_path_factory: pytest.TempPathFactory, shared_host: McpHost) -> Iterator[Server]:
-    folder = make_qwen3_folder(tmp_path_factory.mktemp("chat") / "chat", shape=QwenShape(max_positions=4096))
-    path = folder / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": QWEN3}))
+def mcp_serving(chat_folder: str, shared_host: McpHost) -> Iterator[Server]:
     engine = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="64MiB", max_running=8)
     allowed = (shared_host.url, "http://127.0.0.1:9/mcp")
     mcp = McpConfig(allowed_mcp_servers=allowed, allowed_mcp_networks=("127.0.0.1",))
-    config = dataclasses.replace(make_config(str(folder), engine=engine), mcp=mcp)
+    config = dataclasses.replace(make_config(chat_folder, engine=engine), mcp=mcp)
     with running_server(config) as server:
         yield server
 
 
 @pytest.fixture
 def server(mcp_serving: Server) -> Iterator[Server]:
-    with mcp_serving.free_loop():
+    with mcp_serving.left_quiet():
         yield mcp_serving
-    mcp_serving.wait_quiet()
     wait_until(lambda: not mcp_serving.service.mcp.num_goodbyes, timeout_s=60)
 
 

@@ -8,21 +8,17 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 import httpx
 import pytest
 from PIL import Image
-from sensorium.actors.config.server import EngineConfig, ListenConfig
-from support.chat_templates import QWEN3
-from support.server import Server, make_config, running_server
-from support.text_folder import QwenShape, make_qwen3_folder
+from support.server import Server
 
 pytestmark = pytest.mark.slow
 
-KEY = "a key"
+KEY = "one"
 DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 HELLO = [{"role": "user", "content": "Hello"}]
 SCHEMA = {
@@ -37,23 +33,9 @@ CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</
 ANSWER = f"<think>\nHm.\n</think>\n\nI look.\n{CALL}"
 
 
-@pytest.fixture(scope="module")
-def keyed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A random model with Qwen3's template, and a key."""
-    folder = make_qwen3_folder(tmp_path_factory.mktemp("chat") / "chat", shape=QwenShape(max_positions=4096))
-    path = folder / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": QWEN3}))
-    engine = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="64MiB", max_running=8)
-    listen = ListenConfig(port=0, drain_s=5.0, api_key=(KEY,))
-    with running_server(make_config(str(folder), engine=engine, listen=listen)) as server:
-        yield server
-
-
 @pytest.fixture
-def server(keyed_server: Server) -> Iterator[Server]:
-    with keyed_server.free_loop():
-        yield keyed_server
-    keyed_server.wait_quiet()
+def server(keyed_server: Server) -> Server:
+    return keyed_server
 
 
 def post(server: Server, path: str = "", said: str | None = None, **body: Any) -> httpx.Response:  # noqa: ANN401

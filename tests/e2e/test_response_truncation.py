@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from openai import BadRequestError, OpenAI
 from openai.types.responses import Response
-from support.chat_templates import QWEN3
-from support.server import make_config, running_server
-from support.text_folder import QwenShape, make_qwen3_folder
+from support.server import Server
 
 pytestmark = pytest.mark.slow
 
@@ -25,18 +22,11 @@ NUM_GONE = 32
 """Turns: without 16 of the 40 it is still too long."""
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenAI]:
+@pytest.fixture
+def client(chat_server: Server) -> Iterator[OpenAI]:
     """Of a server with a model of 4096 tokens."""
-    folder = make_qwen3_folder(tmp_path_factory.mktemp("chat") / "chat", shape=QwenShape(max_positions=4096))
-    path = folder / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": QWEN3}))
-    with (
-        running_server(make_config(str(folder))) as server,
-        OpenAI(base_url=server.api, api_key="none", max_retries=0) as client,
-    ):
+    with OpenAI(base_url=chat_server.api, api_key="none", max_retries=0) as client:
         yield client
-        server.wait_quiet()
 
 
 def ask(client: OpenAI, asked: Any, **more: Any) -> tuple[Response, int]:  # noqa: ANN401

@@ -18,10 +18,7 @@ from openai import BadRequestError, OpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 from PIL import Image
 from pydantic import TypeAdapter
-from sensorium.actors.config.server import EngineConfig, ListenConfig
-from support.chat_templates import QWEN3
-from support.server import Server, make_config, running_server, wait_until
-from support.text_folder import QwenShape, make_qwen3_folder
+from support.server import Server, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -34,23 +31,9 @@ THOUGHT = "<think>\nHm.\n</think>\n\n"
 EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
 
 
-@pytest.fixture(scope="module")
-def keyed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A random model with Qwen3's template, for two keys."""
-    folder = make_qwen3_folder(tmp_path_factory.mktemp("chat") / "chat", shape=QwenShape(max_positions=4096))
-    path = folder / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": QWEN3}))
-    engine = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="64MiB", max_running=8)
-    listen = ListenConfig(port=0, drain_s=5.0, api_key=(KEY, OTHER_KEY))
-    with running_server(make_config(str(folder), engine=engine, listen=listen)) as server:
-        yield server
-
-
 @pytest.fixture
-def server(keyed_server: Server) -> Iterator[Server]:
-    with keyed_server.free_loop():
-        yield keyed_server
-    keyed_server.wait_quiet()
+def server(keyed_server: Server) -> Server:
+    return keyed_server
 
 
 @pytest.fixture
@@ -288,15 +271,12 @@ def test_logprobs_and_special_tokens_that_show_go_together_in_texts_alone(client
     ("body", "param"),
     [
         ({}, "input"),
-        ({"input": []}, "input"),
         ({"input": [{"type": "web_search_call"}]}, "input[0].type"),
         ({"input": [{"role": "wizard", "content": "a"}]}, "input[0].role"),
         ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input[0].content[0].type"),
         ({"input": [{"type": "function_call_output", "call_id": "a", "output": "b"}]}, "input[0].role"),
         ({"input": "a", "tools": [{"type": "web_search"}]}, "tools[0].type"),
-        ({"input": "a", "truncation": "most"}, "truncation"),
         ({"input": "a", "conversation": "c"}, "conversation"),
-        ({"input": "a", "include": ["message.output_text"]}, "include[0]"),
         ({"input": "a", "temperature": 9}, "temperature"),
         ({"input": "a", "colour": 1}, "colour"),
         ({"input": "a " * 4096}, "input"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.kernels import attention_inputs as inputs_module
 from sensorium.kernels import cross_attention as cross_module
@@ -17,20 +17,23 @@ from sensorium.kernels.kv_codes import CODED, decode, encode, stored_size, write
 from sensorium.kernels.paged_attention import (
     PagedSequence,
     paged_attention,
-    paged_attention_reference,
     paged_batch,
 )
 from sensorium.kernels.rotary import rotary_table
 from support.attention import cross_attention_reference
-from support.paged_case import Case, make_case
+from support.paged_case import (
+    TOLERANCE,
+    WORST,
+    check_attention,
+    coded,
+    coded_cache,
+    distance,
+    make_case,
+)
 from torch import Tensor
 
 CPU = torch.device("cpu")
 DTYPES = [torch.float32, torch.bfloat16]
-TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
-"""Queries and softmax have 16 bits over codes; bfloat16 rounds its results, and in prompts its weights."""
-WORST = 0.03
-"""Norm of the difference to attention over numbers that were never coded, as a part of its norm."""
 
 
 def nothing(_: Tensor) -> None:
@@ -43,39 +46,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
         for module in (kv_cache, paged_module, cross_module, inputs_module):
             monkeypatch.setattr(module, "native_for", nothing)
     return str(request.param)
-
-
-def coded_cache(blocks: int, heads: int, block_size: int, dim: int) -> Tensor:
-    """Of bytes that nobody wrote: as scales they are no numbers."""
-    return torch.full((blocks, 2, heads, block_size, stored_size(dim, CODED)), 255, dtype=CODED)
-
-
-def coded(case: Case) -> Case:
-    """The same keys and values, coded; where there are none nothing is written."""
-    blocks, _, heads, size, dim = case.cache.shape
-    cache = coded_cache(blocks, heads, size, dim)
-    flat = case.cache.permute(0, 3, 1, 2, 4).reshape(-1, 2, heads, dim)
-    slots = (~flat.isnan().any(-1).any(-1).any(-1)).nonzero()[:, 0]
-    write_kv(cache, slots, flat[slots, 0].contiguous(), flat[slots, 1].contiguous())
-    return case._replace(cache=cache)
-
-
-def distance(got: Tensor, want: Tensor) -> float:
-    return float((got.double() - want.double()).norm() / want.double().norm())
-
-
-def check(plain: Case, *, window: int | None = None, softcap: float | None = None) -> None:
-    """Against float64 over what codes stand for, and over the numbers that were coded."""
-    case = coded(plain)
-    got = paged_attention(case.query, case.cache, case.batch, window=window, softcap=softcap)
-    assert got.dtype is case.query.dtype
-    clean = decode(case.cache).double().nan_to_num()
-    want = paged_attention_reference(case.query.double(), clean, case.batch, window=window, softcap=softcap)
-    tolerance = TOLERANCE[got.dtype]
-    torch.testing.assert_close(got.double(), want.double(), rtol=tolerance, atol=tolerance)
-    numbers = plain.cache.double().nan_to_num()
-    want = paged_attention_reference(case.query.double(), numbers, case.batch, window=window, softcap=softcap)
-    assert distance(got, want) < WORST
 
 
 @given(
@@ -154,36 +124,6 @@ def test_from_projection_to_codes_in_one(dtype: torch.dtype, normed: bool, rows:
     assert distance(values, plain[1]) < 0.01
 
 
-spans = st.lists(
-    st.tuples(st.integers(0, 90), st.one_of(st.just(1), st.integers(1, 70))), min_size=1, max_size=5
-)
-
-
-@settings(max_examples=120, deadline=None)
-@given(
-    spans=spans,
-    dtype=st.sampled_from(DTYPES),
-    kv_heads=st.sampled_from([1, 2, 3]),
-    group=st.sampled_from([1, 2, 3, 4, 8]),
-    dim=st.sampled_from([16, 24, 32, 48, 64, 80, 128]),
-    block_size=st.sampled_from([16, 32]),
-    window=st.sampled_from([None, 1, 5, 64]),
-)
-def test_attention_over_codes(
-    spans: list[tuple[int, int]],
-    dtype: torch.dtype,
-    kv_heads: int,
-    group: int,
-    dim: int,
-    block_size: int,
-    window: int | None,
-) -> None:
-    check(
-        make_case(spans, dtype=dtype, kv_heads=kv_heads, group=group, dim=dim, block_size=block_size),
-        window=window,
-    )
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("window", [None, 100])
 @pytest.mark.usefixtures("way")
@@ -191,19 +131,7 @@ def test_long_contexts_prompts_and_decode_steps(dtype: torch.dtype, window: int 
     case = make_case(
         [(0, 300), (400, 130), (500, 1)], dtype=dtype, kv_heads=2, group=2, dim=32, block_size=16
     )
-    check(case, window=window)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_many_sequences_share_items_of_several_heads(dtype: torch.dtype) -> None:
-    spans = [(position, 1) for position in range(40)]
-    check(make_case(spans, dtype=dtype, kv_heads=4, group=2, dim=64, block_size=16))
-
-
-def test_a_softcap_is_computed_in_torch() -> None:
-    case = make_case([(20, 1), (0, 9)], dtype=torch.float32, kv_heads=2, group=2, dim=32, block_size=16)
-    case.cache.nan_to_num_()  # the plain way reads whole blocks
-    check(case, softcap=0.5)
+    check_attention(case, "codes", window=window)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -259,5 +187,7 @@ def test_cross_attention_over_codes(dtype: torch.dtype, positions: int, lengths:
     query = torch.randn(start, 3, 64).to(dtype)
     got = cross_attention(query, spans)
     want = cross_attention_reference(query.double(), spans)
-    torch.testing.assert_close(got.double(), want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    torch.testing.assert_close(
+        got.double(), want, rtol=TOLERANCE["codes", dtype], atol=TOLERANCE["codes", dtype]
+    )
     assert distance(got, cross_attention_reference(query.double(), numbers)) < WORST

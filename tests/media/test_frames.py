@@ -10,21 +10,11 @@ from PIL import Image
 from sensorium.media.frames import look_at_frame
 from sensorium.media.images import read_image, resize
 from sensorium.media.video import target_size
-from sensorium.media.vision_config import PixelConfig, VideoConfig
+from sensorium.media.vision_config import VideoConfig
 from sensorium.protocols.errors import MediaError
-from support.vision_files import picture, png, saved
+from support.vision_files import picture, pixel_config, png, saved
 
-CONFIG = VideoConfig(
-    pixels=PixelConfig(
-        min_pixels=4096,
-        max_pixels=64 * 64 * 32,
-        patch_size=4,
-        merge_size=2,
-        temporal_patch_size=2,
-        mean=(0.5, 0.5, 0.5),
-        std=(0.5, 0.5, 0.5),
-    )
-)
+CONFIG = VideoConfig(pixels=pixel_config(4096, 64 * 64 * 32, patch_size=4))
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])

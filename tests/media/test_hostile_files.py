@@ -7,19 +7,12 @@ import warnings
 from sensorium.media.decode import DecodeLimits, decode_audio
 from sensorium.media.images import prepare_image
 from sensorium.media.video import prepare_video
-from sensorium.media.vision_config import PixelConfig, VideoConfig
+from sensorium.media.vision_config import VideoConfig
 from sensorium.protocols.errors import ClientError
 from support.hostile_files import Hostile, damaged_files, good_files, lying_files
+from support.vision_files import pixel_config
 
-PIXELS = PixelConfig(
-    min_pixels=4096,
-    max_pixels=48 * 64 * 60,
-    patch_size=4,
-    merge_size=2,
-    temporal_patch_size=2,
-    mean=(0.5, 0.5, 0.5),
-    std=(0.5, 0.5, 0.5),
-)
+PIXELS = pixel_config(4096, 48 * 64 * 60, patch_size=4)
 CLIP = VideoConfig(pixels=PIXELS)
 LIMITS = DecodeLimits(max_seconds=60.0)
 PARAMS = {"image": "image", "video": "video", "audio": "file"}

@@ -25,19 +25,11 @@ from sensorium.media.images import (
 from sensorium.media.vision_config import PixelConfig
 from sensorium.protocols.errors import ClientError, MediaError, TooLargeError
 from sensorium.protocols.messages import EncoderItem
-from support.vision_files import PixelArray, picture, png, saved
+from support.vision_files import PixelArray, picture, pixel_config, png, saved
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize as reference_resize
 
-QWEN3 = PixelConfig(
-    min_pixels=65_536,
-    max_pixels=16_777_216,
-    patch_size=16,
-    merge_size=2,
-    temporal_patch_size=2,
-    mean=(0.5, 0.5, 0.5),
-    std=(0.5, 0.5, 0.5),
-)
+QWEN3 = pixel_config(65_536, 16_777_216, patch_size=16)
 SMALL = PixelConfig(
     min_pixels=64 * 4,
     max_pixels=64 * 90,
@@ -304,16 +296,7 @@ def test_postscript_is_never_opened() -> None:
 
 
 def test_without_resizing_sides_must_fit() -> None:
-    fixed = PixelConfig(
-        min_pixels=1,
-        max_pixels=10**6,
-        patch_size=4,
-        merge_size=2,
-        temporal_patch_size=2,
-        mean=(0.5, 0.5, 0.5),
-        std=(0.5, 0.5, 0.5),
-        do_resize=False,
-    )
+    fixed = pixel_config(1, 10**6, patch_size=4, do_resize=False)
     assert prepare_image(png(16, 24), fixed).items[0].features.grid == (1, 4, 6)
     with pytest.raises(MediaError, match=r"24 x 15 pixels; its sides must be multiples of 8"):
         prepare_image(png(15, 24), fixed)

@@ -11,20 +11,12 @@ from PIL import Image
 from sensorium.media.decode import DecodeLimits, measure_audio
 from sensorium.media.images import ImageLimits, measure_image, prepare_image
 from sensorium.media.video import measure_video, prepare_video
-from sensorium.media.vision_config import PixelConfig, VideoConfig, VisionConfig
+from sensorium.media.vision_config import VideoConfig, VisionConfig
 from sensorium.protocols.errors import MediaError, TooLargeError
 from support.audio_files import encoded, plain_wav, tone
-from support.vision_files import grey_steps, movie, png
+from support.vision_files import grey_steps, movie, pixel_config, png
 
-PIXELS = PixelConfig(
-    min_pixels=1024,
-    max_pixels=8192,
-    patch_size=8,
-    merge_size=2,
-    temporal_patch_size=2,
-    mean=(0.5, 0.5, 0.5),
-    std=(0.5, 0.5, 0.5),
-)
+PIXELS = pixel_config(1024, 8192, patch_size=8)
 VISION = VisionConfig(image=PIXELS, video=VideoConfig(pixels=PIXELS))
 
 

@@ -24,26 +24,18 @@ from sensorium.media.video import (
     target_size,
 )
 from sensorium.media.video_container import VideoLimits, check_picture, sniff_video
-from sensorium.media.vision_config import PixelConfig, VideoConfig
+from sensorium.media.vision_config import VideoConfig
 from sensorium.protocols.errors import ClientError, MediaError, TooLargeError
 from sensorium.protocols.frame_list import pack_frames
 from sensorium.protocols.messages import MediaItems
 from support.audio_files import encoded, tone
-from support.vision_files import PixelArray, grey_steps, movie, picture, png, saved
+from support.vision_files import PixelArray, grey_steps, movie, picture, pixel_config, png, saved
 from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
 from transformers.video_utils import VideoMetadata
 
 REFERENCE: Any = importlib.import_module("transformers.models.qwen3_vl.video_processing_qwen3_vl")
 
-PIXELS = PixelConfig(
-    min_pixels=4096,
-    max_pixels=48 * 64 * 60,
-    patch_size=4,
-    merge_size=2,
-    temporal_patch_size=2,
-    mean=(0.5, 0.5, 0.5),
-    std=(0.5, 0.5, 0.5),
-)
+PIXELS = pixel_config(4096, 48 * 64 * 60, patch_size=4)
 CONFIG = VideoConfig(pixels=PIXELS)
 
 

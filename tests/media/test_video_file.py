@@ -14,22 +14,12 @@ from sensorium.media.images import PixelArray
 from sensorium.media.video import prepare_video, sample_pictures
 from sensorium.media.video_container import VideoLimits
 from sensorium.media.video_file import list_pictures, read_pictures
-from sensorium.media.vision_config import PixelConfig, VideoConfig
+from sensorium.media.vision_config import VideoConfig
 from sensorium.protocols.messages import MediaItems, Replaced
-from support.vision_files import grey_steps, movie, without
+from support.vision_files import grey_steps, movie, pixel_config, without
 
 LIMITS = VideoLimits()
-CONFIG = VideoConfig(
-    pixels=PixelConfig(
-        min_pixels=4096,
-        max_pixels=48 * 64 * 60,
-        patch_size=4,
-        merge_size=2,
-        temporal_patch_size=2,
-        mean=(0.5, 0.5, 0.5),
-        std=(0.5, 0.5, 0.5),
-    )
-)
+CONFIG = VideoConfig(pixels=pixel_config(4096, 48 * 64 * 60, patch_size=4))
 GROUPS = {"g": "12", "bf": "2"}
 
 

@@ -15,25 +15,17 @@ from msgspec import convert
 from PIL import Image
 from sensorium.media.images import image_item, measure_image, prepare_image
 from sensorium.media.video import measure_video, prepare_video, sample_indices, target_size
-from sensorium.media.vision_config import PixelConfig, VideoConfig, VisionConfig
+from sensorium.media.vision_config import VideoConfig, VisionConfig
 from sensorium.media.vision_wish import LOW_DETAIL_PIXELS, low_detail, wished_vision
 from sensorium.protocols.errors import BadRequestError, TooLargeError
 from sensorium.protocols.frame_list import pack_frames
 from sensorium.protocols.media_wish import NOTHING_WISHED, ProcessorKwargs, read_media_wishes
-from support.vision_files import grey_steps, movie, picture, png, saved
+from support.vision_files import grey_steps, movie, picture, pixel_config, png, saved
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.video_utils import VideoMetadata
 
 REFERENCE: Any = importlib.import_module("transformers.models.qwen3_vl.video_processing_qwen3_vl")
-PIXELS = PixelConfig(
-    min_pixels=64 * 4,
-    max_pixels=64 * 90,
-    patch_size=4,
-    merge_size=2,
-    temporal_patch_size=2,
-    mean=(0.5, 0.5, 0.5),
-    std=(0.5, 0.5, 0.5),
-)
+PIXELS = pixel_config(64 * 4, 64 * 90, patch_size=4)
 MODEL = VisionConfig(image=PIXELS, video=VideoConfig(pixels=PIXELS, max_frames=64))
 
 

@@ -13,7 +13,7 @@ import pytest
 from sensorium.media.decode import DecodedAudio, DecodeLimits
 from sensorium.media.images import prepare_image
 from sensorium.media.video import prepare_video
-from sensorium.media.vision_config import PixelConfig, VideoConfig
+from sensorium.media.vision_config import VideoConfig
 from sensorium.media.worker import (
     decode_job,
     decode_to_file,
@@ -24,7 +24,7 @@ from sensorium.media.worker import (
 from sensorium.protocols.errors import MediaError, SensoriumError, TooLargeError
 from sensorium.protocols.messages import MediaItems
 from support.audio_files import plain_wav, tone
-from support.vision_files import grey_steps, movie, png
+from support.vision_files import grey_steps, movie, pixel_config, png
 
 
 def test_a_result_survives_the_way_between_processes() -> None:
@@ -57,15 +57,7 @@ def test_samples_go_to_a_file_and_the_message_stays_small(tmp_path: Path) -> Non
     assert isinstance(decode_to_file(b"", DecodeLimits(), str(path)), MediaError)
 
 
-PIXELS = PixelConfig(
-    min_pixels=1024,
-    max_pixels=8192,
-    patch_size=8,
-    merge_size=2,
-    temporal_patch_size=2,
-    mean=(0.5, 0.5, 0.5),
-    std=(0.5, 0.5, 0.5),
-)
+PIXELS = pixel_config(1024, 8192, patch_size=8)
 VIDEO = VideoConfig(pixels=PIXELS)
 AS_IMAGE = partial(prepare_image, config=PIXELS)
 AS_VIDEO = partial(prepare_video, config=VIDEO)

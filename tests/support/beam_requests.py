@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from sensorium.actors.engine.client import EngineClient
 from sensorium.engine.text.beam_search import Beam, BeamSearch
 from sensorium.protocols.messages import Generate, RequestId, SamplingParams, TextGenerated
-from support.fake_engine import counted, expect_all_free
 from support.fake_runner import decode, likeliest_alone
 
 STOPS = (7, 11, 13, 17, 19, 23)
@@ -54,9 +52,3 @@ def expect_answer(answer: TextGenerated, asked: Generate) -> None:
         finish_reason=best.finish_reason,
     )
     assert answer == expected
-
-
-async def expect_nothing_held(engine: EngineClient) -> None:
-    """No block, no request, and no session, within a step."""
-    await expect_all_free(engine)
-    assert (await counted(engine)).num_sessions_parked == 0

@@ -93,8 +93,9 @@ async def counted(engine: EngineClient) -> EngineStatistics:
 
 
 async def expect_all_free(engine: EngineClient) -> None:
-    """Within one step of the last departure everything is back."""
+    """Within one step of the last departure everything is back: blocks, places, and sessions."""
     await trio.sleep(STEP_S)
     statistics = await counted(engine)
     assert statistics.num_free_blocks == statistics.num_total_blocks == NUM_BLOCKS
     assert (statistics.num_running, statistics.num_waiting, statistics.num_cache_references) == (0, 0, 0)
+    assert statistics.num_sessions_parked == 0

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import msgspec
+from sensorium.client import Completed, Event
 from sensorium.protocols.codec import decode_client_event, encode_event
 from sensorium.protocols.realtime import (
     ConversationItemInputAudioTranscriptionCompleted,
@@ -277,3 +278,8 @@ def serve_rest(answers: dict[str, Answer]) -> Iterator[tuple[str, list[Received]
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def finals(events: list[Event]) -> list[str]:
+    """Final texts among the events."""
+    return [event.transcript for event in events if isinstance(event, Completed)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
@@ -34,7 +35,8 @@ TOKEN = "the token"
 class FakeModel:
     """Says where the audio begins and ends, after `work_s`. Counts the turns it keeps something for."""
 
-    def __init__(self, work_s: float = 0.1) -> None:
+    def __init__(self, work_s: float = 0.1, turn: type[FakeTurn] | None = None) -> None:
+        self.turn = turn or FakeTurn
         self.work_s = work_s
         self.num_held = 0
         self.num_asked = 0
@@ -108,7 +110,7 @@ class FakeModel:
     ) -> FakeTurn:
         self.before.append(tuple(before))
         self.spoken.append(spoken)
-        return FakeTurn(self, read, start)
+        return self.turn(self, read, start)
 
 
 class FakeTurn:
@@ -231,6 +233,14 @@ class Sessions:
 
     def _count(self) -> None:
         self.num_ended += 1
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[trio.Nursery]:
+        """The registry runs, and a nursery for clients."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.registry.run)
+            yield nursery
+            nursery.cancel_scope.cancel()
 
     def make(self, caller: Caller = NOBODY) -> SessionActor:
         """A session that nobody serves yet."""

@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
-from sensorium.kernels.paged_attention import PagedBatch, PagedSequence, paged_batch
+from sensorium.kernels.kv_cache import write_kv
+from sensorium.kernels.kv_codes import CODED, decode, stored_size
+from sensorium.kernels.paged_attention import (
+    PagedBatch,
+    PagedSequence,
+    paged_attention,
+    paged_attention_reference,
+    paged_batch,
+)
+
+Kept = Literal["numbers", "codes"]
+TOLERANCE = {
+    ("numbers", torch.float32): 2e-5,
+    ("numbers", torch.bfloat16): 3e-2,
+    ("codes", torch.float32): 1e-4,
+    ("codes", torch.bfloat16): 3e-2,
+}
+"""Queries and softmax have 16 bits over codes; bfloat16 rounds its results, and in prompts its weights."""
+WORST = 0.03
+"""Norm of the difference to attention over numbers that were never coded, as a part of its norm."""
 
 
 class Case(NamedTuple):
@@ -37,3 +56,44 @@ def make_case(
     num_rows = sum(rows for _, rows in spans)
     query = torch.randn(num_rows, kv_heads * group, dim, generator=generator).to(dtype)
     return Case(query, cache, paged_batch(sequences, block_size, torch.device("cpu")))
+
+
+def coded_cache(blocks: int, heads: int, block_size: int, dim: int) -> torch.Tensor:
+    """Of bytes that nobody wrote: as scales they are no numbers."""
+    return torch.full((blocks, 2, heads, block_size, stored_size(dim, CODED)), 255, dtype=CODED)
+
+
+def coded(case: Case) -> Case:
+    """The same keys and values, coded; where there are none nothing is written."""
+    blocks, _, heads, size, dim = case.cache.shape
+    cache = coded_cache(blocks, heads, size, dim)
+    flat = case.cache.permute(0, 3, 1, 2, 4).reshape(-1, 2, heads, dim)
+    slots = (~flat.isnan().any(-1).any(-1).any(-1)).nonzero()[:, 0]
+    write_kv(cache, slots, flat[slots, 0].contiguous(), flat[slots, 1].contiguous())
+    return case._replace(cache=cache)
+
+
+def distance(got: torch.Tensor, want: torch.Tensor) -> float:
+    """Norm of the difference, as a part of what is wanted."""
+    return float((got.double() - want.double()).norm() / want.double().norm())
+
+
+def check_attention(
+    plain: Case, kept: Kept = "numbers", *, window: int | None = None, softcap: float | None = None
+) -> None:
+    """Attention over numbers, or over codes of them, whichever way it is computed: against float64 over what
+    is kept, and of codes over the numbers that were coded."""
+    case = coded(plain) if kept == "codes" else plain
+    got = paged_attention(case.query, case.cache, case.batch, window=window, softcap=softcap)
+    assert got.dtype is case.query.dtype
+    numbers = plain.cache.double().nan_to_num()
+    query, clean = (
+        case.query.double(),
+        decode(case.cache).double().nan_to_num() if kept == "codes" else numbers,
+    )
+    want = paged_attention_reference(query, clean, case.batch, window=window, softcap=softcap)
+    tolerance = TOLERANCE[kept, got.dtype]
+    torch.testing.assert_close(got.double(), want.double(), rtol=tolerance, atol=tolerance)
+    if kept == "codes":
+        want = paged_attention_reference(query, numbers, case.batch, window=window, softcap=softcap)
+        assert distance(got, want) < WORST

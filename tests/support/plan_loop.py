@@ -10,10 +10,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Protocol
 
 import torch
-from sensorium.engine.models.info import ModelInfo
+from sensorium.actors.engine.executor import Runner
 from sensorium.engine.planning.plan import (
     EncodeStep,
     MediaRows,
@@ -23,7 +22,6 @@ from sensorium.engine.planning.plan import (
     SequenceStart,
     SequenceStep,
     Slot,
-    StepResult,
 )
 from sensorium.protocols.messages import (
     Features,
@@ -36,25 +34,6 @@ from sensorium.protocols.messages import (
 
 _sequence_ids = count(1_000_000)
 """Shared by all runs: a runner never sees one twice, nor one that a test made by hand."""
-
-
-class PlannedRunner(Protocol):
-    """What these loops need of a runner."""
-
-    @property
-    def info(self) -> ModelInfo:
-        """What others may know of the model."""
-
-    @property
-    def num_blocks(self) -> int:
-        """Blocks of its cache."""
-
-    @property
-    def block_size(self) -> int:
-        """Positions of a block."""
-
-    def execute(self, plan: Plan) -> StepResult:
-        """Do everything in `plan`."""
 
 
 def to_features(features: torch.Tensor) -> Features:
@@ -98,7 +77,7 @@ class Job:
     """Tokens it had when the present sequence began."""
 
 
-def encode(runner: PlannedRunner, windows: Sequence[torch.Tensor], *, first_slot: Slot = 0) -> None:
+def encode(runner: Runner, windows: Sequence[torch.Tensor], *, first_slot: Slot = 0) -> None:
     """Encode windows into slots `first_slot`, `first_slot + 1`, …"""
     steps = tuple(EncodeStep(slot, to_features(window)) for slot, window in enumerate(windows, first_slot))
     result = runner.execute(Plan(0, encodes=steps))
@@ -106,7 +85,7 @@ def encode(runner: PlannedRunner, windows: Sequence[torch.Tensor], *, first_slot
 
 
 def run_jobs(
-    runner: PlannedRunner,
+    runner: Runner,
     jobs: Sequence[Job],
     *,
     seed: int = 0,

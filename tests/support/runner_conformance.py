@@ -101,8 +101,7 @@ def check_batch(case: RunnerCase, alone: list[Answer]) -> None:
     loop = CaseLoop(case)
     for request in reversed(case.requests):
         loop.add(request)
-        loop.plan()
-        loop.finish()
+        loop.step()
     loop.run()
     assert loop.answers(case.requests) == alone
 
@@ -208,8 +207,7 @@ def check_sessions(case: RunnerCase, alone: list[Answer]) -> None:
         _add_all(loop, sessions)
         for _ in range(3):
             loop.plan()
-            loop.plan()
-            loop.finish()
+            loop.step()
         revised = [_renamed(each, "revised", session=True) for each in case.requests]
         _add_all(loop, revised)
         loop.run(max_in_flight=2)

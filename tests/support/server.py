@@ -97,6 +97,13 @@ class Server:
         assert hold.longest.seconds < 2 * MAX_HOLD_S, hold.longest
         assert sum(each.seconds >= MAX_HOLD_S for each in hold.above) < 2, hold.above
 
+    @contextmanager
+    def left_quiet(self) -> Iterator[None]:
+        """AssertionError if the loop is held meanwhile, or anything else afterwards."""
+        with self.free_loop():
+            yield
+        self.wait_quiet()
+
     def refresh(self) -> None:
         """Bring the engines' counters up to now."""
         trio.from_thread.run(self.service.refresh, trio_token=self.token)

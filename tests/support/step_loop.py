@@ -73,6 +73,11 @@ class StepLoop:
         """Execute the oldest plan and give the scheduler its result."""
         self.take(self.scheduler.update(self.runner.execute(self.in_flight.popleft())))
 
+    def step(self) -> None:
+        """Plan one, and execute the oldest."""
+        self.plan()
+        self.finish()
+
     def finish_apart(self) -> None:
         """Do the encodes that went apart first, and tell the scheduler."""
         self.take(self.scheduler.update(self.runner.execute(self.apart.popleft())))

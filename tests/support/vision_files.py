@@ -11,8 +11,23 @@ import av
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
+from sensorium.media.vision_config import PixelConfig
 
 PixelArray = npt.NDArray[np.uint8]
+
+
+def pixel_config(least: int, most: int, *, patch_size: int, do_resize: bool = True) -> PixelConfig:
+    """As Qwen3-VL's, of pictures of so many pixels."""
+    return PixelConfig(
+        min_pixels=least,
+        max_pixels=most,
+        patch_size=patch_size,
+        merge_size=2,
+        temporal_patch_size=2,
+        mean=(0.5, 0.5, 0.5),
+        std=(0.5, 0.5, 0.5),
+        do_resize=do_resize,
+    )
 
 
 def picture(height: int, width: int, seed: int = 0) -> PixelArray:

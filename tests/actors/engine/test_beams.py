@@ -6,7 +6,6 @@ from another's blocks by mistake would say something else.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import msgspec
@@ -26,11 +25,12 @@ from sensorium.protocols.messages import (
     SessionKey,
     TextGenerated,
 )
-from support.beam_requests import STOPS, beams, expect_answer, expect_nothing_held, searched
+from support.beam_requests import STOPS, beams, expect_answer, searched
 from support.fake_engine import (
     CONFIG,
     STEP_S,
     counted,
+    expect_all_free,
     make_fake_engine,
     make_scheduler_config,
     request,
@@ -44,23 +44,7 @@ from support.fake_runner import (
     item,
     probability,
 )
-from support.remote_engine import Connection
 from trio.testing import MockClock
-
-
-@pytest.fixture(params=["one plan", "two plans", "remote"])
-async def engine(nursery: trio.Nursery, request: pytest.FixtureRequest) -> AsyncIterator[EngineClient]:
-    """A ready engine with one or two plans in flight, or behind a wire; afterwards nothing is held."""
-    num_plans = 2 if request.param == "two plans" else 1
-    here = make_fake_engine(config=make_scheduler_config(plans_in_flight=num_plans))
-    await nursery.start(here.run)
-    if request.param == "remote":
-        connection = Connection(here)
-        await nursery.start(connection.run)
-        yield connection.remote
-    else:
-        yield here
-    await expect_nothing_held(here)
 
 
 @pytest.mark.parametrize("num_beams", [2, 3, 5, 8])
@@ -212,7 +196,7 @@ async def test_who_leaves_in_the_middle_leaves_nothing(
             await engine.complete(asked)
     assert scope.cancelled_caught
     again = trio.current_time()
-    await expect_nothing_held(engine)
+    await expect_all_free(engine)
     assert trio.current_time() - again <= 1.01 * STEP_S
     async with engine.encoded(item("A")):
         expect_answer(await engine.complete(asked), asked)
@@ -230,7 +214,7 @@ async def test_who_leaves_without_time_passing_leaves_nothing(
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
     expect_answer(await engine.complete(asked), asked)
-    await expect_nothing_held(engine)
+    await expect_all_free(engine)
 
 
 async def test_a_beam_that_fails_fails_the_search_and_nothing_else(
@@ -285,7 +269,7 @@ async def test_it_waits_as_one_request_does(autojump_clock: MockClock, nursery: 
             await trio.sleep(STEP_S / 4)
         with pytest.raises(OverloadedError):
             await engine.complete(asked)
-    await expect_nothing_held(engine)
+    await expect_all_free(engine)
     async with trio.open_nursery() as others:
         others.start_soon(ask, asked)
         await trio.sleep(3.5 * STEP_S)
@@ -293,7 +277,7 @@ async def test_it_waits_as_one_request_does(autojump_clock: MockClock, nursery: 
             others.start_soon(ask, request(f"t{number}", max_tokens=4))
     expect_answer(answers["a"], asked)
     assert answers["t0"].token_ids == answers["t1"].token_ids == answer_alone(request("t", max_tokens=4))[0]
-    await expect_nothing_held(engine)
+    await expect_all_free(engine)
 
 
 @pytest.mark.parametrize(
@@ -390,3 +374,24 @@ async def test_parts_are_no_requests_of_their_own(autojump_clock: MockClock, eng
     times = (await counted(engine)).times_interactive
     assert times.whole_s.count == times.queue_s.count == times.first_token_s.count == 1
     assert times.output_tokens.total == 6
+
+
+async def test_longer_answers_may_be_favoured_and_a_search_end_sooner(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """Both options change some answers, and each is that of the search with them."""
+    engine = make_fake_engine()
+    await nursery.start(engine.run)
+    told: list[list[tuple[int, ...]]] = []
+    for length_penalty, patience in [(1.0, 1.0), (0.0, 1.0), (4.0, 1.0), (1.0, 0.5)]:
+        told.append([])
+        for prompt in ((1, 2, 3), (4,), tuple(range(24, 35)), (5, 6, 9, 8), (20, 21)):
+            asked = beams("r", 2, prompt=prompt, length_penalty=length_penalty, patience=patience)
+            answer = await engine.complete(asked)
+            expect_answer(answer, asked)
+            told[-1].append(answer.token_ids)
+    usual, short, long, hasty = told
+    assert short != usual
+    assert sum(map(len, short)) < sum(map(len, long))
+    assert hasty != usual
+    await expect_all_free(engine)

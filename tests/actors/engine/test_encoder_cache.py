@@ -12,7 +12,7 @@ from sensorium.protocols.errors import OverloadedError, UnavailableError
 from sensorium.protocols.messages import ContentHash, Features, Lane
 from support.fake_engine import STEP_S, expect_all_free, make_fake_engine, request
 from support.fake_runner import CRASH_ID, answer_alone, item
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ async def test_live_does_not_stand_behind_files_for_room(engine: Engine) -> None
     async with trio.open_nursery() as nursery:
         for name in "ABCDEFGHIJK":
             nursery.start_soon(hold, name, Lane("batch"))
-        await trio.sleep(STEP_S)
+        await wait_all_tasks_blocked()
         assert len(served) == 3, "two hold all there is, eight wait, one is too many"
         assert served.count("refused") == 1
         nursery.start_soon(hold, "live", Lane("live"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import msgspec
@@ -50,24 +49,7 @@ from support.fake_runner import (
     item,
 )
 from support.inline_worker import InlineWorker
-from support.remote_engine import Connection
 from trio.testing import MockClock
-
-
-@pytest.fixture(params=["one plan", "two plans", "remote"])
-async def engine(nursery: trio.Nursery, request: pytest.FixtureRequest) -> AsyncIterator[EngineClient]:
-    """A ready engine with one or two plans in flight, or behind a wire; afterwards nothing is held."""
-    num_plans = 2 if request.param == "two plans" else 1
-    here = make_fake_engine(config=make_scheduler_config(plans_in_flight=num_plans))
-    await nursery.start(here.run)
-    if request.param == "remote":
-        connection = Connection(here)
-        await nursery.start(connection.run)
-        yield connection.remote
-        await expect_all_free(connection.remote)
-    else:
-        yield here
-    await expect_all_free(here)
 
 
 def align(name: str, on: str, *, token_ids: tuple[int, ...] = (1, 2, 3, 4, 5)) -> Align:

@@ -8,6 +8,7 @@ import pytest
 import trio
 from sensorium.actors.engine.detokenizer import StreamId
 from sensorium.actors.engine.scheduler import SchedulerActor
+from sensorium.engine.planning.cache_effects import Encode
 from sensorium.engine.planning.events import EncodeDropped, EncodeFailed, WindowEncoded
 from sensorium.engine.planning.plan import Plan
 from sensorium.engine.planning.scheduler import Scheduler
@@ -75,7 +76,7 @@ async def test_the_device_gets_its_plan_before_text_is_made(bench: Bench) -> Non
 async def test_one_plan_in_flight_then_everything_that_came_meanwhile(bench: Bench) -> None:
     await bench.handle.submit(request("a"), None, StreamId(1))
     await wait_all_tasks_blocked()
-    bench.handle.encode(0, item("A").features)
+    bench.handle.perform(Encode(0, item("A").features))
     await bench.handle.submit(request("b", on="A"), 0, StreamId(2))
     await bench.handle.submit(request("c"), None, StreamId(3))
     await wait_all_tasks_blocked()

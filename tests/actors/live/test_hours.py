@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import trio
@@ -16,9 +16,8 @@ from sensorium.actors.live.line import Line
 from sensorium.actors.live.meter import SessionMeter
 from sensorium.actors.live.outbox import Outbox
 from sensorium.actors.live.session import SessionActor
-from sensorium.actors.speech.model import ReadAudio
 from sensorium.actors.telemetry.metrics import Metrics
-from sensorium.protocols.transcript import Transcript, TranscriptionOptions
+from sensorium.protocols.transcript import Transcript
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.replay import Replay
 from support.ears import loudness_ear
@@ -35,24 +34,8 @@ WORD = 6_400
 """Somebody who speaks says a word every 400 ms."""
 
 
-class Listener(FakeModel):
-    """Hears the words whose beginning lies in the audio; a word is its number."""
-
-    def live(
-        self,
-        read: ReadAudio,
-        options: TranscriptionOptions,
-        *,
-        start: int,
-        before: Sequence[int] = (),
-        spoken: str | None = None,
-        caller: str = "",
-    ) -> FakeTurn:
-        return ListenerTurn(self, read, start)
-
-
 class ListenerTurn(FakeTurn):
-    """One turn: the words that begin in it and are not silent."""
+    """Hears the words that begin in it and are not silent; a word is its number."""
 
     async def hypothesis(
         self, end: int, *, final: bool, is_pushed: bool = False, is_queued: bool = False
@@ -103,7 +86,7 @@ def speech() -> Iterator[tuple[bool, str]]:
 
 
 async def test_hours_of_talk_leave_nothing_behind(autojump_clock: MockClock) -> None:
-    model, metrics, client = Listener(work_s=0.07), Metrics(), Client()
+    model, metrics, client = FakeModel(0.07, ListenerTurn), Metrics(), Client()
     session = SessionActor(
         SessionConfig(model="fake", models=(RealtimeModel("fake"),), force_turn_s=30.0),
         {"fake": model},

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import numpy as np
 import pytest
 import trio
@@ -22,14 +19,6 @@ UPDATE: Event = {
     "session": {"type": "transcription", "audio": {"input": {"turn_detection": None}}},
 }
 COMMIT: Event = {"type": "input_audio_buffer.commit"}
-
-
-@asynccontextmanager
-async def running(sessions: Sessions) -> AsyncIterator[trio.Nursery]:
-    async with trio.open_nursery() as nursery:
-        await nursery.start(sessions.registry.run)
-        yield nursery
-        nursery.cancel_scope.cancel()
 
 
 class CountingSocket(FakeSocket):
@@ -62,7 +51,7 @@ async def test_a_flat_client_that_runs_ahead_is_read_and_its_end_is_noticed(
     autojump_clock: MockClock, loud: bytes
 ) -> None:
     sessions = Sessions(work_s=9.0, max_backlog_ms=10_000)
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         socket = await connect(sessions, nursery)
         socket.client_sends(FLAT, *[loud] * 60)
         await wait_all_tasks_blocked()
@@ -78,7 +67,7 @@ async def test_all_that_a_flat_client_pushed_is_transcribed_in_order(
     autojump_clock: MockClock, loud: bytes
 ) -> None:
     sessions = Sessions(work_s=0.5, max_backlog_ms=10_000)
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         socket = await connect(sessions, nursery)
         socket.client_sends(FLAT, *[loud] * 60, FINAL)
         await trio.sleep(100)
@@ -93,7 +82,7 @@ async def test_what_waits_is_bounded(
 ) -> None:
     monkeypatch.setattr(line_module, "MAX_WAITING_BYTES", 10 * len(loud))
     sessions = Sessions(work_s=1.0, max_backlog_ms=10_000)
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         socket = await connect(sessions, nursery)
         socket.client_sends(FLAT, *[loud] * 60)
         await wait_all_tasks_blocked()
@@ -122,7 +111,7 @@ async def test_a_slow_reader_whose_socket_dies_meanwhile_ends_its_own_session_on
         FakeModel, "live", lambda self, read, options, *, start: StubbornTurn(self, read, start)
     )
     sessions = Sessions(work_s=100.0)
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         other = await sessions.connect(nursery)
         socket = await connect(sessions, nursery, max_events=8)
         socket.client_sends(UPDATE, bytes(48_000), COMMIT)
@@ -141,7 +130,7 @@ async def test_a_slow_reader_whose_socket_dies_meanwhile_ends_its_own_session_on
 
 async def test_a_replay_that_does_not_fit_ends_its_session_only(autojump_clock: MockClock) -> None:
     sessions = Sessions()
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         first = await sessions.connect(nursery)
         first.client_sends(*[UPDATE] * 20)
         await wait_all_tasks_blocked()
@@ -171,7 +160,7 @@ class StuckEar:
 async def test_an_answer_that_finds_no_room_does_not_outlive_its_session(autojump_clock: MockClock) -> None:
     ear = StuckEar()
     sessions = Sessions(work_s=1.0, open_ear=lambda _: ear)
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         session, socket = sessions.make(), FakeSocket()
         nursery.start_soon(sessions.registry.serve, sessions.line(socket, session))
         socket.client_sends(UPDATE, bytes(32_000), COMMIT)
@@ -190,7 +179,7 @@ async def test_only_what_is_pushed_comes_behind_speech(
     autojump_clock: MockClock, loud: bytes, seconds_apart: float
 ) -> None:
     sessions = Sessions()
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         socket = await connect(sessions, nursery)
         socket.client_sends(UPDATE)
         for _ in range(8):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
@@ -33,14 +31,6 @@ SPOKEN: list[Event | bytes] = [
     bytes(32_000),
     COMMIT,
 ]
-
-
-@asynccontextmanager
-async def running(sessions: Sessions) -> AsyncIterator[trio.Nursery]:
-    async with trio.open_nursery() as nursery:
-        await nursery.start(sessions.registry.run)
-        yield nursery
-        nursery.cancel_scope.cancel()
 
 
 def stream(*sockets: FakeSocket) -> tuple[list[Event], list[Event]]:
@@ -72,7 +62,7 @@ def stream(*sockets: FakeSocket) -> tuple[list[Event], list[Event]]:
 
 async def uninterrupted() -> tuple[list[Event], list[Event]]:
     sessions = Sessions()
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         socket = await sessions.connect(nursery)
         socket.client_sends(*SPOKEN)
         await trio.sleep(5)
@@ -88,7 +78,7 @@ async def test_a_stream_that_is_cut_anywhere_is_the_stream_that_is_not(
     assert sum(event["type"].endswith("completed") for event in expected[1]) == 2
     for cut in range(len(SPOKEN) + 1):
         sessions = Sessions()
-        async with running(sessions) as nursery:
+        async with sessions.running() as nursery:
             first = await sessions.connect(nursery)
             first.client_sends(*SPOKEN[: max(0, cut - num_lost)])
             await trio.sleep(0.05 * (cut % 4))
@@ -111,7 +101,7 @@ async def test_a_stream_that_is_cut_anywhere_is_the_stream_that_is_not(
 
 async def test_a_client_that_says_goodbye_is_not_waited_for(autojump_clock: MockClock) -> None:
     sessions = Sessions()
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         socket = await sessions.connect(nursery)
         assert len(sessions.registry) == sessions.value("sessions_active") == 1
         socket.leave()
@@ -122,7 +112,7 @@ async def test_a_client_that_says_goodbye_is_not_waited_for(autojump_clock: Mock
 
 async def test_after_the_grace_everything_is_given_back(autojump_clock: MockClock) -> None:
     sessions = Sessions(grace_s=10.0)
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         socket = await sessions.connect(nursery)
         socket.client_sends(*SPOKEN[:2])
         socket.vanish()
@@ -140,7 +130,7 @@ async def test_a_detached_session_answers_and_then_keeps_nothing_in_the_engine(
     autojump_clock: MockClock,
 ) -> None:
     sessions = Sessions(work_s=2.0)
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         socket = await sessions.connect(nursery)
         socket.client_sends(UPDATE, bytes(32_000), COMMIT, bytes(16_000))
         await trio.sleep(1.0)
@@ -162,7 +152,7 @@ async def test_a_turn_that_nobody_goes_on_with_is_parked_and_goes_on_exactly(
     """Cut in the middle of a sentence, while a hypothesis is computed or between two."""
     loud = (np.ones(16_000, np.int16) * 8_000).tobytes()
     sessions = Sessions(work_s=1.0)
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         socket = await sessions.connect(nursery)
         socket.client_sends(UPDATE, loud)
         await trio.sleep(0.5 if is_asked else 5.0)
@@ -183,7 +173,7 @@ async def test_a_turn_that_nobody_goes_on_with_is_parked_and_goes_on_exactly(
 
 async def test_coming_back_is_not_being_idle(autojump_clock: MockClock) -> None:
     sessions = Sessions(idle_s=20.0)
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         socket = await sessions.connect(nursery)
         await trio.sleep(5)
         socket.vanish()
@@ -207,7 +197,7 @@ async def test_a_wrong_wish_is_refused_and_changes_nothing(
     autojump_clock: MockClock, changes: Event, code: str
 ) -> None:
     sessions = Sessions()
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         socket = await sessions.connect(nursery)
         stranger = await sessions.resume(nursery, wish(socket, 1) | changes | {"event_id": "mine"})
         await trio.sleep(3)
@@ -224,7 +214,7 @@ async def test_a_wrong_wish_is_refused_and_changes_nothing(
 
 async def test_the_newest_socket_takes_the_session_over(autojump_clock: MockClock) -> None:
     sessions = Sessions()
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         old = await sessions.connect(nursery)
         old.client_sends(UPDATE)
         await wait_all_tasks_blocked()
@@ -241,7 +231,7 @@ async def test_the_newest_socket_takes_the_session_over(autojump_clock: MockCloc
 
 async def test_a_resume_does_not_wait_for_a_line_that_nobody_reads(autojump_clock: MockClock) -> None:
     sessions = Sessions()
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         old = await sessions.connect(nursery)
         old.stall()
         old.client_sends(*[UPDATE] * 900)
@@ -254,7 +244,7 @@ async def test_a_resume_does_not_wait_for_a_line_that_nobody_reads(autojump_cloc
 
 async def test_a_resume_in_the_middle_of_a_session_is_an_error_event(autojump_clock: MockClock) -> None:
     sessions = Sessions()
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         first, second = await sessions.connect(nursery), await sessions.connect(nursery)
         second.client_sends(UPDATE)
         late = {"type": "session.resume", "session_id": first.received[0]["id"], "token": "x", "after_seq": 0}
@@ -267,7 +257,7 @@ async def test_a_resume_in_the_middle_of_a_session_is_an_error_event(autojump_cl
 
 async def test_a_session_that_said_more_than_is_kept_ends(autojump_clock: MockClock) -> None:
     sessions = Sessions(replay_events=3, work_s=1.0)
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         socket = await sessions.connect(nursery)
         socket.client_sends(UPDATE, bytes(16_000), COMMIT, bytes(16_000), COMMIT)
         socket.vanish()
@@ -280,7 +270,7 @@ async def test_a_session_that_said_more_than_is_kept_ends(autojump_clock: MockCl
 
 async def test_too_many_lost_sessions_end_the_one_that_waited_longest(autojump_clock: MockClock) -> None:
     sessions = Sessions(max_detached=2)
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         sockets = [await sessions.connect(nursery) for _ in range(4)]
         for socket in sockets[:3]:
             socket.vanish()
@@ -293,7 +283,7 @@ async def test_too_many_lost_sessions_end_the_one_that_waited_longest(autojump_c
 
 async def test_a_drained_session_keeps_its_last_words_for_a_lost_client(autojump_clock: MockClock) -> None:
     sessions = Sessions(work_s=1.0)
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         socket = await sessions.connect(nursery)
         socket.client_sends(*SPOKEN[:4])
         await wait_all_tasks_blocked()
@@ -313,7 +303,7 @@ async def test_a_drained_session_keeps_its_last_words_for_a_lost_client(autojump
 
 async def test_a_close_that_nobody_answers_was_not_read(autojump_clock: MockClock) -> None:
     sessions = Sessions(max_session_s=10.0, work_s=1.0)
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         socket = await sessions.connect(nursery)
         socket.client_sends(*SPOKEN[:4])
         await wait_all_tasks_blocked()
@@ -336,7 +326,7 @@ async def test_a_close_that_nobody_answers_was_not_read(autojump_clock: MockCloc
 async def test_many_turns_and_many_sockets_leave_nothing_behind(autojump_clock: MockClock) -> None:
     """What a session holds after 200 turns and 50 lost sockets is what it holds after one."""
     sessions = Sessions()
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         socket = first = await sessions.connect(nursery)
         socket.client_sends(UPDATE)
         (session,) = sessions.registry
@@ -359,7 +349,7 @@ async def test_many_turns_and_many_sockets_leave_nothing_behind(autojump_clock: 
 async def test_an_ended_session_leaves_nothing_to_the_garbage_collector(autojump_clock: MockClock) -> None:
     """A full collection holds the loop, and hundreds of objects of each session bring it about."""
     sessions = Sessions()
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         gc.collect()
         gc.disable()
         try:
@@ -376,7 +366,7 @@ async def test_an_ended_session_leaves_nothing_to_the_garbage_collector(autojump
 
 async def test_without_a_grace_a_lost_socket_ends_its_session(autojump_clock: MockClock) -> None:
     sessions = Sessions(grace_s=0.0)
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         socket = await sessions.connect(nursery)
         socket.vanish()
         await wait_all_tasks_blocked()
@@ -387,7 +377,7 @@ async def test_metrics_show_how_much_less_often_partials_are_asked_for(autojump_
     loud = (np.ones(16_000, np.int16) * 8_000).tobytes()
     sessions = Sessions(work_s=3.0)
     assert sessions.value("partial_interval_factor") == 1.0
-    async with running(sessions) as nursery:
+    async with sessions.running() as nursery:
         socket = await sessions.connect(nursery)
         socket.client_sends(UPDATE)
         for _ in range(10):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 import trio
 from sensorium.actors.live.store import AudioStore
 from sensorium.actors.live.turns import LiveTurns, Outcome
-from sensorium.actors.speech.model import ReadAudio
 from sensorium.protocols.messages import ItemId
-from sensorium.protocols.transcript import Transcript, TranscriptionOptions
+from sensorium.protocols.transcript import Transcript
 from sensorium.realtime.effects import Transcribe
 from support.fake_sessions import FakeModel, FakeTurn
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -146,25 +143,11 @@ class ThreadedTurn(FakeTurn):
         raise IndexError("the audio was forgotten")
 
 
-class ThreadedModel(FakeModel):
-    def live(
-        self,
-        read: ReadAudio,
-        options: TranscriptionOptions,
-        *,
-        start: int,
-        before: Sequence[int] = (),
-        spoken: str | None = None,
-        caller: str = "",
-    ) -> FakeTurn:
-        return ThreadedTurn(self, read, start)
-
-
 @pytest.mark.parametrize("is_forgotten", [True, False])
 async def test_audio_that_is_forgotten_while_it_is_examined_is_no_defect(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, is_forgotten: bool
 ) -> None:
-    model, outcomes = ThreadedModel(), list[Outcome]()
+    model, outcomes = FakeModel(turn=ThreadedTurn), list[Outcome]()
     turns = make(model, outcomes)
     async with trio.open_nursery() as nursery:
         turns.start(ASK, nursery, SECOND.copy)

@@ -29,22 +29,15 @@ from sensorium.actors.telemetry.loop_hold import LoopHold
 from sensorium.media.decode import DecodedAudio, DecodeLimits
 from sensorium.media.images import ImageLimits, prepare_image
 from sensorium.media.video import prepare_video
-from sensorium.media.vision_config import PixelConfig, VideoConfig
+from sensorium.media.vision_config import VideoConfig
 from sensorium.protocols.errors import MediaError, OverloadedError, TooLargeError, UnavailableError
 from support.audio_files import encoded, plain_wav, sound_file, tone
+from support.vision_files import pixel_config
 
 # Two hours of silence: seconds of work in a few hundred kilobytes.
 LONG = encoded(np.zeros(16_000 * 1800, np.float32), container="flac", codec="flac") * 4
 UNLIMITED = DecodeLimits(max_seconds=1e6)
-PIXELS = PixelConfig(
-    min_pixels=1024,
-    max_pixels=4096,
-    patch_size=8,
-    merge_size=2,
-    temporal_patch_size=2,
-    mean=(0.5, 0.5, 0.5),
-    std=(0.5, 0.5, 0.5),
-)
+PIXELS = pixel_config(1024, 4096, patch_size=8)
 AS_IMAGE = partial(prepare_image, config=PIXELS)
 
 pytestmark = pytest.mark.slow

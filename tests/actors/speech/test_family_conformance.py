@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import numpy as np
@@ -102,36 +102,22 @@ async def test_deltas_are_the_transcript(name: str, options: TranscriptionOption
 
 
 @pytest.mark.parametrize("name", MODELS)
-async def test_times_change_no_word(name: str) -> None:
+@pytest.mark.parametrize(
+    "check",
+    [
+        suite.check_times_change_no_word,
+        suite.check_asking_again_costs_nothing,
+        suite.check_cancelling_loses_nothing,
+        suite.check_closing_gives_back,
+        suite.check_options_are_refused,
+    ],
+)
+async def test_conformance(name: str, check: Callable[[Subject], Awaitable[None]]) -> None:
     async with subject(name) as model:
-        await suite.check_times_change_no_word(model)
-
-
-@pytest.mark.parametrize("name", MODELS)
-async def test_asking_again_costs_nothing(name: str) -> None:
-    async with subject(name) as model:
-        await suite.check_asking_again_costs_nothing(model)
-
-
-@pytest.mark.parametrize("name", MODELS)
-async def test_cancelling_loses_nothing(name: str) -> None:
-    async with subject(name) as model:
-        await suite.check_cancelling_loses_nothing(model)
-
-
-@pytest.mark.parametrize("name", MODELS)
-async def test_closing_gives_back(name: str) -> None:
-    async with subject(name) as model:
-        await suite.check_closing_gives_back(model)
+        await check(model)
 
 
 @pytest.mark.parametrize("name", ["whisper", "qwen3_asr"])
 async def test_silence_asks_nothing(name: str) -> None:
     async with subject(name) as model:
         await suite.check_silence_asks_nothing(model)
-
-
-@pytest.mark.parametrize("name", MODELS)
-async def test_options_are_refused(name: str) -> None:
-    async with subject(name) as model:
-        await suite.check_options_are_refused(model)

@@ -90,12 +90,10 @@ def test_a_better_request_of_its_caller_moves_no_other_clock() -> None:
     for number in range(20):
         loop.submit(asked("alice", number, "batch"))
     for _ in range(2):
-        loop.plan()
-        loop.finish()
+        loop.step()
     loop.submit(asked("alice", 0, "live"))
     for _ in range(2):
-        loop.plan()
-        loop.finish()
+        loop.step()
     loop.submit(asked("bob", 0, "batch"))
     loop.run()
     ended = [str(name) for name in loop.ends]

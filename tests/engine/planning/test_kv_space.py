@@ -106,8 +106,7 @@ def test_nobody_waits_for_who_was_preempted_over_it() -> None:
     loop.submit(generate("a", (*SHARED, 20), max_tokens=2))
     loop.submit(generate("better", (5, 6, 7, 8), max_tokens=12, priority=-1))
     while not loop.scheduler.statistics().num_preemptions:
-        loop.plan()
-        loop.finish()
+        loop.step()
     loop.scheduler.check()
     for name in ("better", "a"):
         loop.scheduler.abort(RequestId(name))

@@ -80,6 +80,11 @@ def run(loop: StepLoop, request: Generate) -> tuple[int, ...]:
     return tuple(loop.tokens[request.request_id])
 
 
+def check(loop: StepLoop, request: Generate, *, num_cached: int) -> None:
+    run(loop, request)
+    expect_answer(loop, request, num_cached=num_cached)
+
+
 @pytest.mark.parametrize("prefix_caching", [False, True])
 def test_a_session_goes_on_from_what_its_last_request_computed(prefix_caching: bool) -> None:
     loop = make_loop(prefix_caching=prefix_caching)
@@ -96,9 +101,7 @@ def test_a_session_goes_on_from_what_its_last_request_computed(prefix_caching: b
 def test_what_changed_is_computed_again(num_kept: int, prefix_caching: bool) -> None:
     loop = make_loop(prefix_caching=prefix_caching)
     answer = run(loop, generate("a", PROMPT))
-    revised = generate("b", (*(*PROMPT, *answer)[:num_kept], 40, 41, 42))
-    run(loop, revised)
-    expect_answer(loop, revised, num_cached=num_kept)
+    check(loop, generate("b", (*(*PROMPT, *answer)[:num_kept], 40, 41, 42)), num_cached=num_kept)
     original = generate("c", (*PROMPT, *answer), session=None)
     run(loop, original)
     num_found = 8 if num_kept % 4 == 0 else num_kept // 4 * 4  # a block that was written to is lost
@@ -177,18 +180,14 @@ def test_the_longest_parked_is_evicted_beyond_the_budget() -> None:
     statistics = loop.scheduler.statistics()
     assert (statistics.num_sessions_parked, statistics.num_session_evictions) == (2, 1)
     for key, num_cached in (("u", 5), ("t", 5), ("s", 0)):
-        again = generate(f"{key} again", PROMPT, session=key)
-        run(loop, again)
-        expect_answer(loop, again, num_cached=num_cached)
+        check(loop, generate(f"{key} again", PROMPT, session=key), num_cached=num_cached)
 
 
 def test_a_session_larger_than_the_budget_pushes_nobody_out() -> None:
     loop = make_loop(max_parked_blocks=4)
     run(loop, generate("a", PROMPT, session="s"))
     run(loop, generate("big", range(10, 28), session="t"))
-    again = generate("b", PROMPT, session="s")
-    run(loop, again)
-    expect_answer(loop, again, num_cached=5)
+    check(loop, generate("b", PROMPT, session="s"), num_cached=5)
 
 
 def test_a_waiting_heir_keeps_its_inheritance_beyond_the_budget() -> None:
@@ -196,8 +195,7 @@ def test_a_waiting_heir_keeps_its_inheritance_beyond_the_budget() -> None:
     run(loop, generate("a", PROMPT, session="s"))
     loop.submit(generate("other", (20, 21), session="t", max_tokens=9))
     for _ in range(4):
-        loop.plan()
-        loop.finish()
+        loop.step()
     heir = generate("b", PROMPT, session="s")
     loop.submit(heir)
     loop.scheduler.abort(RequestId("other"))
@@ -209,36 +207,27 @@ def test_a_waiting_heir_keeps_its_inheritance_beyond_the_budget() -> None:
 def test_a_failed_request_leaves_its_session_nothing() -> None:
     loop = make_loop()
     loop.submit(generate("a", PROMPT))
-    loop.plan()
-    loop.finish()
+    loop.step()
     assert isinstance(loop.runner, FakeRunner)
     loop.runner.failing.add(RequestId("a"))
     loop.run()
     assert loop.ends[RequestId("a")].finish_reason == "error"
-    again = generate("b", PROMPT)
-    run(loop, again)
-    expect_answer(loop, again, num_cached=0)
+    check(loop, generate("b", PROMPT), num_cached=0)
 
 
 def test_whoever_needs_blocks_gets_those_that_are_parked() -> None:
     loop = make_loop(num_blocks=6, max_parked_blocks=6)
     run(loop, generate("a", PROMPT))
-    big = generate("big", range(10, 28), session=None)
-    run(loop, big)
-    expect_answer(loop, big, num_cached=0)
+    check(loop, generate("big", range(10, 28), session=None), num_cached=0)
     statistics = loop.scheduler.statistics()
     assert (statistics.num_session_evictions, statistics.num_preemptions) == (1, 0)
-    again = generate("b", PROMPT)
-    run(loop, again)
-    expect_answer(loop, again, num_cached=0)
+    check(loop, generate("b", PROMPT), num_cached=0)
 
 
 def test_an_evicted_session_finds_full_blocks_in_the_prefix_cache() -> None:
     loop = make_loop(max_parked_blocks=0, prefix_caching=True)
     answer = run(loop, generate("a", PROMPT))
-    again = generate("b", (*PROMPT, *answer))
-    run(loop, again)
-    expect_answer(loop, again, num_cached=8)
+    check(loop, generate("b", (*PROMPT, *answer)), num_cached=8)
 
 
 def test_closing_frees_and_a_live_request_goes_on_without_parking() -> None:
@@ -261,12 +250,9 @@ def test_closing_frees_and_a_live_request_goes_on_without_parking() -> None:
 def test_an_aborted_request_leaves_its_session_what_it_computed() -> None:
     loop = make_loop()
     loop.submit(generate("a", PROMPT))
-    loop.plan()
-    loop.finish()
+    loop.step()
     loop.scheduler.abort(RequestId("a"))
-    again = generate("b", PROMPT)
-    run(loop, again)
-    expect_answer(loop, again, num_cached=5)
+    check(loop, generate("b", PROMPT), num_cached=5)
 
 
 def test_a_probed_or_scored_prompt_is_fed_as_far_as_it_must() -> None:

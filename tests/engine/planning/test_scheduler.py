@@ -33,8 +33,7 @@ def test_prompt_first_then_one_token_a_step_that_the_runner_knows() -> None:
 def test_requests_join_a_running_batch() -> None:
     loop = make_loop()
     loop.submit(generate("a"))
-    loop.plan()
-    loop.finish()
+    loop.step()
     loop.submit(generate("b", (4, 5)))
     loop.run()
     assert ids(loop)[:2] == [["a"], ["a", "b"]]
@@ -90,8 +89,7 @@ def test_a_wrong_draft_is_dropped_and_decoding_runs_ahead_again() -> None:
     loop = make_loop()
     request = generate("a", max_tokens=8, draft=(48, 48, 48))
     loop.submit(request)
-    loop.plan()
-    loop.finish()
+    loop.step()
     assert [loop.plan().sequences[0].start for _ in range(3)] == [3, 4, 5]
     loop.run()
     expect_answer(loop, request)
@@ -111,8 +109,7 @@ def test_prompt_lookup_drafts_what_repeats() -> None:
 def test_a_draft_never_preempts_anyone() -> None:
     loop = make_loop(num_blocks=4)
     loop.submit(generate("a", (1, 2, 3, 4)))
-    loop.plan()
-    loop.finish()
+    loop.step()
     request = generate("b", draft=(9,) * 5, max_tokens=12)
     loop.submit(request)
     loop.plan()
@@ -143,8 +140,7 @@ def test_a_draft_leaves_blocks_to_all_that_run() -> None:
     loop = make_loop(num_blocks=4, max_tokens_per_step=12)
     loop.submit(generate("a", max_tokens=9, draft=answer))
     loop.submit(generate("b", (1, 2, 3, 4), max_tokens=5, service="batch"))
-    loop.plan()
-    loop.finish()
+    loop.step()
     first, second = loop.plan().sequences
     assert (first.start, first.num_draft, len(first.block_table)) == (6, 1, 2), "as far as its blocks go"
     assert (second.start, len(second.block_table)) == (4, 2)
@@ -252,8 +248,7 @@ def test_drafts_leave_everyone_a_token() -> None:
         answer = answer_alone(request)[0]
         loop.submit(msgspec.structs.replace(request, draft_token_ids=answer))
     for _ in range(5):
-        loop.plan()
-        loop.finish()
+        loop.step()
     assert all(len(plan.sequences) == 3 for plan in loop.steps[2:]), ids(loop)
     loop.run()
     for request in requests:

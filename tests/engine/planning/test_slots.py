@@ -150,8 +150,7 @@ def test_a_slot_is_freed_behind_the_steps_that_use_it() -> None:
     loop = make_loop()
     loop.scheduler.encode(0, item("A").features)
     loop.submit(generate("a", on="A"), 0)
-    loop.plan()
-    loop.finish()
+    loop.step()
     loop.plan()
     loop.scheduler.abort(RequestId("a"))
     loop.take(loop.scheduler.free(0))
@@ -163,8 +162,7 @@ def test_a_slot_freed_under_a_request_ends_that_request() -> None:
     loop = make_loop()
     loop.scheduler.encode(0, item("A").features)
     loop.submit(generate("a", on="A"), 0)
-    loop.plan()
-    loop.finish()
+    loop.step()
     loop.take(loop.scheduler.free(0))
     assert loop.ends[RequestId("a")].finish_reason == "error"
     loop.run()
@@ -211,8 +209,7 @@ def speaking_loop(**given: int | None) -> StepLoop:
     """Encodes go apart, for a live request decodes all the while."""
     loop = make_loop(encodes_apart=True, max_context=2000, num_blocks=600, **given)
     loop.submit(generate("speaks", (1, 2), service="live", max_tokens=500))
-    loop.plan()
-    loop.finish()
+    loop.step()
     return loop
 
 
@@ -267,8 +264,7 @@ def test_one_encode_is_apart_at_a_time_and_the_best_is_next() -> None:
     order = []
     for _ in range(4):
         for _ in range(2):
-            loop.plan()
-            loop.finish()
+            loop.step()
             assert len(loop.apart) == 1
         order.append([encode.slot for encode in loop.apart[0].encodes])
         loop.finish_apart()
@@ -286,8 +282,7 @@ def test_a_file_has_its_turn_though_more_live_encodes_wait_at_any_time() -> None
     for slot in range(1, 40):
         loop.scheduler.encode(slot, item(f"L{slot}").features)
         loop.submit(generate(f"l{slot}", on=f"L{slot}", service="live", max_tokens=2), slot)
-        loop.plan()
-        loop.finish()
+        loop.step()
         if loop.apart:
             order.append([encode.slot for encode in loop.apart[0].encodes])
             loop.finish_apart()
@@ -335,13 +330,11 @@ def test_worse_ones_stand_back_while_something_of_somebody_who_speaks_is_encoded
 def test_files_stand_back_while_one_of_them_is_encoded_beside_somebody_who_speaks() -> None:
     loop = make_loop(encodes_apart=True, guest_interval=3)
     loop.submit(generate("spoke", service="live", max_tokens=1))
-    loop.plan()
-    loop.finish()
+    loop.step()
     loop.scheduler.encode(0, item("F").features)
     loop.submit(generate("F", on="F"), 0)
     loop.submit(generate("other", max_tokens=12))
-    loop.plan()
-    loop.finish()
+    loop.step()
     assert len(loop.apart) == 1, "live speech lingers, and wants nothing now"
     assert steps_made(loop) == [False, False, True, False, False, True], (
         "who speaks next waits for the encode"
