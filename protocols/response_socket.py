@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct, structs
 
-from .body import decode_body, decoder, refuse
+from .body import decode_body, decoder, missing, refuse
 from .errors import ClientError, SensoriumError
 from .responses import AskedResponse, ResponsesRequest, check_response
 
@@ -39,12 +39,9 @@ class _Create(ResponsesRequest, frozen=True, kw_only=True, forbid_unknown_fields
     stream_id: str | None = None
 
 
-class ResponseCancel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`response.cancel`: nothing more is wanted of a response that is being made."""
-
+class _Cancel(Struct, frozen=True):
+    type: Literal["response.cancel"]
     response_id: str
-    type: str = _CANCEL
-    event_id: str | None = None
 
 
 class ResponseCreate(Struct, frozen=True):
@@ -57,17 +54,28 @@ class ResponseCreate(Struct, frozen=True):
     """What its client calls the lane that its events belong to."""
 
 
+_MAX_CANCEL_BYTES: Final = 1024
 _read_kind: Final = msgspec.json.Decoder(_Kind)
 _read_lane: Final = msgspec.json.Decoder(_Lane)
 _decode_create: Final = decoder(_Create)
-_decode_cancel: Final = decoder(ResponseCancel)
+_read_cancel: Final = msgspec.json.Decoder(_Cancel)
 
 
-def parse_event(frame: bytes) -> ResponseCreate | ResponseCancel:
-    """Read and check one frame of a client's. Raises ClientError naming the field."""
+def cancelled_by(frame: bytes) -> str | None:
+    """The response of which nothing more is wanted, where a frame is a `response.cancel` that names it."""
+    if len(frame) > _MAX_CANCEL_BYTES:
+        return None
+    try:
+        return decode_body(frame, _read_cancel).response_id
+    except ClientError:
+        return None
+
+
+def parse_create(frame: bytes) -> ResponseCreate:
+    """Read and check any other frame of a client's. Raises ClientError naming the field."""
     kind = decode_body(frame, _read_kind).type
     if kind == _CANCEL:
-        return _decode_cancel(frame)
+        raise missing("response_id")
     if kind != _CREATE:
         raise refuse("type", kind, f"{_CREATE}, {_CANCEL}")
     request = _decode_create(frame)
@@ -82,7 +90,7 @@ def parse_event(frame: bytes) -> ResponseCreate | ResponseCancel:
 
 
 def lane_of(frame: bytes) -> str | None:
-    """The `stream_id` of a frame that `parse_event` refuses, as far as it can be read."""
+    """The `stream_id` of a frame that `parse_create` refuses, as far as it can be read."""
     try:
         found = decode_body(frame, _read_lane).stream_id
     except ClientError:
@@ -90,12 +98,10 @@ def lane_of(frame: bytes) -> str | None:
     return found if found is not None and _STREAM_ID.fullmatch(found) else None
 
 
-def error_event(error: SensoriumError, stream_id: str | None = None) -> str:
+def error_event(error: SensoriumError) -> str:
     """What went wrong, where there is no response to tell it of."""
     detail = {"type": error.type, "code": error.code, "message": error.message, "param": error.param}
     told: dict[str, Any] = {"type": "error", "status": error.status, "error": detail}
-    if stream_id is not None:
-        told["stream_id"] = stream_id
     return msgspec.json.encode(told).decode()
 
 

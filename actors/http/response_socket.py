@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -20,12 +19,12 @@ from starlette.websockets import WebSocket
 
 from ...protocols.errors import ClientError, InternalError, SensoriumError, UnavailableError
 from ...protocols.response_socket import (
-    ResponseCancel,
     ResponseCreate,
     as_messages,
+    cancelled_by,
     error_event,
     lane_of,
-    parse_event,
+    parse_create,
 )
 from ..callers import Caller
 from ..kernel.nursery import open_work
@@ -49,15 +48,6 @@ class _LimitError(ClientError):
     """The socket has been open, or idle, for too long. Clients know the code, and open another one."""
 
     default_code = "websocket_connection_limit_reached"
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A request, or why it is none, with its size."""
-
-    event: ResponseCreate | SensoriumError
-    num_bytes: int
-    stream_id: str | None
 
 
 def response_sockets(service: Service) -> list[WebSocketRoute]:
@@ -91,12 +81,14 @@ class ResponseSocket:
         self._routes = routes
         self._websocket = websocket
         self._socket = socket
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[bytes] = deque()
+        """Requests as they came: what they say takes more room, and is read when it is their turn."""
         self._num_waiting_bytes = 0
         self._changed = trio.lowlevel.ParkingLot()
         """Something waits, or waits no more, or the server drains."""
         self._is_draining = False
         self._making: tuple[ResponseShape, trio.CancelScope] | None = None
+        self._stream_id: str | None = None
         self._unsent: deque[bytes] = deque()
         """Of the response that is made: the longest answer, at most."""
         self._wake = trio.Event()
@@ -122,18 +114,10 @@ class ResponseSocket:
         """Cancels `scope`, and so what is being made, when the client leaves."""
         while (frame := await self._socket.receive()) is not None:
             body = frame.encode() if isinstance(frame, str) else frame
-            stream_id: str | None = None
-            event: ResponseCreate | ResponseCancel | SensoriumError
-            try:
-                event = await parsed(body, parse_event)
-            except SensoriumError as error:
-                event, stream_id = error, await parsed(body, lane_of)
-            if isinstance(event, ResponseCancel):
-                self._cancel(event.response_id)
+            if (response_id := cancelled_by(body)) is not None:
+                self._cancel(response_id)
                 continue
-            if isinstance(event, ResponseCreate):
-                stream_id = event.stream_id
-            self._waiting.append(_Waiting(event, len(body), stream_id))
+            self._waiting.append(body)
             self._num_waiting_bytes += len(body)
             self._changed.unpark_all()
             while len(self._waiting) >= _MAX_WAITING or self._num_waiting_bytes > _MAX_WAITING_BYTES:
@@ -148,13 +132,10 @@ class ResponseSocket:
     async def _answer_all(self) -> None:
         limits = self._service.config.realtime
         ends_at = trio.current_time() + limits.max_session_s
-        while (next_one := await self._next(min(ends_at, trio.current_time() + limits.idle_s))) is not None:
-            if isinstance(next_one.event, ResponseCreate):
-                async with open_work() as nursery:
-                    nursery.start_soon(self._make, next_one.event, next_one.num_bytes)
-                    await self._send(next_one.stream_id)
-            else:
-                await self._socket.send(error_event(next_one.event, next_one.stream_id))
+        while (body := await self._next(min(ends_at, trio.current_time() + limits.idle_s))) is not None:
+            async with open_work() as nursery:
+                nursery.start_soon(self._make, body)
+                await self._send()
         if self._is_draining:
             await self._socket.close(1001, "The server is shutting down.")
             return
@@ -164,7 +145,7 @@ class ResponseSocket:
         await self._socket.send(error_event(error))
         await self._socket.close(1000, error.message)
 
-    async def _next(self, deadline: float) -> _Waiting | None:
+    async def _next(self, deadline: float) -> bytes | None:
         """What comes next; None where nothing more is to be done."""
         with trio.move_on_at(deadline):
             while not self._waiting and not self._is_draining:
@@ -172,11 +153,11 @@ class ResponseSocket:
         if self._is_draining or not self._waiting:
             return None
         found = self._waiting.popleft()
-        self._num_waiting_bytes -= found.num_bytes
+        self._num_waiting_bytes -= len(found)
         self._changed.unpark_all()
         return found
 
-    async def _send(self, stream_id: str | None) -> None:
+    async def _send(self) -> None:
         """Send what is put, to the end of the response."""
         while True:
             await self._wake.wait()
@@ -185,31 +166,31 @@ class ResponseSocket:
                 frames = self._unsent.popleft()
                 if not frames:
                     return
-                for message in as_messages(frames, stream_id):
+                for message in as_messages(frames, self._stream_id):
                     await self._socket.send(message)
 
     def _put(self, frames: bytes) -> None:
         self._unsent.append(frames)
         self._wake.set()
 
-    async def _make(self, create: ResponseCreate, num_bytes: int) -> None:
+    async def _make(self, body: bytes) -> None:
         began, status = trio.current_time(), 499
         try:
-            status = await self._made(create, num_bytes)
+            status = await self._made(body)
         finally:
             metrics = self._service.metrics
             metrics.requests.labels(ROUTE, str(status)).inc()
             metrics.request_duration.labels(ROUTE).observe(trio.current_time() - began)
         self._put(b"")
 
-    async def _made(self, create: ResponseCreate, num_bytes: int) -> int:
+    async def _made(self, body: bytes) -> int:
         """Make a response, and put its events. The status that it would have been answered with."""
-        service = self._service
+        service, self._stream_id = self._service, None
         try:
             caller = service.caller(self._websocket)  # its key may be accepted no more
-            hold = service.admission(caller, is_light=is_light(num_bytes))
+            hold = service.admission(caller, is_light=is_light(len(body)))
             with hold(), service.answering() as in_time:
-                await self._answer(create, caller)
+                await self._answer(await self._read_create(body), caller)
             if not in_time.cancelled_caught:
                 return 200
             ended: SensoriumError = UnavailableError("The server is shutting down.", code="draining")
@@ -222,8 +203,17 @@ class ResponseSocket:
             making, self._making = self._making, None
         shape = None if making is None else making[0]
         last = None if shape is None or shape.is_over else shape.fail(ended)
-        self._put(last or f"data: {error_event(ended, create.stream_id)}\n".encode())
+        self._put(last or f"data: {error_event(ended)}\n".encode())
         return ended.status if last is None else 200
+
+    async def _read_create(self, body: bytes) -> ResponseCreate:
+        try:
+            create = await parsed(body, parse_create)
+        except SensoriumError:
+            self._stream_id = await parsed(body, lane_of)
+            raise
+        self._stream_id = create.stream_id
+        return create
 
     async def _answer(self, create: ResponseCreate, caller: Caller) -> None:
         """Raises SensoriumError before the first event."""

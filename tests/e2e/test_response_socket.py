@@ -189,6 +189,7 @@ def test_what_is_wrong_is_told_in_its_turn(server: Server) -> None:
         mine.connection.send("{")
         mine.connection.send(b"\xff\xfe")
         mine.connection.send("[1]")
+        mine.connection.send('{"a":' + "[" * 1000)
         mine.send({"type": "response.steer", "stream_id": "s"})
         mine.send({"type": "response.cancel"})
         mine.ask(background=True)
@@ -196,7 +197,7 @@ def test_what_is_wrong_is_told_in_its_turn(server: Server) -> None:
         mine.ask(no_such_field=1, stream_id="a")
         mine.ask("Noon.", stream=True)  # as it is without saying so
         assert text_of(mine.told()[-1]["response"]) == "Good day."
-        assert [refusal(mine.receive())[1] for _ in range(3)] == ["invalid_json"] * 3
+        assert [refusal(mine.receive())[1] for _ in range(4)] == ["invalid_json"] * 4
         steered = mine.receive()
         assert (refusal(steered)[2], steered["stream_id"]) == ("type", "s")
         assert refusal(mine.receive())[2] == "response_id"
