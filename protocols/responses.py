@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
@@ -115,7 +115,7 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     top_p: float | None = None
     top_logprobs: int | None = None
     metadata: dict[str, str] | None = None
-    user: str | None = None
+    user: Annotated[str, msgspec.Meta(max_length=512)] | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_options: _Field = UNSET

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.slow
 KEY, OTHER_KEY = "one", "another"
 ENDS = ("response.completed", "response.incomplete", "response.failed", "error")
 NOW = {"type": "function", "name": "now", "parameters": {"type": "object", "properties": {}}, "strict": True}
+SCHEMA = {"type": "json_schema", "name": "a", "schema": {"type": "object", "additionalProperties": False}}
 CALL = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
 LIMITS = RealtimeConfig(max_sessions=3, idle_s=5.0, max_append_mib=0.5)
 EVENT: TypeAdapter[ResponsesServerEvent] = TypeAdapter(ResponsesServerEvent)
@@ -257,8 +258,9 @@ def test_one_that_never_reads_is_cut(server: Server) -> None:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.connect(("127.0.0.1", server.port))
         with opened(server, sock=raw, max_queue=1) as mine:
+            form = SCHEMA | {"description": "x" * 200_000}  # which three of its events say again
             for _ in range(16):
-                mine.ask("Good day.", user="x" * 200_000)  # which three of its events say again
+                mine.ask(text={"format": form})
             wait_until(lambda: not server.service.on_drain)
 
 

@@ -230,6 +230,7 @@ def test_items_have_ids_of_their_own() -> None:
             "stream_options.include_obfuscation",
         ),
         ({"truncation": "most"}, "truncation"),
+        ({"user": "u" * 513}, "user"),
         ({"colour": "red"}, "colour"),
     ],
 )
