@@ -36,9 +36,9 @@ Event = dict[str, Any]
 
 
 @contextmanager
-def serving(folder: str, limits: RealtimeConfig = LIMITS) -> Iterator[Server]:
+def serving(folder: str, limits: RealtimeConfig = LIMITS, drain_s: float = 5.0) -> Iterator[Server]:
     engine = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="64MiB", max_running=8)
-    listen = ListenConfig(port=0, drain_s=5.0, api_key=(KEY, OTHER_KEY), send_timeout_s=1.0)
+    listen = ListenConfig(port=0, drain_s=drain_s, api_key=(KEY, OTHER_KEY), send_timeout_s=1.0)
     with running_server(make_config(folder, engine=engine, listen=listen, realtime=limits)) as server:
         yield server
 
@@ -324,3 +324,13 @@ def test_a_drain_closes_what_is_idle_and_lets_responses_end(folder: str) -> None
         assert busy.closed() == 1001
         with pytest.raises((InvalidStatus, OSError)), opened(server):
             pass
+
+
+def test_what_a_drain_does_not_wait_for_has_failed(folder: str) -> None:
+    with serving(folder, drain_s=0.1) as server, opened(server) as mine:
+        mine.ask(max_output_tokens=3800, ignore_eos=True)
+        assert mine.receive()["type"] == "response.created"
+        server.run(server.stop.set)
+        last = mine.told()[-1]
+        assert (last["type"], last["response"]["error"]["code"]) == ("response.failed", "rate_limit_exceeded")
+        assert mine.closed() == 1001
