@@ -37,9 +37,10 @@ from .websocket import RealtimeSocket, accepted
 logger = logging.getLogger(__name__)
 
 ROUTE: Final = "/v1/responses"
-_MAX_WAITING: Final = 16
 _MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
-"""Of requests that wait for the one before; with more of them nothing is read."""
+"""Of requests that wait for the one before; with more of them nothing is read, and nobody seen to leave."""
+_LEAST_BYTES: Final = 64
+"""Of a small request: what it takes beside itself."""
 _NUM_KEPT: Final = 16
 """The latest responses that are not to be kept, and can be answered further on this socket."""
 
@@ -118,9 +119,9 @@ class ResponseSocket:
                 self._cancel(response_id)
                 continue
             self._waiting.append(body)
-            self._num_waiting_bytes += len(body)
+            self._num_waiting_bytes += _LEAST_BYTES + len(body)
             self._changed.unpark_all()
-            while len(self._waiting) >= _MAX_WAITING or self._num_waiting_bytes > _MAX_WAITING_BYTES:
+            while self._num_waiting_bytes > _MAX_WAITING_BYTES:
                 await self._changed.park()
         scope.cancel()
 
@@ -153,7 +154,7 @@ class ResponseSocket:
         if self._is_draining or not self._waiting:
             return None
         found = self._waiting.popleft()
-        self._num_waiting_bytes -= len(found)
+        self._num_waiting_bytes -= _LEAST_BYTES + len(found)
         self._changed.unpark_all()
         return found
 

@@ -121,6 +121,12 @@ def refusal(event: Event) -> tuple[int, str, str | None]:
     return event["status"], event["error"]["code"], event["error"]["param"]
 
 
+def count(server: Server, status: int) -> float:
+    """Responses so far that were counted with this status."""
+    labels = {"route": "/v1/responses", "status": str(status)}
+    return server.service.metrics.registry.get_sample_value("sensorium_requests_total", labels) or 0.0
+
+
 def text_of(response: Event) -> str:
     return "".join(part["text"] for item in response["output"] for part in item["content"])
 
@@ -235,16 +241,19 @@ def test_a_response_is_given_up(server: Server) -> None:
         assert text_of(mine.response("Good day.")) == "Good day."
 
 
-def test_a_client_that_vanishes_ends_the_work(server: Server) -> None:
+def test_a_client_that_vanishes_ends_the_work_and_what_waits_behind_it(server: Server) -> None:
+    before = count(server, 200), count(server, 499)
     with opened(server) as mine:
-        mine.ask()
+        for _ in range(50):
+            mine.ask()
         while mine.receive()["type"] != "response.output_text.delta":
             pass
         mine.connection.socket.shutdown(socket.SHUT_RDWR)
-    server.wait_quiet()
+    wait_until(lambda: not server.service.on_drain)
+    assert (count(server, 200), count(server, 499)) == (before[0], before[1] + 1)
 
 
-def test_more_than_may_wait_are_answered_in_turn(server: Server) -> None:
+def test_many_are_answered_in_turn(server: Server) -> None:
     with opened(server) as mine, opened(server) as other:
         for number in range(50):
             mine.ask(f"Number {number}.")
@@ -300,17 +309,11 @@ def test_a_socket_is_closed_when_its_time_is_over(folder: str) -> None:
 
 
 def test_responses_are_counted(server: Server) -> None:
-    def count(status: int) -> float:
-        found = server.service.metrics.registry.get_sample_value(
-            "sensorium_requests_total", {"route": "/v1/responses", "status": str(status)}
-        )
-        return found or 0.0
-
-    before = count(200), count(400)
+    before = count(server, 200), count(server, 400)
     with opened(server) as mine:
         mine.response("Good day.")
         mine.refused(previous_response_id="resp_none")
-    assert (count(200), count(400)) == (before[0] + 1, before[1] + 1)
+    assert (count(server, 200), count(server, 400)) == (before[0] + 1, before[1] + 1)
 
 
 def test_a_drain_closes_what_is_idle_and_lets_responses_end(folder: str) -> None:
