@@ -31,6 +31,7 @@ from .http.calls import call_routes
 from .http.door import Door
 from .http.keys import ApiKeys
 from .http.response_file import ResponseFile
+from .http.response_socket import response_sockets
 from .http.response_store import ResponseStore
 from .http.routes import Gate, not_found, routes
 from .http.service import ServedModel, Service
@@ -188,7 +189,7 @@ async def _response_file(config: ResponseConfig) -> ResponseFile | None:
 def application(service: Service) -> AsgiApp:
     """The ASGI application of a service."""
     found = routes(service)
-    sockets = [realtime_route(service), *call_routes(service)]
+    sockets = [realtime_route(service), *call_routes(service), *response_sockets(service)]
     router = Router([*found, *sockets], default=not_found, redirect_slashes=False)
     return Gate(router, service, frozenset(route.path for route in found))
 
@@ -221,8 +222,8 @@ async def _drain(service: Service, deadline_s: float) -> None:
     service.is_draining = True
     logger.info("stopping: %d sessions, %d requests", len(service.sessions), service.num_requests)
     with trio.move_on_after(deadline_s):
-        for call in tuple(service.calls):
-            call.drain()
+        for drain in tuple(service.on_drain):
+            drain()
         for session in service.sessions:
             session.drain()
         await service.wait_quiet()

@@ -133,7 +133,25 @@ def with_items(raw: Raw, found: Mapping[str, Raw]) -> Raw:
     return Raw(msgspec.json.encode(items))
 
 
-def read_input(raw: Raw) -> ReadInput:
+def continued(before: tuple[ChatMessage, ...], messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
+    """A conversation with an input behind it. The answer that ends it counts once, where a client sends it
+    again: known by its calls, or as the input's first message by its text."""
+    if not before or before[-1].role != "assistant":
+        return (*before, *messages)
+    last = before[-1]
+    known = {call["id"] for call in last.extra.get("tool_calls", ())}
+
+    def is_last(place: int, message: ChatMessage) -> bool:
+        if message.role != "assistant":
+            return False
+        if calls := message.extra.get("tool_calls"):
+            return all(call["id"] in known for call in calls)
+        return not place and not known and message.content == last.content
+
+    return (*before, *(each for place, each in enumerate(messages) if not is_last(place, each)))
+
+
+def read_input(raw: Raw, *, may_be_empty: bool = False) -> ReadInput:
     """What a text or a list of items says. Raises BadRequestError naming the item or part."""
     if bytes(memoryview(raw)[:1]) == b'"':
         text = _decode_text(raw, "input")
@@ -152,7 +170,10 @@ def read_input(raw: Raw) -> ReadInput:
             reader.listed.append(_decode_list(item, f"input[{index}]"))
         else:
             reader.add(_decode_item(item, f"input[{index}]"), f"input[{index}]")
-    return reader.finished()
+    found = reader.finished()
+    if not found.messages and not found.references and not may_be_empty:
+        raise BadRequestError("`input` has no items.", param="input")
+    return found
 
 
 @dataclass(slots=True)
@@ -218,8 +239,6 @@ class _Reader:
         """All of it."""
         self._close()
         self._show("input")
-        if not self.messages and not self.references:
-            raise BadRequestError("`input` has no items.", param="input")
         return ReadInput(
             tuple(self.messages),
             tuple(self.listed),

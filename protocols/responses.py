@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
@@ -115,7 +115,7 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     top_p: float | None = None
     top_logprobs: int | None = None
     metadata: dict[str, str] | None = None
-    user: str | None = None
+    user: Annotated[str, msgspec.Meta(max_length=512)] | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_options: _Field = UNSET
@@ -241,12 +241,20 @@ _decode = decoder(ResponsesRequest)
 def parse_response(body: Encoded) -> AskedResponse:
     """Read and check a body, as far as that needs no model and no other response. Raises BadRequestError
     naming the field."""
-    request = _decode(body, "")
+    return check_response(_decode(body, ""))
+
+
+def check_response(request: ResponsesRequest) -> AskedResponse:
+    """`parse_response` of what was decoded already."""
     check_unserved(request, _UNSERVED)
     check_range("max_output_tokens", request.max_output_tokens, 1, _MAX_TOKENS)
     check_range("top_logprobs", request.top_logprobs, 0, MAX_LOGPROBS)
+    goes_on = request.previous_response_id is not None
     if isinstance(request.input, UnsetType):
-        raise missing("input")
+        if not goes_on:
+            raise missing("input")
+        request = structs.replace(request, input=Raw(b"[]"))
+    assert not isinstance(request.input, UnsetType)
     check_include(request.include or ())
     effort = None if request.reasoning is None else request.reasoning.effort
     if effort not in (None, *EFFORTS):
@@ -265,7 +273,7 @@ def parse_response(body: Encoded) -> AskedResponse:
     with renamed(FIELD_NAMES):
         check_common(chat)
     check_forced(chat, is_forced=_is_forced(request.tool_choice))
-    read = read_input(request.input)
+    read = read_input(request.input, may_be_empty=goes_on)
     items = input_items(request.input) if request.is_kept else []
     return AskedResponse(request, _said(request), read, items, chat, functions, servers)
 

@@ -16,7 +16,8 @@ class RealtimeConfig:
     Attributes
     ----------
     max_sessions
-        Live sessions at once; more are refused with an error event and close code 1013.
+        Live sessions at once; more are refused with an error event and close code 1013. As many WebSockets
+        may be open at /v1/responses.
     max_append_mib
         Largest audio in one append, in MiB.
     max_backlog_ms

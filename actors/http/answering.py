@@ -116,7 +116,7 @@ class Answering:
         work."""
 
         async def stream(put: Put) -> None:
-            await self._stream_or_fail(put)
+            await self.stream_or_fail(put)
             await settle()
 
         async def answer() -> Response:
@@ -149,7 +149,8 @@ class Answering:
             )
             return await off_loop(render, size=size, most_inline=_INLINE_ENTRIES)
 
-    async def _stream_or_fail(self, put: Put) -> None:
+    async def stream_or_fail(self, put: Put) -> None:
+        """`stream`, but what fails after the first event is told as the last. Raises what fails before."""
         try:
             await self.stream(put)
         except SensoriumError as error:

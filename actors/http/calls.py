@@ -109,11 +109,11 @@ async def _serve_call(service: Service, websocket: WebSocket, caller: Caller | N
         await socket.send(encode_call_event(told))
         await socket.close(close_code(error), error.message)
         return
-    service.calls.add(actor)
+    service.on_drain.add(actor.drain)
     try:
         await actor.run()
     finally:
-        service.calls.discard(actor)
+        service.on_drain.discard(actor.drain)
         if get_known is not None:
             get_known()
 

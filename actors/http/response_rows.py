@@ -34,6 +34,8 @@ class KeptResponse:
     """Up to and with its input; the answer's own message is added when it is there."""
     listed: tuple[McpListTools, ...] = ()
     """What MCP servers have told of their tools in this conversation."""
+    within: object = None
+    """The connection that alone may go on from it, while it is open; None: whoever owns it."""
 
     @property
     def is_finished(self) -> bool:

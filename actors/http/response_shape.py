@@ -25,6 +25,7 @@ from ...protocols.item_ids import call_id_of, new_response_id
 from ...protocols.mcp_results import CallOutcome
 from ...protocols.mcp_tools import HostedTool
 from ...protocols.messages import SamplingParams, TextGenerated
+from ...protocols.response_input import continued
 from ...protocols.response_items import (
     FunctionCall,
     InputTokensDetails,
@@ -65,13 +66,19 @@ class ResponseShape:
         params: SamplingParams,
         caller: Caller,
         before: KeptResponse | None,
+        *,
+        within: object = None,
+        is_warm_up: bool = False,
     ) -> None:
-        """`before`: what it goes on from."""
+        """`before`: what it goes on from. `within`: the connection that may go on from it though it is not to
+        be kept. `is_warm_up`: the prompt is computed, and nothing is said."""
         self._service = service
         self._model = model
         self._asked = asked
         self._caller = caller
-        self._messages = (*(() if before is None else before.messages), *asked.read.messages)
+        self._within = None if asked.request.is_kept else within
+        self._is_warm_up = is_warm_up
+        self._messages = continued(() if before is None else before.messages, asked.read.messages)
         """The conversation without instructions, after `prompts` with the files that it names by address, and
         after each round with what was said and called in it."""
         self.listed = (*(() if before is None else before.listed), *asked.read.listed)
@@ -103,7 +110,7 @@ class ResponseShape:
     @property
     def is_over(self) -> bool:
         """Whether nothing more comes to it."""
-        return self.response.status in ("completed", "incomplete", "failed")
+        return self.response.status in ("completed", "incomplete", "failed", "cancelled")
 
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
@@ -179,7 +186,7 @@ class ResponseShape:
         self._text_tokens = TextTokens(self._model.prompter.builder.tokens, self._reading.shown_ids)
         self._num_thought += self._thought.num
         self._thought = self._reading.count()
-        return fit
+        return msgspec.structs.replace(fit, max_tokens=1) if self._is_warm_up else fit
 
     def body(self, _: Sequence[Prompt], answers: Sequence[Sequence[Answer]], found: CompletionUsage) -> bytes:
         """See `Shape`."""
@@ -201,6 +208,8 @@ class ResponseShape:
 
     def piece(self, _: int, __: Prompt, piece: TextGenerated, ___: UsageSoFar) -> bytes | None:
         """See `Shape`."""
+        if self._is_warm_up:
+            return None
         self._thought.push(piece.token_ids)
         self.is_cut = piece.finish_reason == "length"
         events = read_more(self._machine, piece.text, is_last=piece.finish_reason is not None)
@@ -221,6 +230,10 @@ class ResponseShape:
         self._keep()
         return _frames(told)
 
+    def cancel(self) -> bytes:
+        """The last events of one that its client has given up."""
+        return _frames(self.writer.cancel())
+
     async def settle(self) -> None:
         """Keep it, if it is to be: its client has all of it when that is done."""
         if not self._asked.request.stream:
@@ -228,12 +241,14 @@ class ResponseShape:
         await self._service.responses.saved(self.response.id)
 
     def _keep(self) -> None:
-        if self._asked.request.is_kept and not self._asked.request.background:
+        request = self._asked.request
+        if not request.background and (request.is_kept or self._within is not None):
             self._service.responses.put(self.kept())
 
     def kept(self) -> KeptResponse:
         """What is kept of it."""
-        return KeptResponse(self._caller, self.response, self._asked.items, self.messages, self.listed)
+        asked, told = self._asked.items, self.response
+        return KeptResponse(self._caller, told, asked, self.messages, self.listed, self._within)
 
     def _logprobs(self, piece: TextGenerated | Answer) -> list[list[TokenLogprob]]:
         """Of each text that the machine has found in the piece, or of all of it where there is no machine."""
@@ -249,12 +264,13 @@ class ResponseShape:
         ]
 
     def _usage(self, found: CompletionUsage) -> ResponseUsage:
+        num_said = 0 if self._is_warm_up else found.completion_tokens
         return ResponseUsage(
             input_tokens=found.prompt_tokens,
             input_tokens_details=InputTokensDetails(found.prompt_tokens_details.cached_tokens),
-            output_tokens=found.completion_tokens,
+            output_tokens=num_said,
             output_tokens_details=OutputTokensDetails(self._num_thought + self._thought.num),
-            total_tokens=found.total_tokens,
+            total_tokens=found.prompt_tokens + num_said,
         )
 
 

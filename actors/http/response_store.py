@@ -127,7 +127,7 @@ class ResponseStore:
         """Keep one, or what has become of it. Others go for it where there is no more room."""
         self._forget_old()
         self._put_in_memory(kept)
-        if self._file is not None:
+        if self._file is not None and kept.within is None:
             # As it is now: what becomes of it is put again.
             self._unsaved[kept.response.id] = replace(kept)
             self._changed.unpark_all()
@@ -144,15 +144,18 @@ class ResponseStore:
         while response_id in self._unsaved and not self._is_away:
             await self._changed.park()
 
-    async def get(self, caller: Caller, response_id: str) -> KeptResponse:
-        """One of `caller`'s. Raises NotFoundError, and UnavailableError where the file cannot be read."""
+    async def get(self, caller: Caller, response_id: str, within: object = None) -> KeptResponse:
+        """One of `caller`'s, and of the connection `within` where it is that one's alone.
+
+        Raises NotFoundError, and UnavailableError where the file cannot be read."""
         # An input may refer to items of thousands, and others have their turn between them.
         await trio.lowlevel.checkpoint()
         self._forget_old()
         kept = self._at_hand(response_id)
         if kept is None and self._file is not None:
             kept = await self._loaded(self._file, response_id)
-        if kept is None or not caller.may_resume(kept.owner):
+        is_there = kept is not None and caller.may_resume(kept.owner) and kept.within in (None, within)
+        if kept is None or not is_there:
             longest_s = self._kept_s if self._file is None else self._file.kept_s
             raise NotFoundError(
                 f"No response `{response_id[:80]}` is kept; they are for {longest_s / 3600:g} h at most.",
@@ -228,6 +231,10 @@ class ResponseStore:
             greedy = greediest(self._bytes, kept.owner)
             self._evict(next(iter(self._names[greedy])))
 
+    def leave(self, response_id: str) -> None:
+        """The connection that alone could go on from one needs it no more."""
+        self._drop(response_id)
+
     def _evict(self, response_id: str) -> None:
         self._drop(response_id)
         if response_id not in self._made:
@@ -293,7 +300,8 @@ class ResponseStore:
         if is_other:
             logger.warning("the store of responses was removed or replaced: %d are in it now", file.num_kept)
             for name, place in self._places.items():
-                self._unsaved.setdefault(name, place.kept)
+                if place.kept.within is None:
+                    self._unsaved.setdefault(name, place.kept)
             self._changed.unpark_all()
         elif self._is_away:
             logger.warning("the store of responses is written again")

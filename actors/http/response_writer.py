@@ -145,12 +145,18 @@ class ResponseWriter(HostedItems):
 
     def fail(self, fault: ResponseFault) -> list[ResponseEvent]:
         """It came to nothing, or not to an end."""
+        self._break_off("failed", fault)
+        return [ResponseFailed(sequence_number=self._next(), response=self.response)]
+
+    def cancel(self) -> list[ResponseEvent]:
+        """Its client wants no more of it; this API has no event of its own for that."""
+        self._break_off("cancelled", None)
+        return [ResponseIncomplete(sequence_number=self._next(), response=self.response)]
+
+    def _break_off(self, status: Literal["failed", "cancelled"], fault: ResponseFault | None) -> None:
         self._close("incomplete")
         self._give_up_calls()
-        self.response = msgspec.structs.replace(
-            self.response, status="failed", output=self.items, error=fault
-        )
-        return [ResponseFailed(sequence_number=self._next(), response=self.response)]
+        self.response = msgspec.structs.replace(self.response, status=status, output=self.items, error=fault)
 
     def _switch(self, kind: Literal["message", "reasoning"]) -> list[ResponseEvent]:
         if self._open is not None and self._open.kind == kind:

@@ -27,6 +27,7 @@ from ...protocols.errors import (
 )
 from ...protocols.item_ids import place_of
 from ...protocols.mcp_tools import hosted_tools
+from ...protocols.response_input import continued
 from ...protocols.response_items import DeletedResponse, InputItemList, InputTokenCount, ResponseObject
 from ...protocols.responses import FIELD_NAMES, AskedResponse, check_include, parse_response
 from ..callers import Caller
@@ -64,28 +65,36 @@ class ResponseRoutes:
         hold = admission(service, request, caller)
         with hold():
             asked = await self._asked(request, caller)
-            wish, chat = asked.request, asked.chat
-            if wish.is_kept:
-                await service.responses.ready()
-            model = text_model(service, wish.model)
-            before = await self._before(caller, wish.previous_response_id)
-            approved = approved_calls(asked, before)
-            params = chat_params_for(model, chat, FIELD_NAMES)
-            shape = ResponseShape(service, model, asked, params, caller, before)
-            answering: Answering
-            if asked.servers:
-                check_calls(model.prompter.builder)
-                answering = RoundAnswering(service, caller, model, asked, params, shape, approved)
-            else:
-                has_limit = chat.wanted_tokens is not None
-                answering = Answering(
-                    service, caller, model, chat, params, shape, has_limit=has_limit, names=FIELD_NAMES
-                )
+            wish = asked.request
+            answering, shape = await self.begin(asked, caller)
             if wish.background:
                 begun = self._start(answering, shape, hold, is_streamed=bool(wish.stream))
                 await service.responses.saved(begun.id)
                 return self._followed(begun.id, _NOTHING_READ) if wish.stream else json_response(begun)
             return await answering.respond(request, hold, shape.settle)
+
+    async def begin(
+        self, asked: AskedResponse, caller: Caller, *, within: object = None, is_warm_up: bool = False
+    ) -> tuple[Answering, ResponseShape]:
+        """What answers a request, and what it comes to. `within`, `is_warm_up`: see `ResponseShape`."""
+        service, wish, chat = self._service, asked.request, asked.chat
+        if wish.is_kept:
+            await service.responses.ready()
+        model = text_model(service, wish.model)
+        before = await self._before(caller, wish.previous_response_id, within)
+        approved = approved_calls(asked, before)
+        params = chat_params_for(model, chat, FIELD_NAMES)
+        shape = ResponseShape(
+            service, model, asked, params, caller, before, within=within, is_warm_up=is_warm_up
+        )
+        if asked.servers and not is_warm_up:
+            check_calls(model.prompter.builder)
+            return RoundAnswering(service, caller, model, asked, params, shape, approved), shape
+        has_limit = chat.wanted_tokens is not None
+        answering = Answering(
+            service, caller, model, chat, params, shape, has_limit=has_limit, names=FIELD_NAMES
+        )
+        return answering, shape
 
     async def input_tokens(self, request: Request) -> Response:
         """How long the prompt of a conversation is; tools of MCP servers count where it has their lists."""
@@ -99,7 +108,7 @@ class ResponseRoutes:
             taken = {tool.name for tool in asked.functions}
             hosted = hosted_tools(asked.servers, (*listed, *asked.read.listed), taken)
             conversation = asked.conversation(
-                (*messages, *asked.read.messages), hosted, is_first=not asked.servers
+                continued(messages, asked.read.messages), hosted, is_first=not asked.servers
             )
             AnswerReading(prompter.builder, conversation)
             with renamed(FIELD_NAMES):
@@ -140,13 +149,16 @@ class ResponseRoutes:
 
     async def _asked(self, request: Request, caller: Caller) -> AskedResponse:
         """A request, with the items of earlier responses that it refers to. Raises NotFoundError, too."""
-        asked = await read_and_parse(self._service, request, parse_response)
+        return await self.with_items(await read_and_parse(self._service, request, parse_response), caller)
+
+    async def with_items(self, asked: AskedResponse, caller: Caller, within: object = None) -> AskedResponse:
+        """The same, with the items of earlier responses that it refers to."""
         if not asked.read.references:
             return asked
         found: dict[str, msgspec.Raw] = {}
         size = 0
         for name, param in asked.read.references.items():
-            found[name] = await self._item(caller, name, param)
+            found[name] = await self._item(caller, name, param, within)
             size += len(memoryview(found[name]))
             if size > _MAX_REFERRED:
                 raise TooLargeError(
@@ -154,12 +166,12 @@ class ResponseRoutes:
                 )
         return await off_loop(partial(asked.with_items, found), size=size)
 
-    async def _item(self, caller: Caller, name: str, param: str) -> msgspec.Raw:
+    async def _item(self, caller: Caller, name: str, param: str, within: object) -> msgspec.Raw:
         """What a response of `caller`'s has said, by the item's id."""
         if (found := place_of(name)) is not None:
             response_id, place = found
             try:
-                output = (await self._service.responses.get(caller, response_id)).response.output
+                output = (await self._service.responses.get(caller, response_id, within)).response.output
             except NotFoundError as error:
                 error.param = param
                 raise
@@ -167,15 +179,18 @@ class ResponseRoutes:
                 return msgspec.Raw(msgspec.json.encode(output[place]))
         raise NotFoundError(f"`{param}` is {name[:80]!r}, which no response has said.", param=param)
 
-    async def _before(self, caller: Caller, previous: str | None) -> KeptResponse | None:
+    async def _before(
+        self, caller: Caller, previous: str | None, within: object = None
+    ) -> KeptResponse | None:
         """What is answered further."""
         if previous is None:
             return None
         try:
-            kept = await self._service.responses.get(caller, previous)
+            kept = await self._service.responses.get(caller, previous, within)
         except NotFoundError as error:
-            error.param = "previous_response_id"
-            raise
+            # By this code clients know that they have to send all of the conversation.
+            code = "previous_response_not_found"
+            raise BadRequestError(error.message, code=code, param="previous_response_id") from None
         if kept.response.status not in _FINISHED:
             raise BadRequestError(
                 f"`previous_response_id` names a response that is {kept.response.status}.",

@@ -214,7 +214,8 @@ def routes(service: Service) -> list[Route]:
 async def not_found(scope: Scope, _: Receive, __: Send) -> None:
     """Where no route matches."""
     if scope["type"] == "websocket":
-        raise NotFoundError(f"No WebSocket at {scope['path'][:80]}; live sessions are at /v1/realtime.")
+        where = "live sessions are at /v1/realtime, responses of models that chat at /v1/responses"
+        raise NotFoundError(f"No WebSocket at {scope['path'][:80]}; {where}.")
     raise NotFoundError(f"No route {scope['method']} {scope['path'][:80]} for the models served here.")
 
 

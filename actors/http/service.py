@@ -25,7 +25,7 @@ from ..engine.client import EngineClient
 from ..fetching.names import Names
 from ..kernel.off_loop import CALLER
 from ..lanes import lane_of
-from ..live.calls import Audience, CallActor
+from ..live.calls import Audience
 from ..live.hearing import OpenEar
 from ..live.posting import PostingActor
 from ..live.registry import SessionRegistry
@@ -130,10 +130,11 @@ class Service:
     secrets: ClientSecrets = field(default_factory=ClientSecrets)
     strangers: Strangers = field(default_factory=Strangers)
     audience: Audience = field(default_factory=Audience)
-    calls: set[CallActor] = field(default_factory=set)
-    """Those that go on."""
+    on_drain: set[Callable[[], None]] = field(default_factory=set)
+    """Called when the server is told to stop: of calls, and of sockets on which responses are made."""
     responses: ResponseStore = field(default_factory=ResponseStore)
     is_draining: bool = False
+    response_sockets: Shares = field(init=False)
     _heavy: Shares = field(init=False)
     _light: Shares = field(init=False)
     """Requests in hand with a small body and no media."""
@@ -147,6 +148,7 @@ class Service:
         self.aliases = self.config.aliases
         num_heavy = self.config.files.max_requests
         num_light = num_heavy + self.config.engine.max_waiting
+        self.response_sockets = Shares(limits.max_sessions, "WebSockets for responses")
         self._heavy = Shares(num_heavy, "requests")
         self._light = Shares(num_light, "requests")
         self._answers = Shares(num_light, "answers")

@@ -33,14 +33,22 @@ _TEXT_BODY_BYTES: Final = 8 * 1024 * 1024
 def admission(service: Service, request: Request, caller: Caller) -> Hold:
     """What counts a request while it is worked on; small ones do not take the places of uploads."""
     length = request.headers.get("content-length", "")
-    is_light = length.isdigit() and int(length) <= _LIGHT_BYTES
-    return service.admission(caller, is_light=is_light)
+    return service.admission(caller, is_light=length.isdigit() and is_light(int(length)))
+
+
+def is_light(num_bytes: int) -> bool:
+    """Whether a body of that size does not take the place of an upload."""
+    return num_bytes <= _LIGHT_BYTES
 
 
 async def read_and_parse(service: Service, request: Request, parse: Callable[[bytes], _T]) -> _T:
     """The parsed body. Raises BadRequestError, TooLargeError or RequestTimeoutError."""
     max_bytes = service.config.files.max_upload_bytes * 4 // 3 + _TEXT_BODY_BYTES
-    body = await read_json_body(request, max_bytes=max_bytes)
+    return await parsed(await read_json_body(request, max_bytes=max_bytes), parse)
+
+
+async def parsed(body: bytes, parse: Callable[[bytes], _T]) -> _T:
+    """What `parse` makes of a body, off the loop's time where it is large."""
     return await off_loop(partial(parse, body), size=len(body), most_inline=_INLINE_BYTES)
 
 

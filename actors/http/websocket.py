@@ -102,15 +102,21 @@ def realtime_route(service: Service) -> WebSocketRoute:
 
     async def endpoint(websocket: WebSocket) -> None:
         admission = _admit(service, websocket)
-        offered = websocket.scope.get("subprotocols", [])
-        await websocket.accept(_SUBPROTOCOL if _SUBPROTOCOL in offered else None)
-        await _serve(service, websocket, admission)
+        await _serve(service, websocket, admission, await accepted(websocket))
 
     return WebSocketRoute("/v1/realtime", endpoint)
 
 
-async def _serve(service: Service, websocket: WebSocket, admission: _Admission) -> None:
-    socket = RealtimeSocket(websocket)
+async def accepted(websocket: WebSocket) -> RealtimeSocket:
+    """The socket, open. A page that sends its key as a subprotocol needs one that is agreed on."""
+    offered = websocket.scope.get("subprotocols", [])
+    await websocket.accept(_SUBPROTOCOL if _SUBPROTOCOL in offered else None)
+    return RealtimeSocket(websocket)
+
+
+async def _serve(
+    service: Service, websocket: WebSocket, admission: _Admission, socket: RealtimeSocket
+) -> None:
     line = Line(socket, new_outbox(service), None, caller=admission.caller)
     try:
         line.session = _begin(service, websocket.query_params, admission)

@@ -200,7 +200,7 @@ def test_a_host_that_does_not_answer_keeps_no_call_open() -> None:
             send(socket, "stop", stop={"callSid": "CA1"})
             events = told(socket)
         assert (events[-2]["event"], events[-1]["code"]) == ("call.summary", 1000)
-        wait_until(lambda: not server.service.calls)
+        wait_until(lambda: not server.service.on_drain)
         assert len(server.service.posting) == 1
         scraped = httpx.get(f"{server.url}/metrics").text
         assert "sensorium_callbacks_active 1.0" in scraped

@@ -23,6 +23,7 @@ from sensorium.actors.config.server import EngineConfig, McpConfig
 from sensorium.actors.http import response_rounds
 from support.mcp_server import McpHost, mcp_server, text
 from support.server import Server, make_config, running_server, wait_until
+from websockets.sync.client import connect
 
 pytestmark = pytest.mark.slow
 
@@ -375,3 +376,18 @@ def test_a_named_server_is_called(client: OpenAI, host: McpHost) -> None:
     assert (answer.output[1].name, answer.output[1].output) == ("erase", '{"gone":1}')
     with pytest.raises(BadRequestError, match=r"tool_choice\.name"):
         create(client, named(host), tool_choice=choice)
+
+
+def test_on_a_websocket(server: Server, host: McpHost) -> None:
+    asked = {"type": "response.create", "input": "What time is it?", "tools": [named(host)], "store": False}
+    asked |= {"max_output_tokens": 160, "enable_thinking": False, "tool_choice": "required", "seed": 1}
+    with connect(f"ws://127.0.0.1:{server.port}/v1/responses", max_size=None) as opened:
+        found: dict[str, Any] = {}
+        for more in ({"generate": False}, {}):
+            opened.send(json.dumps(asked | more | {"previous_response_id": found.get("id")}))
+            event: dict[str, Any] = {"type": ""}
+            while event["type"] not in ("response.completed", "response.incomplete", "error"):
+                event = json.loads(opened.recv(60))
+            found = event["response"]
+            assert bool(host.calls) == (not more)
+    assert [item["type"] for item in found["output"]][:2] == ["mcp_list_tools", "mcp_call"]

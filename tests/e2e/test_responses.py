@@ -325,8 +325,9 @@ def test_an_unknown_previous_response(server: Server) -> None:
     headers = {"Authorization": f"Bearer {KEY}"}
     body = {"input": "a", "previous_response_id": "resp_none"}
     answer = httpx.post(f"{server.api}/responses", json=body, headers=headers, timeout=60)
-    assert answer.status_code == 404
+    assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "previous_response_id"
+    assert answer.json()["error"]["code"] == "previous_response_not_found"
 
 
 def test_an_image(text_server: Server) -> None:

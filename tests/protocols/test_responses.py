@@ -12,7 +12,7 @@ from openai.types.responses import ResponseItem
 from pydantic import TypeAdapter
 from sensorium.protocols.chat_content import ChatMessage, MediaPart, TextPart
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.response_input import read_input
+from sensorium.protocols.response_input import continued, read_input
 from sensorium.protocols.responses import AskedResponse, input_items, parse_response
 from sensorium.protocols.structured import ResponseFormat
 
@@ -147,6 +147,36 @@ def test_a_conversation_goes_on() -> None:
     assert caught.value.param == "input[1].tool_calls[0]"
 
 
+def test_an_answer_that_is_sent_again_counts_once() -> None:
+    said, asked = {"role": "assistant", "content": "Hello."}, {"role": "user", "content": "And?"}
+    other, other_result = CALL | {"call_id": "b"}, RESULT | {"call_id": "b"}
+
+    def left(before: list[dict[str, Any]], sent: list[dict[str, Any]]) -> tuple[ChatMessage, ...]:
+        known, new = read(before) if before else (), read(sent)
+        found = continued(known, new)
+        assert found[: len(known)] == known
+        assert set(map(id, found[len(known) :])) <= set(map(id, new))
+        return found[len(known) :]
+
+    assert left([], [said, asked]) == read([said, asked])
+    assert left([asked, said], [said, asked]) == read([said, asked])[1:]
+    assert left([asked, said], [asked, said]) == read([asked, said])
+    assert len(left([asked, said], [said | {"content": "Hell"}, asked])) == 2
+    calls = [asked, said, CALL, other]
+    assert [each.role for each in left(calls, [CALL, other, RESULT, other_result])] == ["tool"] * 2
+    assert [each.role for each in left(calls, [said, CALL, RESULT, other, other_result])] == ["tool"] * 2
+    assert len(left([asked, CALL], [CALL, other, RESULT])) == 2, "another one was made"
+
+
+def test_an_input_may_be_empty_behind_another_response() -> None:
+    with pytest.raises(BadRequestError, match="no items"):
+        parse(input=[])
+    with pytest.raises(BadRequestError, match="missing"):
+        parse_response(b"{}")
+    assert parse(input=[], previous_response_id="resp_1").read.messages == ()
+    assert parse_response(b'{"previous_response_id": "resp_1"}').items == []
+
+
 def test_items_are_kept_as_they_were_written() -> None:
     (item,) = input_items(msgspec.Raw(b'"Hi"'))
     said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
@@ -200,6 +230,7 @@ def test_items_have_ids_of_their_own() -> None:
             "stream_options.include_obfuscation",
         ),
         ({"truncation": "most"}, "truncation"),
+        ({"user": "u" * 513}, "user"),
         ({"colour": "red"}, "colour"),
     ],
 )
