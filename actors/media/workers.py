@@ -10,8 +10,7 @@ from typing import Final
 
 import trio_parallel
 
-from ...media.confinement import confine
-from ...media.worker import should_retire
+from ...media.confinement import confine, should_retire
 
 _GRACE_S: Final = 5.0
 """How long idle ones get to leave at shutdown before they are killed."""
