@@ -45,4 +45,5 @@ async def in_worker(
         os.chdir(os.getcwd())  # as a process that is started here does first
     except OSError:  # removed, or closed to this user, as root's home is where `sudo -u` was said in it
         os.chdir("/")
-    return await context.run_sync(job, cancellable=True, limiter=limiter)
+    outcome: _T = await context.run_sync(job, cancellable=True, limiter=limiter)
+    return outcome
