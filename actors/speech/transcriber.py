@@ -143,7 +143,9 @@ class Transcriber:
         return [
             (start + first, start + last)
             for start, end in zip(ends[::2], ends[1::2], strict=False)
-            for first, last in rule.split(samples[start:end], self._activity)
+            for first, last in rule.split(
+                samples[start:end], self._activity, trio.from_thread.check_cancelled
+            )
         ]
 
     async def _transcribe_kept(

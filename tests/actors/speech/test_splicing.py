@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import soundfile
 import trio
 from sensorium.actors.speech.joining import Passage
@@ -131,10 +132,13 @@ class Leaving(VoiceActivityModel):
         return np.zeros(len(frames), np.float32), states
 
 
-async def test_two_hours_are_not_listened_to_for_a_client_that_left() -> None:
+@pytest.mark.parametrize("speech_filter", [SpeechFilter(), None], ids=["for speech", "for places to cut"])
+async def test_two_hours_are_not_listened_to_for_a_client_that_left(
+    speech_filter: SpeechFilter | None,
+) -> None:
     with trio.CancelScope() as scope:
         model = Leaving(scope)
-        options = TranscriptionOptions(speech_filter=SpeechFilter())
+        options = TranscriptionOptions(speech_filter=speech_filter)
         samples = np.zeros(300 * SECOND, np.float32)
         await Transcriber(ScriptedFamily(), model).transcribe(samples, options)
     assert scope.cancelled_caught
