@@ -51,6 +51,8 @@ _READ_DIR: Final = 1 << 3
 _TRUNCATE: Final = 1 << 14
 _LIBRARIES: Final = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
 _STATUS: Final = Path("/proc/self/status")
+_RETIRE_FRACTION: Final = 0.5
+"""Of the address space: a worker that once needed this much resident memory is replaced by a fresh one."""
 _status_file: int | None = None
 """Held open by a process that may open it no more."""
 _held: Protections | None = None
@@ -72,6 +74,9 @@ def confine(max_bytes: int, folder: str) -> None:
     """
     global _held, _status_file
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that closes is for the server, which drains
+    has_no_network = leave_network()  # for whoever is not root only while there is one thread
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # else one for each core, with 40 MB of its own
+    importlib.import_module(".worker", __package__)  # NumPy and all: what is installed elsewhere can be read
     for limit, most in (
         (resource.RLIMIT_AS, max_bytes),
         (resource.RLIMIT_FSIZE, max_bytes),
@@ -83,7 +88,6 @@ def confine(max_bytes: int, folder: str) -> None:
     if sys.platform == "linux":
         _status_file = os.open(_STATUS, os.O_RDONLY | os.O_CLOEXEC)
     os.chdir(folder)
-    has_no_network = leave_network()
     files: FileGuard = "landlock" if leave_files(folder) else "chroot" if _leave_root(folder) else "none"
     _held = Protections(has_no_network, files)
 
@@ -200,3 +204,8 @@ def peak_bytes() -> int:
         if line.startswith(b"VmHWM:"):
             return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def should_retire(max_bytes: int) -> bool:
+    """Whether this process has grown so much (a leak, a hostile file) that it should end after its job."""
+    return peak_bytes() > max_bytes * _RETIRE_FRACTION

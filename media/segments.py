@@ -9,6 +9,7 @@ start. Endless live turns are cut by `best_cut` (`actors/live/audio.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -94,16 +95,18 @@ def split(
     window_samples: int,
     search_samples: int,
     activity: VoiceActivityModel | None = None,
+    check: Callable[[], object] = lambda: None,
 ) -> list[tuple[int, int]]:
     """Contiguous segments `(start, end)` that cover `samples` [n], each of 1 to `window_samples` samples.
 
-    Empty audio has no segments.
+    Empty audio has no segments. What `check` raises, called before each of them, ends it.
     """
     if window_samples <= 0:
         raise ValueError(f"window_samples must be positive, not {window_samples}")
     segments = []
     start = 0
     while len(samples) - start > window_samples:
+        check()
         window = samples[start : start + window_samples]
         cut = start + find_cut(window, search_samples=search_samples, activity=activity)
         segments.append((start, cut))

@@ -9,25 +9,17 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 
 from ..protocols.errors import MediaError, SensoriumError
 from ..protocols.messages import MediaItems
-from .confinement import peak_bytes, within
+from .confinement import within
 from .decode import DecodedAudio, DecodeLimits, decode_audio
 
 _T = TypeVar("_T")
-
-_RETIRE_FRACTION: Final = 0.5
-"""Of the address space: a worker that once needed this much resident memory is replaced by a fresh one."""
-
-
-def should_retire(max_bytes: int) -> bool:
-    """Whether this process has grown so much (a leak, a hostile file) that it should end after its job."""
-    return peak_bytes() > max_bytes * _RETIRE_FRACTION
 
 
 def on_file(job: Callable[[bytes], _T], path: str, cpu_s: float, real_s: float) -> _T:

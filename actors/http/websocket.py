@@ -42,9 +42,10 @@ from .keys import sent_key
 from .service import Service
 
 _SUBPROTOCOL: Final = "realtime"
-_GOODBYES: Final = frozenset({1000, 1001, 1002, 1003, 1005, 1007, 1008, 1009})
-"""Close codes of a connection that ended on purpose: done, going away, no code at all, and the refusals of
-what the other side sent, ours among them. A client comes back after an accident only."""
+_GOODBYES: Final = frozenset({1000, 1003, 1005, 1007, 1008, 1009})
+"""Close codes of a connection that ended on purpose: done, no code at all, and the refusals of what the other
+side sent, ours among them. A client comes back after an accident only. Proxies' are 1001, which Caddy says to
+both sides when it reads its configuration again, and 1002: 2.6 says it to us in a frame without a mask."""
 _LOST: Final = 1006
 _FIRST_EVENT_S: Final = 1.0
 """How long a connection that cannot get a session of its own may take to ask for one it has already."""

@@ -1,7 +1,7 @@
 """All live sessions of a server, with and without a client: who may resume which, and for how long.
 
 A session runs in a task of its own here, so that it outlives its socket. When the socket ends without the
-client's goodbye (a closing handshake with code 1000, 1001 or none), the session is *detached*: it answers
+client's goodbye (a closing handshake with code 1000 or none), the session is *detached*: it answers
 what it was asked, keeps the events, and waits `grace_s`. A connection of the same caller whose first event is
 `session.resume` with its token takes it over, also from another socket that is still open: the newest wins.
 Detached sessions count as sessions; at most `max_detached` wait, and with more, of the caller with most of

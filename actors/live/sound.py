@@ -33,7 +33,7 @@ from ...protocols.errors import InternalError, MediaError
 from ..kernel.actor import Handle, Inbox, Reply
 from ..kernel.disk import in_own_folders, is_there
 from ..kernel.threads import is_short, short_of
-from ..media.workers import open_workers
+from ..media.workers import in_worker, open_workers
 from .store import Samples
 
 logger = logging.getLogger(__name__)
@@ -247,7 +247,7 @@ class _Shard:
         job = partial(within, deadline_s, batch_job)
         try:
             with trio.fail_after(deadline_s):
-                batch: Batch = await self._context.run_sync(job, cancellable=True, limiter=self._limiter)
+                batch: Batch = await in_worker(self._context, job, self._limiter)
         except (trio.TooSlowError, trio_parallel.BrokenWorkerError):
             self._process = b""
             self.num_deaths += 1

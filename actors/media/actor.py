@@ -39,7 +39,7 @@ from ..callers import has_room
 from ..kernel.disk import disk_room, has_no_room, in_own_folders, is_there
 from ..kernel.fair_semaphore import FairSemaphore
 from ..kernel.threads import in_thread, is_short, short_of
-from .workers import open_workers
+from .workers import in_worker, open_workers
 
 logger = logging.getLogger(__name__)
 
@@ -250,7 +250,7 @@ class MediaActor:
         outcome: _T | SensoriumError
         try:
             with trio.fail_after(self.config.deadline_s + _SILENCE_S):
-                outcome = await self._context.run_sync(job, cancellable=True, limiter=self._inner_limiter)
+                outcome = await in_worker(self._context, job, self._inner_limiter)
         except trio.TooSlowError:
             self.counted.num_killed += 1
             raise trio_parallel.BrokenWorkerError("it did nothing, and was killed") from None
@@ -280,7 +280,7 @@ class MediaActor:
             return
         self._are_protections_known = True
         with suppress(trio_parallel.BrokenWorkerError):
-            held = await self._context.run_sync(protections, cancellable=True, limiter=self._inner_limiter)
+            held = await in_worker(self._context, protections, self._inner_limiter)
             log_protections(held)
 
     def statistics(self) -> MediaStatistics:

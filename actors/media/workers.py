@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
+import trio
 import trio_parallel
 
-from ...media.confinement import confine
-from ...media.worker import should_retire
+from ...media.confinement import confine, should_retire
+
+_T = TypeVar("_T")
 
 _GRACE_S: Final = 5.0
 """How long idle ones get to leave at shutdown before they are killed."""
@@ -32,3 +35,15 @@ async def open_workers(
             grace_period=_GRACE_S,
         ) as context:
             yield context
+
+
+async def in_worker(
+    context: trio_parallel.WorkerContext, job: Callable[[], _T], limiter: trio.CapacityLimiter
+) -> _T:
+    """Do `job` in one of them. Cancelling ends its process. Raises what the job raises, BrokenWorkerError."""
+    try:
+        os.chdir(os.getcwd())  # as a process that is started here does first
+    except OSError:  # removed, or closed to this user, as root's home is where `sudo -u` was said in it
+        os.chdir("/")
+    outcome: _T = await context.run_sync(job, cancellable=True, limiter=limiter)
+    return outcome

@@ -36,9 +36,15 @@ class CutRule:
     size: int
     search: int
 
-    def split(self, samples: Samples, activity: VoiceActivityModel | None = None) -> list[Range]:
-        """The ranges of a whole recording. 0.1 s a minute: for a thread."""
-        return split(samples, window_samples=self.size, search_samples=self.search, activity=activity)
+    def split(
+        self,
+        samples: Samples,
+        activity: VoiceActivityModel | None = None,
+        check: Callable[[], object] = lambda: None,
+    ) -> list[Range]:
+        """The ranges of a whole recording. 0.1 s a minute: for a thread, which what `check` raises ends."""
+        size, search = self.size, self.search
+        return split(samples, window_samples=size, search_samples=search, activity=activity, check=check)
 
     def cut(self, samples: Samples, activity: VoiceActivityModel | None = None) -> int:
         """Where a range ends that begins with `samples`, which are `size`, and goes on behind them."""

@@ -81,8 +81,14 @@ class Restorer:
         )
 
 
-def splice(samples: Samples, activity: VoiceActivityModel, wish: SpeechFilter) -> Splice:
-    """What `wish` keeps of `samples` [n]. 3 ms a second: for a thread."""
+def splice(
+    samples: Samples,
+    activity: VoiceActivityModel,
+    wish: SpeechFilter,
+    *,
+    check: Callable[[], object] = lambda: None,
+) -> Splice:
+    """What `wish` keeps of `samples` [n]. 3 ms a second: for a thread; `check` is `speech_regions`'."""
     per_ms = INTERNAL_RATE // 1000
     regions = speech_regions(
         activity,
@@ -91,6 +97,7 @@ def splice(samples: Samples, activity: VoiceActivityModel, wish: SpeechFilter) -
         min_speech=wish.min_speech_ms * per_ms,
         min_silence=wish.min_silence_ms * per_ms,
         padding=wish.padding_ms * per_ms,
+        check=check,
     )
     kept = [samples[start:end] for start, end in regions]
     return Splice(np.concatenate(kept) if kept else samples[:0], tuple(regions), len(samples))

@@ -106,7 +106,8 @@ class Transcriber:
         told = None if on_segment is None else partial(_tell, on_segment)
         if options.speech_filter is None or self._activity is None:
             return await self._transcribe(samples, options, lane, on_delta, told)
-        look = partial(splice, samples, self._activity, options.speech_filter)
+        check = trio.from_thread.check_cancelled  # whoever left is not worth the 20 s of two hours
+        look = partial(splice, samples, self._activity, options.speech_filter, check=check)
         kept = await in_thread(look, limiter=self._threads)
         return await self._transcribe_kept(kept, options, lane, on_delta, told)
 
@@ -142,7 +143,9 @@ class Transcriber:
         return [
             (start + first, start + last)
             for start, end in zip(ends[::2], ends[1::2], strict=False)
-            for first, last in rule.split(samples[start:end], self._activity)
+            for first, last in rule.split(
+                samples[start:end], self._activity, trio.from_thread.check_cancelled
+            )
         ]
 
     async def _transcribe_kept(

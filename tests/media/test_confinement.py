@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from sensorium.media.confinement import should_retire
 from support.audio_files import encoded, plain_wav, sound_file, tone, video
 from support.vision_files import grey_steps, movie, picture, saved
 
@@ -117,6 +118,42 @@ def test_a_decoder_opens_its_own_files_and_no_others(how: str, files: Path, tmp_
     assert mine == "own"
     assert (core_bytes == 0 < file_bytes <= 1 << 33) != (how == "nothing")
     assert (20 << 20) < peak < (1 << 30), "its own status can still be read"
+
+
+_WITHOUT_ROOT = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(24, 21, 0, 0, 0)  # PR_CAPBSET_DROP of CAP_SYS_ADMIN: root becomes anybody
+os.execv(sys.executable, [sys.executable, "-c", *sys.argv[1:]])
+"""
+_MAY_LEAVE = "import ctypes; print(ctypes.CDLL(None).unshare(0x50000000) == 0)"
+_IN_A_WORKER = """
+import sys, trio
+from sensorium.actors.media.workers import open_workers
+from sensorium.media.confinement import protections
+
+async def main():
+    async with open_workers(sys.argv[1], idle_s=60, max_bytes=1 << 33) as context:
+        print((await context.run_sync(protections)).has_no_network)
+
+if __name__ == "__main__":
+    trio.run(main)
+"""
+
+
+def test_a_worker_of_any_user_leaves_the_network_where_one_thread_may(tmp_path: Path) -> None:
+    """NumPy starts threads when it is loaded, and of several none may."""
+    said = []
+    for script in (_MAY_LEAVE, _IN_A_WORKER):
+        command = [sys.executable, "-c", _WITHOUT_ROOT, script, str(tmp_path)]
+        done = subprocess.run(command, capture_output=True, check=False, text=True)
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout)
+    assert said[0] == said[1]
+
+
+def test_a_worker_that_has_grown_retires() -> None:
+    assert should_retire(1 << 20)
+    assert not should_retire(1 << 50)
 
 
 _SPIN = """

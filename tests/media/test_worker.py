@@ -17,7 +17,6 @@ from sensorium.media.vision_config import VideoConfig
 from sensorium.media.worker import (
     decode_job,
     decode_to_file,
-    should_retire,
     vision_to_file,
     with_features,
 )
@@ -90,11 +89,6 @@ def test_pictures_that_are_none_are_errors_as_values(tmp_path: Path) -> None:
         copy = pickle.loads(pickle.dumps(error))
         assert isinstance(copy, MediaError)
         assert copy.param == param
-
-
-def test_a_worker_that_has_grown_retires() -> None:
-    assert should_retire(1 << 20)
-    assert not should_retire(1 << 50)
 
 
 _CHILD = "from sensorium.media.confinement import peak_bytes; print(peak_bytes())"

@@ -5,11 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import soundfile
+import trio
 from sensorium.actors.speech.joining import Passage
 from sensorium.actors.speech.splicing import Restorer, Splice, splice
-from sensorium.media.voice_activity import VoiceActivityModel
-from sensorium.protocols.transcript import CueLayout, Segment, SpeechFilter, Transcript, Word
+from sensorium.actors.speech.transcriber import Transcriber
+from sensorium.media.voice_activity import FloatArray, VoiceActivityModel
+from sensorium.protocols.transcript import (
+    CueLayout,
+    Segment,
+    SpeechFilter,
+    Transcript,
+    TranscriptionOptions,
+    Word,
+)
+from support.scripted_speech import ScriptedFamily
 
 SECOND = 16_000
 
@@ -106,3 +117,29 @@ def test_what_is_no_speech_is_left_out() -> None:
     assert len(tight.samples) < len(kept.samples)
     nothing = splice(gap, model, SpeechFilter())
     assert restored(nothing, Transcript("", "", 0.0)) == Transcript("", "", 5.0)
+
+
+class Leaving(VoiceActivityModel):
+    """Whoever asked has left when the first frame is heard."""
+
+    def __init__(self, scope: trio.CancelScope) -> None:
+        self._scope = scope
+        self.num_frames = 0
+
+    def score(self, frames: FloatArray, states: FloatArray) -> tuple[FloatArray, FloatArray]:
+        self.num_frames += 1
+        trio.from_thread.run_sync(self._scope.cancel)
+        return np.zeros(len(frames), np.float32), states
+
+
+@pytest.mark.parametrize("speech_filter", [SpeechFilter(), None], ids=["for speech", "for places to cut"])
+async def test_two_hours_are_not_listened_to_for_a_client_that_left(
+    speech_filter: SpeechFilter | None,
+) -> None:
+    with trio.CancelScope() as scope:
+        model = Leaving(scope)
+        options = TranscriptionOptions(speech_filter=speech_filter)
+        samples = np.zeros(300 * SECOND, np.float32)
+        await Transcriber(ScriptedFamily(), model).transcribe(samples, options)
+    assert scope.cancelled_caught
+    assert model.num_frames <= 60 * SECOND / 512
