@@ -188,6 +188,10 @@ class SamplingParams(msgspec.Struct, frozen=True):
     repetition_penalty: float = 1.0
     """Divides positive and multiplies negative logits of tokens seen in prompt or answer (1: off)."""
     logit_bias: tuple[tuple[int, float], ...] = ()
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    """Tokens of which the last may not follow the others, in prompt and answer."""
+    no_repeat_ngram_size: int = 0
+    """No so many tokens in a row come twice in prompt and answer (0: off)."""
     min_tokens: int = 0
     """Stop tokens are forbidden before this many were generated."""
     ignore_eos: bool = False

@@ -23,7 +23,6 @@ VERBOSITIES: Final = ("low", "medium", "high")
 """All pass: agents of OpenAI's send one beside all else, and no model here was taught to heed it."""
 
 DONE_ANYWAY: Final[dict[str, tuple[str, ...]]] = {
-    "bad_words": ("[]",),
     "detokenize": ("true",),
     "early_stopping": ("false",),
     "length_penalty": ("1", "1.0"),
@@ -48,7 +47,6 @@ and `cache_salt`."""
 class Unserved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fields; not decoded further."""
 
-    bad_words: _Field = UNSET
     detokenize: _Field = UNSET
     early_stopping: _Field = UNSET
     length_penalty: _Field = UNSET
