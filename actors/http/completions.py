@@ -75,12 +75,13 @@ class CompletionRoutes:
         with admission(self._service, request, caller)():
             wish, asked = await read_and_parse(self._service, request, parse_tokenize)
             model = text_model(self._service, wish.model)
+            prompter = model.prompter.counting
             if isinstance(asked, str):
                 with_start = wish.add_special_tokens is not False
-                prompt = await model.prompter.completion(asked, with_start=with_start)
+                prompt = await prompter.completion(asked, with_start=with_start)
             else:
                 scope, fetches = self._service.cache_salt(caller, None), self._service.lane(caller).caller
-                async with model.prompter.chat(asked, scope=scope, caller=fetches) as found:
+                async with prompter.chat(asked, scope=scope, caller=fetches) as found:
                     prompt = found
             tokens = model.prompter.builder.tokens
 
@@ -101,7 +102,7 @@ class CompletionRoutes:
         with admission(self._service, request, self._service.caller(request))():
             wish = await read_and_parse(self._service, request, parse_detokenize)
             model = text_model(self._service, wish.model)
-            prompt = await model.prompter.completion(wish.tokens, param="tokens")
+            prompt = await model.prompter.counting.completion(wish.tokens, param="tokens")
             text = await model.prompter.decode(prompt.token_ids)
         return SlicedResponse(msgspec.json.encode(DetokenizeResponse(text)), media_type=JSON)
 

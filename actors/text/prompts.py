@@ -6,9 +6,10 @@ results is `engine/models/prompts.py`'s business.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Final
 
 import msgspec
@@ -55,6 +56,13 @@ class Prompter:
         self.look_at_frame = self._media.look_at_frame
         self.paired = self._media.paired
         self.video_fps = self._media.video_fps
+
+    @cached_property
+    def counting(self) -> Prompter:
+        """See `PromptBuilder.counting`."""
+        found = copy.copy(self)
+        found.builder = self.builder.counting
+        return found
 
     async def completion(
         self, prompt: str | Sequence[int], *, param: str = "prompt", with_start: bool = True

@@ -7,6 +7,7 @@ of models that read text only. Media come here as encoder items: opening files a
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -148,7 +149,15 @@ class PromptBuilder:
         self.tokens = TokenText(prompts.text)
         self.media = prompts.media
         self._prompts = prompts
+        self._is_counting = False
         self._template_kwargs = template_kwargs or {}
+
+    @cached_property
+    def counting(self) -> PromptBuilder:
+        """The same for prompts of which only the length is asked: longer ones than the context, and none."""
+        found = copy.copy(self)
+        found._is_counting = True
+        return found
 
     @property
     def has_template(self) -> bool:
@@ -250,7 +259,7 @@ class PromptBuilder:
             )
 
     def _checked(self, prompt: Prompt, param: str) -> Prompt:
-        if not prompt.token_ids:
+        if not prompt.token_ids and not self._is_counting:
             raise BadRequestError("The prompt has no tokens.", param=param)
         self._check_tokens(len(prompt.token_ids), param)
         return prompt
@@ -265,7 +274,7 @@ class PromptBuilder:
         )
 
     def _check_tokens(self, num_tokens: int, param: str) -> None:
-        if num_tokens >= self.info.max_context:
+        if num_tokens >= self.info.max_context and not self._is_counting:
             raise BadRequestError(
                 f"The prompt is too long: {num_tokens} tokens, and {self._limit}",
                 param=param,
