@@ -85,12 +85,21 @@ class GenerationRequest(Drafted, frozen=True, kw_only=True):
     priority: int | None = None
     cache_salt: str | None = None
     return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    """vLLM's: log-probabilities call token 5 `token_id:5`."""
+    truncate_prompt_tokens: int | None = None
+    """vLLM's: a longer prompt of completions is read without its beginning; -1: as long as fits."""
     skip_special_tokens: bool | None = None
 
     @property
     def num_choices(self) -> int:
         """Answers per prompt."""
         return 1 if self.n is None else self.n
+
+    @property
+    def numbers_tokens(self) -> bool:
+        """Whether log-probabilities name tokens by their ids."""
+        return bool(self.return_tokens_as_token_ids)
 
     @property
     def shows_special(self) -> bool:

@@ -26,7 +26,6 @@ DONE_ANYWAY: Final[dict[str, tuple[str, ...]]] = {
     "detokenize": ("true",),
     "early_stopping": ("false",),
     "length_penalty": ("1", "1.0"),
-    "return_tokens_as_token_ids": ("false",),
     "service_tier": SERVICE_TIERS,
     "spaces_between_special_tokens": ("true",),
     "store": ("false", "true"),
@@ -50,7 +49,6 @@ class Unserved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     detokenize: _Field = UNSET
     early_stopping: _Field = UNSET
     length_penalty: _Field = UNSET
-    return_tokens_as_token_ids: _Field = UNSET
     service_tier: _Field = UNSET
     spaces_between_special_tokens: _Field = UNSET
     store: _Field = UNSET
@@ -76,7 +74,6 @@ class Unserved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kv_transfer_params: _Field = UNSET
     logits_processors: _Field = UNSET
     moderation: _Field = UNSET
-    truncate_prompt_tokens: _Field = UNSET
     vllm_xargs: _Field = UNSET
     web_search_options: _Field = UNSET
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import msgspec
 from msgspec import UNSET
@@ -140,14 +141,32 @@ class _CompletionShape:
         prompter, found = self._model.prompter, []
         for place, asked in enumerate(self._asked):
             param = "prompt" if is_one else f"prompt[{place}]"
-            with_start = self._wish.add_special_tokens is not False
-            found.append(await prompter.completion(asked, param=param, with_start=with_start))
+            prompt = await prompter.completion(
+                asked,
+                param=param,
+                with_start=self._wish.add_special_tokens is not False,
+                most=self._most_tokens,
+            )
+            found.append(prompt)
             if self._wish.echoes:
-                shows = self._wish.shows_special
                 self._echoes[place] = (
-                    asked if isinstance(asked, str) else await prompter.decode(asked, shows_special=shows)
+                    asked
+                    if self._is_as_written(asked)
+                    else await prompter.decode(prompt.token_ids, shows_special=self._wish.shows_special)
                 )
         yield found
+
+    @property
+    def _most_tokens(self) -> int | None:
+        """Of a prompt, as asked for."""
+        most = self._wish.truncate_prompt_tokens
+        if most == -1:
+            return max(1, self._model.prompter.builder.info.max_context - max(1, self._wish.num_generated))
+        return most
+
+    def _is_as_written(self, asked: AskedPrompt) -> TypeGuard[str]:
+        """Whether a prompt's echo is what the client wrote."""
+        return isinstance(asked, str) and self._wish.truncate_prompt_tokens is None
 
     def fit(self, _: Prompt, params: SamplingParams) -> SamplingParams:
         """See `Shape`."""
@@ -207,6 +226,7 @@ class _CompletionShape:
                 answer.logprobs,
                 answer.top_logprobs,
                 shows_special=self._wish.shows_special,
+                is_numbered=self._wish.numbers_tokens,
             )
         read = answer.prompt_logprobs or PromptLogprobs((), ())  # one token has none before it
         top = [best[: self._wish.logprobs] for best in read.top]
@@ -215,8 +235,9 @@ class _CompletionShape:
             [*prompt.token_ids, *answer.token_ids],
             [None, *read.logprobs, *answer.logprobs],
             [(), *top, *(answer.top_logprobs or [()] * len(answer.token_ids))],
-            num_written=len(prompt.token_ids) if isinstance(self._asked[place], str) else 0,
+            num_written=len(prompt.token_ids) if self._is_as_written(self._asked[place]) else 0,
             shows_special=self._wish.shows_special,
+            is_numbered=self._wish.numbers_tokens,
         )
 
     def _chunk(self, number: int, prompt: Prompt, piece: TextGenerated) -> CompletionChoice | None:
@@ -242,6 +263,7 @@ class _CompletionShape:
                 piece.top_logprobs,
                 places=sent.places,
                 shows_special=self._wish.shows_special,
+                is_numbered=self._wish.numbers_tokens,
             )
         chunk = CompletionChoice(
             index=number,

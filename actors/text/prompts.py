@@ -65,10 +65,15 @@ class Prompter:
         return found
 
     async def completion(
-        self, prompt: str | Sequence[int], *, param: str = "prompt", with_start: bool = True
+        self,
+        prompt: str | Sequence[int],
+        *,
+        param: str = "prompt",
+        with_start: bool = True,
+        most: int | None = None,
     ) -> Prompt:
         """See `PromptBuilder.completion`."""
-        build = partial(self.builder.completion, prompt, param=param, with_start=with_start)
+        build = partial(self.builder.completion, prompt, param=param, with_start=with_start, most=most)
         return await off_loop(build, size=len(prompt))
 
     async def prediction(self, text: str) -> tuple[int, ...]:

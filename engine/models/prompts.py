@@ -165,17 +165,23 @@ class PromptBuilder:
         return self._prompts.has_template
 
     def completion(
-        self, prompt: str | Sequence[int], *, param: str = "prompt", with_start: bool = True
+        self,
+        prompt: str | Sequence[int],
+        *,
+        param: str = "prompt",
+        with_start: bool = True,
+        most: int | None = None,
     ) -> Prompt:
         """A raw prompt: control tokens in a text are control tokens. Those that the tokenizer puts in front
-        stand there, unless `with_start` is false. Raises BadRequestError."""
+        stand there, unless `with_start` is false. Of more than `most` tokens the last are kept, behind those
+        in front. Raises BadRequestError."""
         if isinstance(prompt, str):
             self._check_chars({param: len(prompt)})
             ids = self.text.encode(prompt, allow_special=True)
-            if with_start:
-                ids = self.text.start_ids + ids
+            start = self.text.start_ids if with_start else ()
+            ids = start + (ids if most is None else ids[-max(1, most - len(start)) :])
         else:
-            ids = tuple(prompt)
+            ids = tuple(prompt if most is None else prompt[-most:])
             self._check_tokens(len(ids), param)
             for index, token_id in enumerate(ids):
                 if not 0 <= token_id < self.info.vocab_size:
