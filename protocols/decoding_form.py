@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from .errors import BadRequestError
-from .generation import MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
+from .generation import MAX_NGRAM_SIZE, MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
 from .hints import KEYWORD_BOOST, MAX_KEYWORD_BOOST, shown
 
 MAX_TEMPERATURE: Final = 1.0
@@ -79,6 +79,17 @@ def parse_repetition_penalty(fields: Mapping[str, str]) -> float:
     if penalty < MIN_REPETITION_PENALTY:
         raise BadRequestError(f"`{param}` must be at least {MIN_REPETITION_PENALTY:g}", param=param)
     return penalty
+
+
+def parse_ngram_size(fields: Mapping[str, str]) -> int:
+    """`no_repeat_ngram_size`: no so many tokens in a row come twice; 0: they may. Raises BadRequestError."""
+    param = "no_repeat_ngram_size"
+    text = fields.get(param, "").strip() or "0"
+    if not (text.isascii() and text.isdigit() and len(text) < 4 and int(text) <= MAX_NGRAM_SIZE):
+        raise BadRequestError(
+            f"`{param}` must be a whole number from 0 to {MAX_NGRAM_SIZE}, not {shown(text)}", param=param
+        )
+    return int(text)
 
 
 def parse_length_penalty(fields: Mapping[str, str], beam_size: int) -> float:

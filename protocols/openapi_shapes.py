@@ -16,7 +16,7 @@ from .decoding_form import (
     MAX_TEMPERATURE,
     MAX_TEMPERATURES,
 )
-from .generation import MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
+from .generation import MAX_NGRAM_SIZE, MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
 from .hints import KEYWORD_BOOST, MAX_KEYWORD_BOOST
 from .responses import INCLUDES
 from .subtitle_form import LAYOUT_LIMITS
@@ -53,6 +53,7 @@ SPEECH_FORM: Final[Schema] = {
             "maximum": MAX_REPETITION_PENALTY,
             "default": 1,
         },
+        "no_repeat_ngram_size": {"type": "integer", "minimum": 0, "maximum": MAX_NGRAM_SIZE, "default": 0},
         "use_beam_search": {"type": "boolean", "description": "vLLM's: `n` is the `beam_size`."},
         "n": {"type": "integer", "minimum": 1, "maximum": MAX_ANSWERS},
         "hallucination_silence_threshold": {

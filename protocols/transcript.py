@@ -75,6 +75,7 @@ class TranscriptionOptions(msgspec.Struct, frozen=True):
     patience: float = 1.0
     """How such answers are compared, and when their search ends: see `SamplingParams`."""
     repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
     """See `SamplingParams`."""
     seed: int | None = None
     max_silence_s: float | None = None

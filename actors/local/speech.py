@@ -58,6 +58,7 @@ class TranscribeOptions(TypedDict, total=False):
     length_penalty: float | None
     patience: float | None
     repetition_penalty: float | None
+    no_repeat_ngram_size: int | None
     hallucination_silence_threshold: float | None
     clip_timestamps: str | Sequence[float] | None
     seed: int | None

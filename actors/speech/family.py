@@ -241,7 +241,11 @@ def size_of_hints(options: TranscriptionOptions) -> int:
 def as_wished(sampling: SamplingParams, options: TranscriptionOptions) -> SamplingParams:
     """Repetitions as likely, and as many answers side by side, as are asked for; warmer ones are drawn one by
     one."""
-    sampling = msgspec.structs.replace(sampling, repetition_penalty=options.repetition_penalty)
+    sampling = msgspec.structs.replace(
+        sampling,
+        repetition_penalty=options.repetition_penalty,
+        no_repeat_ngram_size=options.no_repeat_ngram_size,
+    )
     if options.beam_size > 1 and options.temperature == 0:
         return msgspec.structs.replace(
             sampling,

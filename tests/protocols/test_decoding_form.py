@@ -20,8 +20,10 @@ def test_what_is_done_anyway_may_be_said() -> None:
     assert options(use_beam_search="false", n="1", repetition_penalty="1.0") == TranscriptionOptions()
 
 
-def test_repetitions_may_be_less_likely() -> None:
+def test_repetitions_may_be_less_likely_or_none() -> None:
     assert options(repetition_penalty="1.3").repetition_penalty == 1.3
+    assert options(no_repeat_ngram_size="3").no_repeat_ngram_size == 3
+    assert options(no_repeat_ngram_size=" ") == options(no_repeat_ngram_size="0") == TranscriptionOptions()
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,9 @@ def test_repetitions_may_be_less_likely() -> None:
         ({"n": "2", "use_beam_search": "true", "beam_size": "2"}, "beam_size"),
         ({"repetition_penalty": "0"}, "repetition_penalty"),
         ({"repetition_penalty": "11"}, "repetition_penalty"),
+        ({"no_repeat_ngram_size": "-1"}, "no_repeat_ngram_size"),
+        ({"no_repeat_ngram_size": "2.5"}, "no_repeat_ngram_size"),
+        ({"no_repeat_ngram_size": "129"}, "no_repeat_ngram_size"),
     ],
 )
 def test_what_is_wrong_is_named(fields: dict[str, str], param: str) -> None:

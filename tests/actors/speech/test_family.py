@@ -30,5 +30,7 @@ def test_how_several_answers_are_compared() -> None:
 
 
 def test_repetitions_are_as_likely_as_is_asked_for() -> None:
-    sampling = as_wished(SAMPLING, TranscriptionOptions(repetition_penalty=1.3))
-    assert sampling == SamplingParams(max_tokens=9, stop_token_ids=(3,), logprobs=0, repetition_penalty=1.3)
+    wished = TranscriptionOptions(repetition_penalty=1.3, no_repeat_ngram_size=4)
+    assert as_wished(SAMPLING, wished) == SamplingParams(
+        max_tokens=9, stop_token_ids=(3,), logprobs=0, repetition_penalty=1.3, no_repeat_ngram_size=4
+    )
