@@ -327,7 +327,7 @@ class PromptLogprob(Struct, frozen=True, kw_only=True, gc=False):
 
     logprob: float
     decoded_token: str
-    rank: int | None = None
+    rank: int
 
 
 PromptLogprobList = list[dict[str, PromptLogprob] | None]

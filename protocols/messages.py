@@ -302,10 +302,12 @@ TopLogprobs = tuple[tuple[int, float], ...]
 
 
 class PromptLogprobs(msgspec.Struct, frozen=True):
-    """For each prompt token but the first: its log-probability, and the likeliest alternatives."""
+    """For each prompt token but the first: its log-probability, the likeliest alternatives, and the place it
+    has among all (1: the likeliest)."""
 
     logprobs: tuple[float, ...]
     top: tuple[TopLogprobs, ...]
+    ranks: tuple[int, ...]
 
 
 class TokensSampled(msgspec.Struct, frozen=True):

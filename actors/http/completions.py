@@ -228,7 +228,7 @@ class _CompletionShape:
                 shows_special=self._wish.shows_special,
                 is_numbered=self._wish.numbers_tokens,
             )
-        read = answer.prompt_logprobs or PromptLogprobs((), ())  # one token has none before it
+        read = answer.prompt_logprobs or PromptLogprobs((), (), ())  # one token has none before it
         top = [best[: self._wish.logprobs] for best in read.top]
         return completion_logprobs(
             self._tokens,

@@ -89,13 +89,14 @@ def prompt_logprob_list(
     if num_top is None:
         return UNSET
     listed: PromptLogprobList = [None]
-    found = found or PromptLogprobs((), ())  # of one token, which nothing predicts
-    for token_id, logprob, best in zip(token_ids[1:], found.logprobs, found.top, strict=True):
+    found = found or PromptLogprobs((), (), ())  # of one token, which nothing predicts
+    told = zip(token_ids[1:], found.logprobs, found.top, found.ranks, strict=True)
+    for token_id, logprob, best, own_rank in told:
         entries = {
             str(key): PromptLogprob(logprob=_finite(value), decoded_token=tokens.name(key), rank=rank)
             for rank, (key, value) in enumerate(best[:num_top], 1)
         }
-        own = PromptLogprob(logprob=_finite(logprob), decoded_token=tokens.name(token_id))
+        own = PromptLogprob(logprob=_finite(logprob), decoded_token=tokens.name(token_id), rank=own_rank)
         entries.setdefault(str(token_id), own)
         listed.append(entries)
     return listed
