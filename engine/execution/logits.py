@@ -142,7 +142,7 @@ def _forbid_unwanted(logits: Tensor, spans: Sequence[RowSpan]) -> None:
     is_known = ids < logits.shape[1]
     places = np.repeat(np.asarray(rows), [len(each) for each in found])[is_known]
     if len(places):
-        where = torch.from_numpy(places), torch.from_numpy(ids[is_known])
+        where = torch.from_numpy(places), torch.from_numpy(ids[is_known].astype(np.int64))
         logits[to_device(where[0], logits.device), to_device(where[1], logits.device)] = NEVER
 
 

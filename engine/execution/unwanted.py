@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-Ids = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.int32]
+_Runs = npt.NDArray[np.uint8]
 
 
 class WordEnds:
@@ -33,14 +34,16 @@ class WordEnds:
 
 
 class Unwanted:
-    """Of one sequence. A token costs one comparison with each in front of it, whatever these are."""
+    """Of one sequence. A token costs one comparison with each in front of it, whatever these are, and each
+    takes five bytes."""
 
     def __init__(self, words: WordEnds | None, ngram_size: int, token_ids: Sequence[int]) -> None:
         self._words = words
         self._ngram_size = ngram_size
-        self._token_ids = array("q", token_ids)
-        self._runs = _runs(np.frombuffer(self._token_ids, np.int64), ngram_size - 1)
-        """By place: how many of the newest tokens stand there, too, counted back from it."""
+        self._token_ids = array("i", token_ids)
+        self._runs = _runs(np.frombuffer(self._token_ids, np.int32), ngram_size - 1)
+        """By place: how many of the newest tokens stand there, too, counted back from it, up to as many as
+        are in front of the last of those that may not repeat."""
 
     def advance(self, token_ids: Sequence[int]) -> None:
         """These were generated."""
@@ -57,31 +60,31 @@ class Unwanted:
             yield self._next(runs)
         del self._token_ids[known:]
 
-    def _push(self, token_id: int, runs: Ids) -> Ids:
+    def _push(self, token_id: int, runs: _Runs) -> _Runs:
         """The runs behind one more token."""
-        if self._ngram_size:
-            found = (np.frombuffer(self._token_ids, np.int64) == token_id).astype(np.int64)
-            found[1:] *= 1 + runs
+        if self._ngram_size > 1:
+            found = (np.frombuffer(self._token_ids, np.int32) == token_id).astype(np.uint8)
+            found[1:] *= 1 + np.minimum(runs, np.uint8(self._ngram_size - 2))
             runs = found
         self._token_ids.append(token_id)
         return runs
 
-    def _next(self, runs: Ids) -> Ids:
-        token_ids = np.frombuffer(self._token_ids, np.int64)
-        found = np.empty(0, np.int64)
+    def _next(self, runs: _Runs) -> Ids:
+        token_ids = np.frombuffer(self._token_ids, np.int32)
+        found = np.empty(0, np.int32)
         if self._ngram_size == 1:
             found = token_ids.copy()
         elif self._ngram_size:
-            found = token_ids[1 + np.flatnonzero(runs >= self._ngram_size - 1)]
+            found = token_ids[1 + np.flatnonzero(runs == self._ngram_size - 1)]
         if self._words is None:
             return found
-        return np.concatenate([found, np.asarray(self._words.behind(self._token_ids), np.int64)])
+        return np.concatenate([found, np.asarray(self._words.behind(self._token_ids), np.int32)])
 
 
-def _runs(token_ids: Ids, most: int) -> Ids:
+def _runs(token_ids: Ids, most: int) -> _Runs:
     """Of each place but the last, counted up to `most`."""
     last = len(token_ids) - 1
-    runs = np.zeros(max(last, 0), np.int64)
+    runs = np.zeros(max(last, 0), np.uint8)
     goes_on = np.ones(len(runs), np.bool_)
     for back in range(min(most, last)):
         goes_on[:back] = False

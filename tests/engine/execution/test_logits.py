@@ -14,6 +14,7 @@ from sensorium.engine.execution.rules import RuleBook
 from sensorium.engine.execution.sampler import choose
 from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.planning.plan import SequenceStart
+from sensorium.protocols.generation import MAX_NGRAM_SIZE
 from sensorium.protocols.messages import RequestId, SamplingParams, ThoughtBudget
 from transformers.generation.logits_process import (
     NoBadWordsLogitsProcessor,
@@ -127,6 +128,18 @@ def test_ngrams_that_do_not_repeat_are_those_of_transformers(
     for i in range(len(draft) + 1):
         ids = torch.tensor([prompt + generated + draft[:i]], dtype=torch.int64)
         assert torch.equal(got[i : i + 1], NoRepeatNGramLogitsProcessor(size)(ids, logits[i : i + 1]))
+
+
+@pytest.mark.parametrize("num_same", [126, 127, 128, 129, 300])
+def test_the_longest_ngram_is_that_of_transformers(num_same: int) -> None:
+    sampling = msgspec.structs.replace(PLAIN, no_repeat_ngram_size=MAX_NGRAM_SIZE)
+    logits = random_logits(3, 1)
+    got = ruled(logits, sampling, [1], [2, *[1] * num_same], [1, 1])
+    for i in range(3):
+        ids = torch.tensor([[1, 2, *[1] * (num_same + i)]])
+        assert torch.equal(
+            got[i : i + 1], NoRepeatNGramLogitsProcessor(MAX_NGRAM_SIZE)(ids, logits[i : i + 1])
+        )
 
 
 @given(st.integers(1, 5), FEW, st.lists(FEW, max_size=4), FEW)
