@@ -102,6 +102,16 @@ class SearchOptions(TypedDict, total=False):
         How much these favour longer answers: 1 if not given, 0 not at all.
     patience
         How many of them must have ended, as a share of --beam-size, before the search may: 1 if not given.
+    top_p
+        Draw from the likeliest tokens up to so much probability where a temperature is above 0.
+    top_k
+        Draw from so many of the likeliest.
+    min_p
+        Draw from those of at least so much of the likeliest one's probability.
+    presence_penalty
+        Make what the answer has said less likely to come again, however often: 0 if not given.
+    frequency_penalty
+        Each time that it was said.
     repetition_penalty
         Make what was said less likely to come again: 1 if not given, not at all.
     no_repeat_ngram_size
@@ -113,6 +123,11 @@ class SearchOptions(TypedDict, total=False):
     beam_size: int | None
     length_penalty: float | None
     patience: float | None
+    top_p: float | None
+    top_k: int | None
+    min_p: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
     repetition_penalty: float | None
     no_repeat_ngram_size: int | None
 

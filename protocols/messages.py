@@ -191,7 +191,9 @@ class SamplingParams(msgspec.Struct, frozen=True):
     bad_words: tuple[tuple[int, ...], ...] = ()
     """Tokens of which the last may not follow the others, in prompt and answer."""
     no_repeat_ngram_size: int = 0
-    """No so many tokens in a row, up to 128, come twice in prompt and answer (0: off)."""
+    """No so many tokens in a row, up to 128, come twice in prompt and answer, but for its end (0: off)."""
+    ngrams_from: int = 0
+    """Of the prompt only what follows so many tokens counts for that."""
     min_tokens: int = 0
     """Stop tokens are forbidden before this many were generated."""
     ignore_eos: bool = False

@@ -47,6 +47,11 @@ SPEECH_FORM: Final[Schema] = {
         "beam_size": {"type": "integer", "minimum": 1, "maximum": MAX_ANSWERS},
         "length_penalty": {"type": "number", "minimum": 0, "maximum": MAX_LENGTH_PENALTY, "default": 1},
         "patience": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_PATIENCE, "default": 1},
+        "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 1},
+        "top_k": {"type": "integer", "minimum": -1, "default": 0},
+        "min_p": {"type": "number", "minimum": 0, "maximum": 1, "default": 0},
+        "presence_penalty": {"type": "number", "minimum": -2, "maximum": 2, "default": 0},
+        "frequency_penalty": {"type": "number", "minimum": -2, "maximum": 2, "default": 0},
         "repetition_penalty": {
             "type": "number",
             "minimum": MIN_REPETITION_PENALTY,

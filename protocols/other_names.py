@@ -16,7 +16,6 @@ _KEYWORDS: Final = "name words to expect by `keywords`"
 _SPEAKERS: Final = "speakers are not told apart; `multichannel` transcribes each channel for itself"
 _UNLIKELY: Final = "a list of `temperature` is tried where an answer is unlikely"
 _REPEATED: Final = "a list of `temperature` is tried where an answer repeats itself"
-_DRAWN: Final = "`temperature` alone says how freely words are chosen"
 _WRITTEN: Final = "text is punctuated as the model writes it, and `numerals` digits writes numbers so"
 _DETECTED: Final = "the language is detected where `language` is not given; `languages` are those to expect"
 _ELSEWHERE: Final = {
@@ -34,11 +33,6 @@ _ELSEWHERE: Final = {
     "log_prob_threshold": _UNLIKELY,
     "logprob_threshold": _UNLIKELY,
     "compression_ratio_threshold": _REPEATED,
-    "top_p": _DRAWN,
-    "top_k": _DRAWN,
-    "min_p": _DRAWN,
-    "frequency_penalty": "ask for a `repetition_penalty`",
-    "presence_penalty": "ask for a `repetition_penalty`",
     "temperature_increment_on_fallback": _UNLIKELY,
     "multilingual": _DETECTED,
     "detect_language": _DETECTED,

@@ -118,8 +118,10 @@ class SequenceState:
         self.advance(start.generated)
         words = None if rules is None else rules.words
         if words is not None or sampling.no_repeat_ngram_size:
-            whole = (*start.prompt_token_ids, *start.generated)
-            self.unwanted = Unwanted(words, sampling.no_repeat_ngram_size, whole)
+            whole = (*start.prompt_token_ids[sampling.ngrams_from :], *start.generated)
+            self.unwanted = Unwanted(
+                words, sampling.no_repeat_ngram_size, whole, stop_token_ids=sampling.stop_token_ids
+            )
 
     def follow(self, matcher: GrammarMatcher) -> None:
         """Use a fresh matcher. Raises GrammarError if what was generated already does not match."""

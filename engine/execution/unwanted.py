@@ -2,7 +2,8 @@
 
 Both rules read prompt and answer as one text, as transformers' `NoBadWordsLogitsProcessor` and
 `NoRepeatNGramLogitsProcessor` do: so an answer that is continued (preempted, searched by beams) obeys them
-as it would in one go. Used by `engine/execution/logits.py`.
+as it would in one go. Unlike there, an answer may always end, also with words that a part of the prompt ended
+with: else it would go on and on. Used by `engine/execution/logits.py`.
 """
 
 from __future__ import annotations
@@ -37,8 +38,16 @@ class Unwanted:
     """Of one sequence. A token costs one comparison with each in front of it, whatever these are, and each
     takes five bytes."""
 
-    def __init__(self, words: WordEnds | None, ngram_size: int, token_ids: Sequence[int]) -> None:
+    def __init__(
+        self,
+        words: WordEnds | None,
+        ngram_size: int,
+        token_ids: Sequence[int],
+        *,
+        stop_token_ids: Sequence[int] = (),
+    ) -> None:
         self._words = words
+        self._ends = np.asarray(stop_token_ids, np.int32)
         self._ngram_size = ngram_size
         self._token_ids = array("i", token_ids)
         self._runs = _runs(np.frombuffer(self._token_ids, np.int32), ngram_size - 1)
@@ -76,6 +85,8 @@ class Unwanted:
             found = token_ids.copy()
         elif self._ngram_size:
             found = token_ids[1 + np.flatnonzero(runs == self._ngram_size - 1)]
+        if len(found):
+            found = found[~np.isin(found, self._ends)]
         if self._words is None:
             return found
         return np.concatenate([found, np.asarray(self._words.behind(self._token_ids), np.int32)])

@@ -304,7 +304,6 @@ def test_a_field_nobody_defines_may_be_meant_for_another() -> None:
         ("output_format", "it is called `response_format` here"),
         ("smart_format", "`numerals` digits"),
         ("keyterm", "`keywords`"),
-        ("top_p", "`temperature` alone"),
         ("task", "`/v1/audio/translations`"),
     ],
 )

@@ -130,6 +130,18 @@ def test_ngrams_that_do_not_repeat_are_those_of_transformers(
         assert torch.equal(got[i : i + 1], NoRepeatNGramLogitsProcessor(size)(ids, logits[i : i + 1]))
 
 
+def test_an_answer_may_end_and_say_what_a_prompt_says_where_that_does_not_count() -> None:
+    """Else a chat whose last answer ended in `.` could not end in `.` again."""
+    sampling = msgspec.structs.replace(PLAIN, no_repeat_ngram_size=2)
+    prompt = [1, 5, STOP, 5, 6]
+    got = ruled(torch.zeros(1, VOCAB), sampling, prompt, [5], [])
+    assert (got[0] == -math.inf).nonzero().flatten().tolist() == [6]
+    beyond = msgspec.structs.replace(sampling, ngrams_from=5)
+    assert torch.equal(ruled(torch.zeros(1, VOCAB), beyond, prompt, [5], []), torch.zeros(1, VOCAB))
+    again = ruled(torch.zeros(1, VOCAB), beyond, prompt, [5, 6, 5], [])
+    assert (again[0] == -math.inf).nonzero().flatten().tolist() == [6]
+
+
 @pytest.mark.parametrize("num_same", [126, 127, 128, 129, 300])
 def test_the_longest_ngram_is_that_of_transformers(num_same: int) -> None:
     sampling = msgspec.structs.replace(PLAIN, no_repeat_ngram_size=MAX_NGRAM_SIZE)
