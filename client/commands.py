@@ -20,13 +20,14 @@ from .chat_dialog import ChatOptions
 from .client import Client
 from .dialogue_core import DialogueOptions
 from .listen import listen_to
-from .requests import FileOptions, SpeechOptions, SubtitleOptions
+from .requests import FileOptions, SearchOptions, SpeechOptions, SubtitleOptions
 from .talk import Files, ask_once, converse, read_question
 from .terminal import guarded, usage
 from .transcribe_files import Format, fault_of, output_name, stream_files, transcribe_files
 from .watch import watch_it
 
 _NONE: Final = SpeechOptions()
+_PLAIN: Final = SearchOptions()
 _AS_USUAL: Final = SubtitleOptions()
 _PATIENCE_S: Final = 4 * 3600.0
 """For the text of hours of speech, which comes when all of it is there. Who will not wait presses Ctrl-C."""
@@ -41,11 +42,6 @@ def transcribe(
     output_dir: Path | None = None,
     stream: bool = False,
     temperature: list[float] | None = None,
-    best_of: int | None = None,
-    seed: int | None = None,
-    beam_size: int | None = None,
-    length_penalty: float | None = None,
-    patience: float | None = None,
     condition_on_previous_text: bool = False,
     hallucination_silence_threshold: float | None = None,
     clip_timestamps: str | None = None,
@@ -56,6 +52,7 @@ def transcribe(
     api_key: str | None = None,
     timeout: float = _PATIENCE_S,
     options: SpeechOptions = _NONE,
+    search: SearchOptions = _PLAIN,
     layout: SubtitleOptions = _AS_USUAL,
 ) -> int:
     """Transcribe audio files of any kind.
@@ -82,16 +79,6 @@ def transcribe(
     temperature
         How freely words are chosen, from 0 (not at all) to 1; repeat it for what to try next where an answer
         repeats itself or is unlikely.
-    best_of
-        Draw so many answers where a temperature is above 0, and keep the likeliest.
-    seed
-        Draw the same answers every time.
-    beam_size
-        Let so many answers grow side by side where the temperature is 0, and keep the likeliest: slower.
-    length_penalty
-        How much these favour longer answers: 1 if not given, 0 not at all.
-    patience
-        How many of them must have ended, as a share of --beam-size, before the search may: 1 if not given.
     condition_on_previous_text
         Answer each half minute with the text before it in mind: slower, names and terms stay the same.
     hallucination_silence_threshold
@@ -128,11 +115,6 @@ def transcribe(
     own = {
         "model": model,
         "temperature": temperature,
-        "best_of": best_of,
-        "seed": seed,
-        "beam_size": beam_size,
-        "length_penalty": length_penalty,
-        "patience": patience,
         "hallucination_silence_threshold": hallucination_silence_threshold,
         "clip_timestamps": clip_timestamps,
         "condition_on_previous_text": condition_on_previous_text or None,
@@ -140,7 +122,7 @@ def transcribe(
         "vad_filter": vad_filter or bool(vad_parameters) or None,
         "vad_parameters": vad_parameters,
     }
-    asked = cast(FileOptions, {**options, **own, **layout})
+    asked = cast(FileOptions, {**options, **own, **search, **layout})
 
     def run() -> int:
         with Client(base_url, api_key, timeout) as client:
@@ -369,7 +351,7 @@ def mount(app: Any) -> None:  # noqa: ANN401 (cyclopts is not in the base instal
     """Register the commands with a cyclopts App."""
     from cyclopts import Parameter
 
-    for group in (SpeechOptions, SubtitleOptions):
+    for group in (SpeechOptions, SearchOptions, SubtitleOptions):
         Parameter(name="*")(group)  # its fields are options of their own
     # No option of theirs is read from the environment but those that `options.py` reads.
     usual = Parameter(negative=(), show_env_var=False)

@@ -87,17 +87,59 @@ class SubtitleOptions(TypedDict, total=False):
     highlight_words: bool | None
 
 
-class FileOptions(SpeechOptions, SubtitleOptions, total=False):
+class SearchOptions(TypedDict, total=False):
+    """How the answer about a part of a file is searched for.
+
+    Parameters
+    ----------
+    best_of
+        Draw so many answers where a temperature is above 0, and keep the likeliest.
+    seed
+        Draw the same answers every time.
+    beam_size
+        Let so many answers grow side by side where the temperature is 0, and keep the likeliest: slower.
+    length_penalty
+        How much these favour longer answers: 1 if not given, 0 not at all.
+    patience
+        How many of them must have ended, as a share of --beam-size, before the search may: 1 if not given.
+    top_p
+        Draw from the likeliest tokens up to so much probability where a temperature is above 0.
+    top_k
+        Draw from so many of the likeliest.
+    min_p
+        Draw from those of at least so much of the likeliest one's probability.
+    presence_penalty
+        Make what the answer has said less likely to come again, however often: 0 if not given.
+    frequency_penalty
+        Each time that it was said.
+    repetition_penalty
+        Make what was said less likely to come again: 1 if not given, not at all.
+    no_repeat_ngram_size
+        Let no so many tokens in a row come twice.
+    """
+
+    best_of: int | None
+    seed: int | None
+    beam_size: int | None
+    length_penalty: float | None
+    patience: float | None
+    top_p: float | None
+    top_k: int | None
+    min_p: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    repetition_penalty: float | None
+    no_repeat_ngram_size: int | None
+
+
+class FileOptions(SpeechOptions, SearchOptions, SubtitleOptions, total=False):
     """What can be asked about a file, streamed or not. With `condition_on_previous_text` each window of a
     long one is answered with the text before it in mind, one after the other: slower, terms stay the same.
 
     `temperature` may be several, rising: each is tried while an answer repeats itself or is unlikely.
-    `best_of` answers are drawn at one above 0 (by a `seed` always the same), of which the likeliest counts;
-    at 0 `beam_size` grow side by side. A `length_penalty` above 1 favours longer ones of these, and
-    `patience` says how many must have ended, for each of them, before the search may. A `repetition_penalty`
-    above 1 makes what was said less likely to come again. What is said while
-    nobody is heard for `hallucination_silence_threshold` seconds is left out. Of `clip_timestamps`, seconds
-    as `[start, end, start, …]`, only the parts between are transcribed; the last end may be the file's.
+    What is said while nobody is heard for `hallucination_silence_threshold` seconds is left out. Of
+    `clip_timestamps`, seconds as `[start, end, start, …]`, only the parts between are transcribed; the last
+    end may be the file's.
 
     With `multichannel` each channel is transcribed for itself: `Transcript.channels`; text, segments and
     words are all of theirs in order, and say which channel they are of. Not for `transcribe_stream`.
@@ -109,12 +151,6 @@ class FileOptions(SpeechOptions, SubtitleOptions, total=False):
 
     model: str | None
     temperature: float | Sequence[float] | None
-    best_of: int | None
-    seed: int | None
-    beam_size: int | None
-    length_penalty: float | None
-    patience: float | None
-    repetition_penalty: float | None
     hallucination_silence_threshold: float | None
     clip_timestamps: str | Sequence[float] | None
     condition_on_previous_text: bool | None

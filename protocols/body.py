@@ -15,6 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from .errors import BadRequestError, ClientError, TooLargeError
 from .faults import read_fault, shortened
+from .other_names import OF_TEXT, meant
 
 T = TypeVar("T")
 _Body = TypeVar("_Body", covariant=True)
@@ -68,7 +69,11 @@ def _explain(message: str, prefix: str, kind: object) -> BadRequestError:
     if fault.kind == "missing":
         return missing(param)
     if fault.kind == "unknown":
-        return BadRequestError(f"`{param}` is not a known field.", param=param, code="unknown_parameter")
+        hint = "" if prefix else meant(param, getattr(kind, "__struct_fields__", ()), OF_TEXT)
+        end = "" if hint.endswith("?") else "."
+        return BadRequestError(
+            f"`{param}` is not a known field{hint}{end}", param=param, code="unknown_parameter"
+        )
     if fault.kind != "choice":  # whose names are nobody's types
         for name, plain in _NAMES:
             problem = re.sub(rf"\b{name}\b" if plain else name, plain, problem)

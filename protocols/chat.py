@@ -130,6 +130,10 @@ def read_conversation(request: ChatRequest) -> Conversation:
 def _check_refused(request: ChatRequest) -> None:
     if request.chat_template is not None:
         raise unsupported("chat_template", "is the model's own; a request cannot bring another")
+    if request.truncate_prompt_tokens is not None:
+        raise unsupported(
+            "truncate_prompt_tokens", "would cut the template, too; `/v1/responses` has `truncation`"
+        )
     if request.modalities is not None and request.modalities != ["text"]:
         raise refuse("modalities", request.modalities, '["text"]')
     if request.add_special_tokens:

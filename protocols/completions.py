@@ -66,6 +66,9 @@ def parse_completion(body: Encoded) -> CompletionRequest:
         raise unsupported("suffix", "is not supported by the models here")
     if request.mm_processor_kwargs:
         raise unsupported("mm_processor_kwargs", "is for images and videos, of which a prompt has none")
+    if request.truncate_prompt_tokens == 0:
+        raise refuse("truncate_prompt_tokens", 0, "-1, or 1 and more")
+    check_range("truncate_prompt_tokens", request.truncate_prompt_tokens, -1, _MAX_TOKENS)
     check_range("logprobs", request.logprobs, 0, MAX_LOGPROBS)
     check_range("max_tokens", request.max_tokens, 0 if request.echoes else 1, _MAX_TOKENS)
     if request.echoes and request.logprobs is not None and request.streams:

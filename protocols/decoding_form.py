@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from .errors import BadRequestError
-from .generation import MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
+from .generation import MAX_NGRAM_SIZE, MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
 from .hints import KEYWORD_BOOST, MAX_KEYWORD_BOOST, shown
 
 MAX_TEMPERATURE: Final = 1.0
@@ -25,6 +25,7 @@ MAX_CLIPS: Final = 256
 """Each may take a window of the encoder, as half a minute does."""
 MAX_CLIP_S: Final = 7 * 24 * 3600.0
 MAX_SEED: Final = 2**63 - 1
+_MAX_TOP_K: Final = 2**31 - 1
 
 
 def parse_temperatures(values: Sequence[str]) -> tuple[float, ...]:
@@ -71,14 +72,61 @@ def parse_beam_size(
     return beam_size
 
 
+def parse_penalty(fields: Mapping[str, str], param: str, beam_size: int) -> float:
+    """`presence_penalty` or `frequency_penalty`, which several beams go without. Raises BadRequestError."""
+    penalty = parse_within(fields, param, -2, 2, usual=0)
+    if penalty and beam_size > 1:
+        raise BadRequestError(f"`{param}` goes without `beam_size`", param=param)
+    return penalty
+
+
 def parse_repetition_penalty(fields: Mapping[str, str]) -> float:
     """`repetition_penalty`: what was said is less likely above 1. Raises BadRequestError."""
-    param = "repetition_penalty"
-    text = fields.get(param, "")
-    penalty = _number(text, param, MAX_REPETITION_PENALTY) if text.strip() else 1.0
-    if penalty < MIN_REPETITION_PENALTY:
-        raise BadRequestError(f"`{param}` must be at least {MIN_REPETITION_PENALTY:g}", param=param)
-    return penalty
+    low, high = MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY
+    return parse_within(fields, "repetition_penalty", low, high, usual=1)
+
+
+def parse_top_p(fields: Mapping[str, str]) -> float:
+    """`top_p`: of what is drawn the likeliest up to so much probability. Raises BadRequestError."""
+    top_p = parse_within(fields, "top_p", 0, 1, usual=1)
+    if not top_p:
+        raise BadRequestError("`top_p` must be above 0", param="top_p")
+    return top_p
+
+
+def parse_top_k(fields: Mapping[str, str]) -> int:
+    """`top_k`: of what is drawn the so many likeliest; 0 and -1: all. Raises BadRequestError."""
+    top_k = parse_within(fields, "top_k", -1, _MAX_TOP_K, usual=0)
+    if top_k % 1:
+        raise BadRequestError("`top_k` must be a whole number", param="top_k")
+    return max(0, int(top_k))
+
+
+def parse_within(fields: Mapping[str, str], param: str, low: float, high: float, *, usual: float) -> float:
+    """A number; `usual` where none is given. Raises BadRequestError."""
+    text = fields.get(param, "").strip()
+    if not text:
+        return usual
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not low <= number <= high:
+        raise BadRequestError(
+            f"`{param}` must be a number from {low:g} to {high:g}, not {shown(text)}", param=param
+        )
+    return number
+
+
+def parse_ngram_size(fields: Mapping[str, str]) -> int:
+    """`no_repeat_ngram_size`: no so many tokens in a row come twice; 0: they may. Raises BadRequestError."""
+    param = "no_repeat_ngram_size"
+    text = fields.get(param, "").strip() or "0"
+    if not (text.isascii() and text.isdigit() and len(text) < 4 and int(text) <= MAX_NGRAM_SIZE):
+        raise BadRequestError(
+            f"`{param}` must be a whole number from 0 to {MAX_NGRAM_SIZE}, not {shown(text)}", param=param
+        )
+    return int(text)
 
 
 def parse_length_penalty(fields: Mapping[str, str], beam_size: int) -> float:
@@ -96,8 +144,7 @@ def parse_patience(fields: Mapping[str, str], beam_size: int) -> float:
 
 def parse_keyword_boost(fields: Mapping[str, str]) -> float:
     """`keyword_boost`: how much likelier keywords are. Raises BadRequestError."""
-    text = fields.get("keyword_boost", "")
-    return _number(text, "keyword_boost", MAX_KEYWORD_BOOST) if text.strip() else KEYWORD_BOOST
+    return parse_within(fields, "keyword_boost", 0, MAX_KEYWORD_BOOST, usual=KEYWORD_BOOST)
 
 
 def parse_silence_s(fields: Mapping[str, str]) -> float | None:
@@ -140,20 +187,11 @@ def parse_seed(value: str) -> int | None:
 
 
 def _number(value: str, param: str, most: float) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number <= most:
-        raise BadRequestError(
-            f"`{param}` must be a number from 0 to {most:g}, not {shown(value)}", param=param
-        )
-    return number
+    return parse_within({param: value}, param, 0, most, usual=math.nan)
 
 
 def _of_beams(fields: Mapping[str, str], param: str, most: float, beam_size: int) -> float:
-    text = fields.get(param, "")
-    value = _number(text, param, most) if text.strip() else 1.0
+    value = parse_within(fields, param, 0, most, usual=1)
     if value != 1 and beam_size == 1:
         raise BadRequestError(f"`{param}` needs a `beam_size` above 1", param=param)
     return value

@@ -24,6 +24,10 @@ MAX_CHOICES: Final = 128
 MAX_STOPS: Final = 16
 MAX_STOP_CHARS: Final = 1024
 MAX_BIASES: Final = 4096
+MAX_BAD_WORDS: Final = 1000
+"""As many as vLLM takes."""
+MAX_BAD_WORD_CHARS: Final = 128
+MAX_NGRAM_SIZE: Final = 128
 MAX_TOKEN_IDS: Final = 16_384
 """Of one field, and never more than the vocabulary has: some milliseconds of the loop's time."""
 MAX_LOGPROBS: Final = 20
@@ -72,18 +76,30 @@ class GenerationRequest(Drafted, frozen=True, kw_only=True):
     repetition_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    no_repeat_ngram_size: int | None = None
+    """transformers': of prompt and answer together."""
     prompt_logprobs: int | None = None
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     priority: int | None = None
     cache_salt: str | None = None
     return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    """vLLM's: log-probabilities call token 5 `token_id:5`."""
+    truncate_prompt_tokens: int | None = None
+    """vLLM's: a longer prompt of completions is read without its beginning; -1: as long as fits."""
     skip_special_tokens: bool | None = None
 
     @property
     def num_choices(self) -> int:
         """Answers per prompt."""
         return 1 if self.n is None else self.n
+
+    @property
+    def numbers_tokens(self) -> bool:
+        """Whether log-probabilities name tokens by their ids."""
+        return bool(self.return_tokens_as_token_ids)
 
     @property
     def shows_special(self) -> bool:
@@ -123,6 +139,8 @@ def check_common(request: GenerationRequest) -> None:
     check_range(
         "repetition_penalty", request.repetition_penalty, MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY
     )
+    check_range("no_repeat_ngram_size", request.no_repeat_ngram_size, 0, MAX_NGRAM_SIZE)
+    _check_texts("bad_words", request.bad_words or (), MAX_BAD_WORDS, MAX_BAD_WORD_CHARS)
     check_range("prompt_logprobs", request.prompt_logprobs, 0, MAX_LOGPROBS)
     check_range("priority", request.priority, -_PRIORITIES, _PRIORITIES)
     if request.cache_salt is not None and not 0 < len(request.cache_salt) <= MAX_SALT_CHARS:
@@ -155,7 +173,8 @@ def sampling_params(
     defaults: SamplingDefaults = NOTHING_SAID,
     temperature: float = 1.0,
 ) -> SamplingParams:
-    """How to sample one choice (`choice_params`: the further ones). Raises BadRequestError.
+    """How to sample one choice (`choice_params`: the further ones); `bad_words` are whoever's knows tokens.
+    Raises BadRequestError.
 
     What the request does not say is as in `defaults`; `temperature` is for where neither says it.
     """
@@ -179,6 +198,7 @@ def sampling_params(
         frequency_penalty=request.frequency_penalty or 0.0,
         repetition_penalty=_first(request.repetition_penalty, defaults.repetition_penalty, 1.0),
         logit_bias=_logit_bias(request.logit_bias or {}, vocab_size),
+        no_repeat_ngram_size=request.no_repeat_ngram_size or 0,
         min_tokens=min_tokens,
         ignore_eos=bool(request.ignore_eos),
         grammar=grammar_of(request.response_format, request.structured_outputs),
@@ -215,13 +235,18 @@ def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
     if stop is None:
         return ()
     stops = [stop] if isinstance(stop, str) else stop
-    if len(stops) > MAX_STOPS:
-        raise refuse("stop", stops, f"up to {MAX_STOPS} strings")
-    for index, each in enumerate(stops):
-        if not 0 < len(each) <= MAX_STOP_CHARS:
-            param = "stop" if isinstance(stop, str) else f"stop[{index}]"
-            raise refuse(param, each, f"1 to {MAX_STOP_CHARS} characters")
+    _check_texts("stop", stops, MAX_STOPS, MAX_STOP_CHARS, is_one=isinstance(stop, str))
     return tuple(stops)
+
+
+def _check_texts(
+    param: str, texts: Sequence[str], most: int, most_chars: int, *, is_one: bool = False
+) -> None:
+    if len(texts) > most:
+        raise refuse(param, texts, f"up to {most} strings")
+    for index, each in enumerate(texts):
+        if not 0 < len(each) <= most_chars:
+            raise refuse(param if is_one else f"{param}[{index}]", each, f"1 to {most_chars} characters")
 
 
 def _token_ids(param: str, ids: list[int] | None, vocab_size: int) -> tuple[int, ...]:
@@ -302,7 +327,7 @@ class PromptLogprob(Struct, frozen=True, kw_only=True, gc=False):
 
     logprob: float
     decoded_token: str
-    rank: int | None = None
+    rank: int
 
 
 PromptLogprobList = list[dict[str, PromptLogprob] | None]

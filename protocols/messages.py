@@ -188,6 +188,12 @@ class SamplingParams(msgspec.Struct, frozen=True):
     repetition_penalty: float = 1.0
     """Divides positive and multiplies negative logits of tokens seen in prompt or answer (1: off)."""
     logit_bias: tuple[tuple[int, float], ...] = ()
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    """Tokens of which the last may not follow the others, in prompt and answer."""
+    no_repeat_ngram_size: int = 0
+    """No so many tokens in a row, up to 128, come twice in prompt and answer, but for its end (0: off)."""
+    ngrams_from: int = 0
+    """Of the prompt only what follows so many tokens counts for that."""
     min_tokens: int = 0
     """Stop tokens are forbidden before this many were generated."""
     ignore_eos: bool = False
@@ -298,10 +304,12 @@ TopLogprobs = tuple[tuple[int, float], ...]
 
 
 class PromptLogprobs(msgspec.Struct, frozen=True):
-    """For each prompt token but the first: its log-probability, and the likeliest alternatives."""
+    """For each prompt token but the first: its log-probability, the likeliest alternatives, and the place it
+    has among all (1: the likeliest)."""
 
     logprobs: tuple[float, ...]
     top: tuple[TopLogprobs, ...]
+    ranks: tuple[int, ...]
 
 
 class TokensSampled(msgspec.Struct, frozen=True):

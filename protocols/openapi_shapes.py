@@ -16,7 +16,7 @@ from .decoding_form import (
     MAX_TEMPERATURE,
     MAX_TEMPERATURES,
 )
-from .generation import MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
+from .generation import MAX_NGRAM_SIZE, MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
 from .hints import KEYWORD_BOOST, MAX_KEYWORD_BOOST
 from .responses import INCLUDES
 from .subtitle_form import LAYOUT_LIMITS
@@ -47,12 +47,18 @@ SPEECH_FORM: Final[Schema] = {
         "beam_size": {"type": "integer", "minimum": 1, "maximum": MAX_ANSWERS},
         "length_penalty": {"type": "number", "minimum": 0, "maximum": MAX_LENGTH_PENALTY, "default": 1},
         "patience": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_PATIENCE, "default": 1},
+        "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 1},
+        "top_k": {"type": "integer", "minimum": -1, "default": 0},
+        "min_p": {"type": "number", "minimum": 0, "maximum": 1, "default": 0},
+        "presence_penalty": {"type": "number", "minimum": -2, "maximum": 2, "default": 0},
+        "frequency_penalty": {"type": "number", "minimum": -2, "maximum": 2, "default": 0},
         "repetition_penalty": {
             "type": "number",
             "minimum": MIN_REPETITION_PENALTY,
             "maximum": MAX_REPETITION_PENALTY,
             "default": 1,
         },
+        "no_repeat_ngram_size": {"type": "integer", "minimum": 0, "maximum": MAX_NGRAM_SIZE, "default": 0},
         "use_beam_search": {"type": "boolean", "description": "vLLM's: `n` is the `beam_size`."},
         "n": {"type": "integer", "minimum": 1, "maximum": MAX_ANSWERS},
         "hallucination_silence_threshold": {

@@ -1,14 +1,15 @@
-"""What others call otherwise: the hint behind an option of a transcription that nobody here defines.
+"""What others call otherwise: the hint behind an option that nobody here defines.
 
-The names are those of faster-whisper, of openai-whisper with its command line, and of Deepgram. Forms
-(`protocols/transcription_form.py`), the SDK and the local engine refuse an option with it.
+Those of a transcription are names of faster-whisper, of openai-whisper with its command line, and of
+Deepgram: forms (`protocols/transcription_form.py`), the SDK and the local engine refuse an option with it.
+Those of text are llama.cpp's, SGLang's and transformers': `protocols/body.py` refuses a field with it.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 _KEYWORDS: Final = "name words to expect by `keywords`"
@@ -32,7 +33,6 @@ _ELSEWHERE: Final = {
     "log_prob_threshold": _UNLIKELY,
     "logprob_threshold": _UNLIKELY,
     "compression_ratio_threshold": _REPEATED,
-    "no_repeat_ngram_size": _REPEATED,
     "temperature_increment_on_fallback": _UNLIKELY,
     "multilingual": _DETECTED,
     "detect_language": _DETECTED,
@@ -40,11 +40,58 @@ _ELSEWHERE: Final = {
     "task": "English of any language is made at `/v1/audio/translations`",
 }
 
+_MAX_TOKENS: Final = "it is called `max_tokens` here"
+_MIN_TOKENS: Final = "it is called `min_tokens` here"
+_STRUCTURED: Final = "say it in `structured_outputs`"
+_FILTERS: Final = "`top_p`, `top_k` and `min_p` say what may be drawn"
+_REPEATING: Final = "`repetition_penalty` and `no_repeat_ngram_size` keep an answer from repeating itself"
+_ADAPTERS: Final = "adapters are not served; merge them into the weights"
+_BEAMS: Final = "beams are for transcriptions"
+OF_TEXT: Final = {
+    "repeat_penalty": "it is called `repetition_penalty` here",
+    "n_predict": _MAX_TOKENS,
+    "max_new_tokens": _MAX_TOKENS,
+    "max_length": _MAX_TOKENS,
+    "min_new_tokens": _MIN_TOKENS,
+    "min_length": _MIN_TOKENS,
+    "n_probs": "it is called `logprobs` here",
+    "logprob_token_ids": "`logprobs` of `allowed_token_ids` compares the tokens named there",
+    "num_return_sequences": "it is called `n` here",
+    "stop_strings": "it is called `stop` here",
+    "no_stop_trim": "it is called `include_stop_str_in_output` here",
+    "eos_token_id": "it is called `stop_token_ids` here",
+    "bad_words_ids": "`bad_words` forbids words, and `logit_bias` tokens",
+    "suppress_tokens": "`logit_bias` forbids tokens",
+    "do_sample": "a `temperature` of 0 is greedy",
+    "grammar": _STRUCTURED,
+    "json_schema": _STRUCTURED,
+    "regex": _STRUCTURED,
+    "ebnf": _STRUCTURED,
+    "typical_p": _FILTERS,
+    "top_n_sigma": _FILTERS,
+    "tfs_z": _FILTERS,
+    "xtc_probability": _FILTERS,
+    "mirostat": _FILTERS,
+    "repeat_last_n": _REPEATING,
+    "dry_multiplier": _REPEATING,
+    "repetition_detection": _REPEATING,
+    "cache_prompt": "prompts are always cached",
+    "separate_reasoning": "thoughts are told apart; `include_reasoning` false leaves them out",
+    "lora_path": _ADAPTERS,
+    "lora_request": _ADAPTERS,
+    "num_beams": _BEAMS,
+    "beam_size": _BEAMS,
+}
+"""Of the fields that are sent together the first."""
 
-def meant(name: str, known: Collection[str]) -> str:
-    """The end of a sentence about a name that is none of `known`: what may be meant, or nothing."""
-    elsewhere = _ELSEWHERE.get(name, "")
-    if elsewhere and all(option in known for option in re.findall(r"`(\w+)`", elsewhere)):
-        return f"; {elsewhere}"
+
+def meant(name: str, known: Collection[str], elsewhere: Mapping[str, str] = _ELSEWHERE) -> str:
+    """The end of a sentence about a name that is none of `known`: what may be meant, or nothing. `elsewhere`
+    has names of others with what there is instead, which is said where all of it is `known`."""
+    instead = elsewhere.get(name, "")
+    if instead and all(option in known for option in re.findall(r"`(\w+)`", instead)):
+        return f"; {instead}"
+    if instead:
+        return ""
     near = difflib.get_close_matches(name[:100], known, n=1)
     return f"; did you mean `{near[0]}`?" if near else ""

@@ -74,7 +74,13 @@ class TranscriptionOptions(msgspec.Struct, frozen=True):
     length_penalty: float = 1.0
     patience: float = 1.0
     """How such answers are compared, and when their search ends: see `SamplingParams`."""
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
     """See `SamplingParams`."""
     seed: int | None = None
     max_silence_s: float | None = None

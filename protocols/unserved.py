@@ -23,11 +23,9 @@ VERBOSITIES: Final = ("low", "medium", "high")
 """All pass: agents of OpenAI's send one beside all else, and no model here was taught to heed it."""
 
 DONE_ANYWAY: Final[dict[str, tuple[str, ...]]] = {
-    "bad_words": ("[]",),
     "detokenize": ("true",),
     "early_stopping": ("false",),
     "length_penalty": ("1", "1.0"),
-    "return_tokens_as_token_ids": ("false",),
     "service_tier": SERVICE_TIERS,
     "spaces_between_special_tokens": ("true",),
     "store": ("false", "true"),
@@ -48,11 +46,9 @@ and `cache_salt`."""
 class Unserved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fields; not decoded further."""
 
-    bad_words: _Field = UNSET
     detokenize: _Field = UNSET
     early_stopping: _Field = UNSET
     length_penalty: _Field = UNSET
-    return_tokens_as_token_ids: _Field = UNSET
     service_tier: _Field = UNSET
     spaces_between_special_tokens: _Field = UNSET
     store: _Field = UNSET
@@ -78,7 +74,6 @@ class Unserved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kv_transfer_params: _Field = UNSET
     logits_processors: _Field = UNSET
     moderation: _Field = UNSET
-    truncate_prompt_tokens: _Field = UNSET
     vllm_xargs: _Field = UNSET
     web_search_options: _Field = UNSET
 

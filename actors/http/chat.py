@@ -20,7 +20,14 @@ from ...engine.models.prompts import Prompt
 from ...engine.text.tools.machine import AnswerMachine, read_more, read_whole
 from ...protocols.answer_body import answer_body
 from ...protocols.chat import ChatRequest, Conversation, parse_chat
-from ...protocols.chat_answers import ChatChoice, ChatChunk, ChatCompletion, ChunkChoice, Delta
+from ...protocols.chat_answers import (
+    ChatChoice,
+    ChatChunk,
+    ChatCompletion,
+    ChoiceLogprobs,
+    ChunkChoice,
+    Delta,
+)
 from ...protocols.errors import SensoriumError
 from ...protocols.generation import CompletionTokensDetails, CompletionUsage, sse, stopped_by
 from ...protocols.messages import SamplingParams, TextGenerated
@@ -149,9 +156,7 @@ class _ChatShape:
             index=number,
             delta=delta,
             finish_reason=finished_chat(piece.finish_reason, has_calls=streamed.has_calls),
-            logprobs=chat_logprobs(self._tokens, piece.token_ids, piece.logprobs, piece.top_logprobs)
-            if self._wish.logprobs
-            else None,
+            logprobs=self._logprobs(piece) if self._wish.logprobs else None,
             stop_reason=UNSET if stopped is None else stopped,
             token_ids=piece.token_ids if self._wish.return_token_ids else UNSET,
         )
@@ -175,11 +180,18 @@ class _ChatShape:
             index=index,
             message=message,
             finish_reason=reason,
-            logprobs=chat_logprobs(self._tokens, answer.token_ids, answer.logprobs, answer.top_logprobs)
-            if self._wish.logprobs
-            else None,
+            logprobs=self._logprobs(answer) if self._wish.logprobs else None,
             stop_reason=stopped_by(answer.stop, answer.stop_token_id, self._wish.stop_token_ids),
             token_ids=answer.token_ids if self._wish.return_token_ids else UNSET,
+        )
+
+    def _logprobs(self, found: Answer | TextGenerated) -> ChoiceLogprobs:
+        return chat_logprobs(
+            self._tokens,
+            found.token_ids,
+            found.logprobs,
+            found.top_logprobs,
+            is_numbered=self._wish.numbers_tokens,
         )
 
     def _event(self, choices: list[ChunkChoice], found: UsageSoFar) -> bytes:

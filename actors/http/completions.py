@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import msgspec
 from msgspec import UNSET
@@ -75,12 +76,13 @@ class CompletionRoutes:
         with admission(self._service, request, caller)():
             wish, asked = await read_and_parse(self._service, request, parse_tokenize)
             model = text_model(self._service, wish.model)
+            prompter = model.prompter.counting
             if isinstance(asked, str):
                 with_start = wish.add_special_tokens is not False
-                prompt = await model.prompter.completion(asked, with_start=with_start)
+                prompt = await prompter.completion(asked, with_start=with_start)
             else:
                 scope, fetches = self._service.cache_salt(caller, None), self._service.lane(caller).caller
-                async with model.prompter.chat(asked, scope=scope, caller=fetches) as found:
+                async with prompter.chat(asked, scope=scope, caller=fetches) as found:
                     prompt = found
             tokens = model.prompter.builder.tokens
 
@@ -101,7 +103,7 @@ class CompletionRoutes:
         with admission(self._service, request, self._service.caller(request))():
             wish = await read_and_parse(self._service, request, parse_detokenize)
             model = text_model(self._service, wish.model)
-            prompt = await model.prompter.completion(wish.tokens, param="tokens")
+            prompt = await model.prompter.counting.completion(wish.tokens, param="tokens")
             text = await model.prompter.decode(prompt.token_ids)
         return SlicedResponse(msgspec.json.encode(DetokenizeResponse(text)), media_type=JSON)
 
@@ -139,14 +141,32 @@ class _CompletionShape:
         prompter, found = self._model.prompter, []
         for place, asked in enumerate(self._asked):
             param = "prompt" if is_one else f"prompt[{place}]"
-            with_start = self._wish.add_special_tokens is not False
-            found.append(await prompter.completion(asked, param=param, with_start=with_start))
+            prompt = await prompter.completion(
+                asked,
+                param=param,
+                with_start=self._wish.add_special_tokens is not False,
+                most=self._most_tokens,
+            )
+            found.append(prompt)
             if self._wish.echoes:
-                shows = self._wish.shows_special
                 self._echoes[place] = (
-                    asked if isinstance(asked, str) else await prompter.decode(asked, shows_special=shows)
+                    asked
+                    if self._is_as_written(asked)
+                    else await prompter.decode(prompt.token_ids, shows_special=self._wish.shows_special)
                 )
         yield found
+
+    @property
+    def _most_tokens(self) -> int | None:
+        """Of a prompt, as asked for."""
+        most = self._wish.truncate_prompt_tokens
+        if most == -1:
+            return max(1, self._model.prompter.builder.info.max_context - max(1, self._wish.num_generated))
+        return most
+
+    def _is_as_written(self, asked: AskedPrompt) -> TypeGuard[str]:
+        """Whether a prompt's echo is what the client wrote."""
+        return isinstance(asked, str) and self._wish.truncate_prompt_tokens is None
 
     def fit(self, _: Prompt, params: SamplingParams) -> SamplingParams:
         """See `Shape`."""
@@ -206,16 +226,18 @@ class _CompletionShape:
                 answer.logprobs,
                 answer.top_logprobs,
                 shows_special=self._wish.shows_special,
+                is_numbered=self._wish.numbers_tokens,
             )
-        read = answer.prompt_logprobs or PromptLogprobs((), ())  # one token has none before it
+        read = answer.prompt_logprobs or PromptLogprobs((), (), ())  # one token has none before it
         top = [best[: self._wish.logprobs] for best in read.top]
         return completion_logprobs(
             self._tokens,
             [*prompt.token_ids, *answer.token_ids],
             [None, *read.logprobs, *answer.logprobs],
             [(), *top, *(answer.top_logprobs or [()] * len(answer.token_ids))],
-            num_written=len(prompt.token_ids) if isinstance(self._asked[place], str) else 0,
+            num_written=len(prompt.token_ids) if self._is_as_written(self._asked[place]) else 0,
             shows_special=self._wish.shows_special,
+            is_numbered=self._wish.numbers_tokens,
         )
 
     def _chunk(self, number: int, prompt: Prompt, piece: TextGenerated) -> CompletionChoice | None:
@@ -241,6 +263,7 @@ class _CompletionShape:
                 piece.top_logprobs,
                 places=sent.places,
                 shows_special=self._wish.shows_special,
+                is_numbered=self._wish.numbers_tokens,
             )
         chunk = CompletionChoice(
             index=number,

@@ -16,18 +16,29 @@ _LOWEST = -9999.0
 """Minus infinity is not JSON; OpenAI's value for a token that cannot be."""
 
 
+def token_number(token_id: int) -> str:
+    """What vLLM calls a token where names are not wanted."""
+    return f"token_id:{token_id}"
+
+
 def chat_logprobs(
-    tokens: TokenText, token_ids: Sequence[int], logprobs: Sequence[float], top: Sequence[TopLogprobs]
+    tokens: TokenText,
+    token_ids: Sequence[int],
+    logprobs: Sequence[float],
+    top: Sequence[TopLogprobs],
+    *,
+    is_numbered: bool = False,
 ) -> ChoiceLogprobs:
     """Chat's list of tokens."""
+    name = token_number if is_numbered else tokens.name
     tops: Sequence[TopLogprobs] = top or [()] * len(token_ids)
     return ChoiceLogprobs(
         [
             TokenLogprob(
-                tokens.name(token_id),
+                name(token_id),
                 _finite(logprob),
                 tuple(tokens.bytes_of(token_id)),
-                [TopLogprob(tokens.name(k), _finite(v), tuple(tokens.bytes_of(k))) for k, v in best],
+                [TopLogprob(name(k), _finite(v), tuple(tokens.bytes_of(k))) for k, v in best],
             )
             for token_id, logprob, best in zip(token_ids, logprobs, tops, strict=True)
         ]
@@ -43,6 +54,7 @@ def completion_logprobs(
     places: TokenPlaces | None = None,
     num_written: int = 0,
     shows_special: bool = False,
+    is_numbered: bool = False,
 ) -> CompletionLogprobs:
     """Completions' parallel lists; `places` goes on from the tokens before, `num_written` is as in
     `TokenPlaces.push`; with `shows_special` all tokens are written.
@@ -50,6 +62,7 @@ def completion_logprobs(
     The chosen token is always among the best, as OpenAI has it; None is the log-probability of what nothing
     predicts.
     """
+    name = token_number if is_numbered else tokens.name
     tops: Sequence[TopLogprobs] = top or [()] * len(token_ids)
     num_written = len(token_ids) if shows_special else num_written
     best: list[dict[str, float] | None] = []
@@ -59,10 +72,10 @@ def completion_logprobs(
             continue
         named: dict[str, float] = {}
         for key, value in candidates:  # parts of characters share a name: of those the best is told
-            named.setdefault(tokens.name(key), _finite(value))
-        best.append({**named, tokens.name(token_id): _finite(logprob)})
+            named.setdefault(name(key), _finite(value))
+        best.append({**named, name(token_id): _finite(logprob)})
     return CompletionLogprobs(
-        tokens=[tokens.name(token_id) for token_id in token_ids],
+        tokens=[name(token_id) for token_id in token_ids],
         token_logprobs=[None if each is None else _finite(each) for each in logprobs],
         top_logprobs=best,
         text_offset=(places or TokenPlaces(tokens)).push(token_ids, num_written=num_written),
@@ -76,13 +89,14 @@ def prompt_logprob_list(
     if num_top is None:
         return UNSET
     listed: PromptLogprobList = [None]
-    found = found or PromptLogprobs((), ())  # of one token, which nothing predicts
-    for token_id, logprob, best in zip(token_ids[1:], found.logprobs, found.top, strict=True):
+    found = found or PromptLogprobs((), (), ())  # of one token, which nothing predicts
+    told = zip(token_ids[1:], found.logprobs, found.top, found.ranks, strict=True)
+    for token_id, logprob, best, own_rank in told:
         entries = {
             str(key): PromptLogprob(logprob=_finite(value), decoded_token=tokens.name(key), rank=rank)
             for rank, (key, value) in enumerate(best[:num_top], 1)
         }
-        own = PromptLogprob(logprob=_finite(logprob), decoded_token=tokens.name(token_id))
+        own = PromptLogprob(logprob=_finite(logprob), decoded_token=tokens.name(token_id), rank=own_rank)
         entries.setdefault(str(token_id), own)
         listed.append(entries)
     return listed

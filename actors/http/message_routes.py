@@ -64,7 +64,7 @@ class MessageRoutes:
         service = self._service
         with admission(service, request, service.caller(request))():
             asked = await read_and_parse(service, request, parse_message_count)
-            prompter = text_model(service, asked.request.model).prompter
+            prompter = text_model(service, asked.request.model).prompter.counting
             AnswerReading(prompter.builder, asked.conversation)
             caller = service.lane(service.caller(request)).caller
             async with prompter.chat(asked.conversation, caller=caller) as prompt:

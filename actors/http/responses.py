@@ -102,7 +102,7 @@ class ResponseRoutes:
         caller = service.caller(request)
         with admission(service, request, caller)():
             asked = await self._asked(request, caller)
-            prompter = text_model(service, asked.request.model).prompter
+            prompter = text_model(service, asked.request.model).prompter.counting
             before = await self._before(caller, asked.request.previous_response_id)
             messages, listed = ((), ()) if before is None else (before.messages, before.listed)
             taken = {tool.name for tool in asked.functions}

@@ -174,6 +174,7 @@ class LocalCore:
         prompter = self.model.prompter
         info = prompter.builder.info
         params = options.params(info.vocab_size, info.sampling)
+        params = await prompter.without(params, options.forbidden)
         check_template(template_kwargs)
         asked: Asked = (
             read_prompt(prompt)

@@ -74,6 +74,10 @@ class SamplingOptions:
     repetition_penalty: float | None = None
     logit_bias: Mapping[int, float] | None = None
     allowed_token_ids: Sequence[int] | None = None
+    bad_words: str | Sequence[str] = ()
+    """Words that do not come, as the model writes them at a beginning and behind a space."""
+    no_repeat_ngram_size: int = 0
+    """No so many tokens in a row come twice in prompt and answer; 0: they may."""
     logprobs: int | None = None
     """Report each token's log-probability, and this many of the likeliest alternatives."""
     prompt_logprobs: int | None = None
@@ -83,6 +87,11 @@ class SamplingOptions:
     grammar: str | None = None
     priority: int = 0
     cache_salt: str = ""
+
+    @property
+    def forbidden(self) -> list[str]:
+        """`bad_words`, also where it is one."""
+        return [self.bad_words] if isinstance(self.bad_words, str) else list(self.bad_words)
 
     def params(self, vocab_size: int, defaults: SamplingDefaults = NOTHING_SAID) -> SamplingParams:
         """For an engine whose checkpoint says `defaults`. Raises BadRequestError naming the option."""
@@ -106,6 +115,8 @@ class SamplingOptions:
             repetition_penalty=self.repetition_penalty,
             logit_bias={str(key): bias for key, bias in (self.logit_bias or {}).items()},
             allowed_token_ids=None if self.allowed_token_ids is None else list(self.allowed_token_ids),
+            bad_words=self.forbidden,
+            no_repeat_ngram_size=self.no_repeat_ngram_size,
             prompt_logprobs=self.prompt_logprobs,
             structured_outputs=self._structured(),
             priority=self.priority,

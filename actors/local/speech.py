@@ -57,7 +57,13 @@ class TranscribeOptions(TypedDict, total=False):
     beam_size: int | None
     length_penalty: float | None
     patience: float | None
+    top_p: float | None
+    top_k: int | None
+    min_p: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
     repetition_penalty: float | None
+    no_repeat_ngram_size: int | None
     hallucination_silence_threshold: float | None
     clip_timestamps: str | Sequence[float] | None
     seed: int | None

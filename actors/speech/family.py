@@ -233,9 +233,11 @@ class SpeechFamily(Protocol):
 
 
 def likelier_words(options: TranscriptionOptions) -> tuple[tuple[str, ...], float]:
-    """Keywords, and how much likelier they are in this answer. Of one that is drawn, and of several that grow
-    side by side, nothing can be taken back: the model is told of them, no more."""
-    is_greedy = options.temperature == 0 and options.beam_size == 1
+    """Keywords, and how much likelier they are in this answer. Of one that is drawn, or has penalties of its
+    own, and of several that grow side by side, nothing can be taken back: the model is told of them, no more.
+    """
+    has_penalties = bool(options.presence_penalty or options.frequency_penalty)
+    is_greedy = options.temperature == 0 and options.beam_size == 1 and not has_penalties
     return options.keywords, options.keyword_boost if is_greedy else 0.0
 
 
@@ -244,10 +246,22 @@ def size_of_hints(options: TranscriptionOptions) -> int:
     return len(options.prompt) + 4 * sum(map(len, options.keywords))
 
 
-def as_wished(sampling: SamplingParams, options: TranscriptionOptions) -> SamplingParams:
+def as_wished(
+    sampling: SamplingParams, options: TranscriptionOptions, *, num_prompt: int = 0
+) -> SamplingParams:
     """Repetitions as likely, and as many answers side by side, as are asked for; warmer ones are drawn one by
-    one."""
-    sampling = msgspec.structs.replace(sampling, repetition_penalty=options.repetition_penalty)
+    one. What was told in the prompt, as names are, may be said."""
+    sampling = msgspec.structs.replace(
+        sampling,
+        top_p=options.top_p,
+        top_k=options.top_k,
+        min_p=options.min_p,
+        presence_penalty=options.presence_penalty,
+        frequency_penalty=options.frequency_penalty,
+        repetition_penalty=options.repetition_penalty,
+        no_repeat_ngram_size=options.no_repeat_ngram_size,
+        ngrams_from=num_prompt if options.no_repeat_ngram_size else 0,
+    )
     if options.beam_size > 1 and options.temperature == 0:
         return msgspec.structs.replace(
             sampling,

@@ -183,7 +183,7 @@ class Qwen3Asr:
             phrases=await off_loop(expect, size=size_of_hints(options)),
             logprobs=0,
         )
-        sampling = as_wished(sampling, options)
+        sampling = as_wished(sampling, options, num_prompt=len(prompt.token_ids))
         draft = draft[: sampling.max_tokens]
         stride = TOKENS_UNREAD if on_text is None else 1
         generate = _generate("decode", prompt, sampling, request, draft=draft, stride=stride)

@@ -199,7 +199,7 @@ class Whisper:
             sampling = msgspec.structs.replace(sampling, max_tokens=limit)
         if options.logprobs and is_first(request.lane):
             sampling = msgspec.structs.replace(sampling, logprobs=NUM_LIKELIEST)
-        sampling = as_wished(sampling, options)
+        sampling = as_wished(sampling, options, num_prompt=len(asked.prompt_token_ids))
         asked = replace(asked, sampling=sampling)
         answer = await self._complete("decode", item, asked, request, on_text, is_short=limit is not None)
         is_greedy = sampling.temperature == 0.0

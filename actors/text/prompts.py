@@ -6,17 +6,22 @@ results is `engine/models/prompts.py`'s business.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
+from typing import Final
+
+import msgspec
 
 from ...engine.models.prompts import MAX_CHARS_PER_TOKEN, Prompt, PromptBuilder, media_parts
+from ...engine.text.bad_words import bad_word_ids
 from ...engine.text.chat_size import is_short
 from ...protocols.body import unsupported
 from ...protocols.chat import Conversation
 from ...protocols.chat_content import MediaPart
 from ...protocols.errors import TooLargeError
-from ...protocols.messages import MediaItems
+from ...protocols.messages import MediaItems, SamplingParams
 from ..fetching.fetcher import Fetcher
 from ..kernel.off_loop import INLINE_CHARS, off_loop
 from ..media.budget import MediaBudget
@@ -24,6 +29,9 @@ from ..media.cache import MediaCache
 from .addresses import AddressBook
 from .openers import MediaOpener
 from .opening import MediaLimits, MediaOpening, Source, media_bytes
+
+_CHARS_OF_A_CALL: Final = 50
+"""A word is encoded as fast as it would be in a text of so many characters more."""
 
 
 class Prompter:
@@ -49,11 +57,23 @@ class Prompter:
         self.paired = self._media.paired
         self.video_fps = self._media.video_fps
 
+    @cached_property
+    def counting(self) -> Prompter:
+        """See `PromptBuilder.counting`."""
+        found = copy.copy(self)
+        found.builder = self.builder.counting
+        return found
+
     async def completion(
-        self, prompt: str | Sequence[int], *, param: str = "prompt", with_start: bool = True
+        self,
+        prompt: str | Sequence[int],
+        *,
+        param: str = "prompt",
+        with_start: bool = True,
+        most: int | None = None,
     ) -> Prompt:
         """See `PromptBuilder.completion`."""
-        build = partial(self.builder.completion, prompt, param=param, with_start=with_start)
+        build = partial(self.builder.completion, prompt, param=param, with_start=with_start, most=most)
         return await off_loop(build, size=len(prompt))
 
     async def prediction(self, text: str) -> tuple[int, ...]:
@@ -62,6 +82,15 @@ class Prompter:
         part = text[: most * MAX_CHARS_PER_TOKEN]
         ids = await off_loop(partial(self.builder.text.encode, part, allow_special=False), size=len(part))
         return ids[:most]
+
+    async def without(self, params: SamplingParams, words: Sequence[str] | None) -> SamplingParams:
+        """`params` of answers that hold none of these words."""
+        if not words:
+            return params
+        encode = partial(self.builder.text.encode, allow_special=False)
+        size = sum(_CHARS_OF_A_CALL + len(word) for word in words)
+        found = await off_loop(partial(bad_word_ids, words, encode), size=size)
+        return msgspec.structs.replace(params, bad_words=found)
 
     async def decode(self, token_ids: Sequence[int], *, shows_special: bool = False) -> str:
         """The text of ids; special tokens are left out, or shown by their names."""

@@ -1,7 +1,7 @@
 """What may be said next: the rules that change a row of logits before a token is chosen.
 
-In this order: allowed and suppressed tokens and biases, penalties, minimum length, the grammar, the end of
-thoughts; then phrases.
+In this order: allowed and suppressed tokens and biases, penalties, minimum length, forbidden and repeated
+sequences, the grammar, the end of thoughts; then phrases.
 Rows of different sequences that share a rule are changed together. Formulas follow transformers'
 `logits_process.py` (repetition, suppression) and OpenAI's reference (presence, frequency, bias).
 The rules of a request are `engine/execution/rules.py`'s; `engine/execution/sampler.py` chooses from what is
@@ -25,6 +25,7 @@ from .bias import Bias
 from .grammar import GrammarError
 from .rules import NEVER
 from .sequence import SequenceState
+from .unwanted import Ids
 
 
 @dataclass(slots=True)
@@ -50,6 +51,7 @@ def apply_rules(logits: Tensor, spans: Sequence[RowSpan]) -> dict[int, str]:
     penalised = [span for span in spans if span.state.counts is not None]
     if penalised:
         _apply_penalties(logits, penalised)
+    _forbid_unwanted(logits, spans)
     errors = _apply_grammars(logits, spans)
     _end_thoughts(logits, spans)
     return errors
@@ -124,6 +126,24 @@ def _apply_penalties(logits: Tensor, spans: Sequence[RowSpan]) -> None:
     values = torch.where(values < 0, values * repetition, values / repetition)
     values -= frequency * generated + presence * (generated > 0)
     logits[where] = values
+
+
+def _forbid_unwanted(logits: Tensor, spans: Sequence[RowSpan]) -> None:
+    """Forbid what would end a forbidden sequence or repeat one, of all rows at once."""
+    rows: list[int] = []
+    found: list[Ids] = []
+    for span in spans:
+        if span.state.unwanted is not None:
+            rows += span.rows
+            found += span.state.unwanted.with_draft(span.draft)
+    if not rows:
+        return
+    ids = np.concatenate(found)
+    is_known = ids < logits.shape[1]
+    places = np.repeat(np.asarray(rows), [len(each) for each in found])[is_known]
+    if len(places):
+        where = torch.from_numpy(places), torch.from_numpy(ids[is_known].astype(np.int64))
+        logits[to_device(where[0], logits.device), to_device(where[1], logits.device)] = NEVER
 
 
 def _apply_grammars(logits: Tensor, spans: Sequence[RowSpan]) -> dict[int, str]:

@@ -13,10 +13,12 @@ import torch
 from ...protocols.messages import Phrases, SamplingParams
 from ..text.phrases import tree_of
 from .bias import Bias, PhraseBiases
+from .unwanted import WordEnds
 
 NEVER = float("-inf")
 
 _MAX_CACHED_PHRASES = 128
+_MAX_CACHED_WORDS = 64
 _MAX_CACHED_BIASES = 64
 """Most requests of a model share theirs. One of `allowed_token_ids` is as large as a row of logits."""
 
@@ -29,6 +31,7 @@ class Rules:
     at_first: Bias | None
     before_minimum: Bias | None
     phrases: PhraseBiases | None = None
+    words: WordEnds | None = None
 
 
 class RuleBook:
@@ -39,22 +42,30 @@ class RuleBook:
         self._device = device
         self._bias = lru_cache(_MAX_CACHED_BIASES)(self._make_bias)
         self._phrases = lru_cache(_MAX_CACHED_PHRASES)(self._make_phrases)
+        self._words = lru_cache(_MAX_CACHED_WORDS)(WordEnds)
 
     def rules_of(self, sampling: SamplingParams) -> Rules | None:
         """None if nothing but the best logit counts; ids outside the vocabulary are ignored."""
+        single = tuple(token_id for token_id, *rest in sampling.bad_words if not rest)
+        longer = tuple(word for word in sampling.bad_words if len(word) > 1)
         early = sampling.stop_token_ids if sampling.min_tokens > 0 else ()
         rules = Rules(
-            self._bias(sampling.suppress_token_ids, sampling.logit_bias, sampling.allowed_token_ids),
+            self._bias(sampling.suppress_token_ids + single, sampling.logit_bias, sampling.allowed_token_ids),
             self._bias(sampling.begin_suppress_token_ids, (), None),
             self._bias(early, (), None),
             None if sampling.phrases is None else self._phrases(sampling.phrases),
+            self._words(longer) if longer else None,
         )
-        if (rules.always or rules.at_first or rules.before_minimum or rules.phrases) is not None:
+        if any(
+            rule is not None
+            for rule in (rules.always, rules.at_first, rules.before_minimum, rules.phrases, rules.words)
+        ):
             return rules
         history = (
             sampling.repetition_penalty != 1.0,
             sampling.presence_penalty,
             sampling.frequency_penalty,
+            sampling.no_repeat_ngram_size,
             sampling.grammar,
             sampling.thoughts,
         )

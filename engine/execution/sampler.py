@@ -256,8 +256,11 @@ def prompt_logprobs(parts: Iterable[tuple[Tensor, Sequence[int]]], num_top: int)
     """Of prompt tokens under the raw logits of the rows before them, part by part."""
     own: list[float] = []
     top: list[TopLogprobs] = []
+    ranks: list[int] = []
     for logits, token_ids in parts:
-        values, likeliest = logprobs(logits, torch.tensor(token_ids, device=logits.device), num_top)
+        ids = torch.tensor(token_ids, device=logits.device)
+        values, likeliest = logprobs(logits, ids, num_top)
         own += values
         top += likeliest
-    return PromptLogprobs(tuple(own), tuple(top))
+        ranks += (1 + (logits > logits.gather(1, ids[:, None])).sum(-1)).tolist()
+    return PromptLogprobs(tuple(own), tuple(top), tuple(ranks))

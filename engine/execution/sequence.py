@@ -16,6 +16,7 @@ from ..text.phrases import Places
 from .grammar import GrammarMatcher
 from .rules import Rules
 from .thoughts import Thoughts, beginning
+from .unwanted import Unwanted
 
 _FIRST_CAPACITY = 64
 
@@ -88,6 +89,7 @@ class SequenceState:
         "sampling",
         "stops",
         "thoughts",
+        "unwanted",
     )
 
     def __init__(self, start: SequenceStart, rules: Rules | None = None) -> None:
@@ -112,7 +114,14 @@ class SequenceState:
         self.places: Places = () if phrases is None else phrases.tree.beginning(start.prompt_token_ids)
         """Where it stands in its phrases."""
         self.thoughts: Thoughts | None = None if sampling.thoughts is None else beginning(sampling.thoughts)
+        self.unwanted: Unwanted | None = None
         self.advance(start.generated)
+        words = None if rules is None else rules.words
+        if words is not None or sampling.no_repeat_ngram_size:
+            whole = (*start.prompt_token_ids[sampling.ngrams_from :], *start.generated)
+            self.unwanted = Unwanted(
+                words, sampling.no_repeat_ngram_size, whole, stop_token_ids=sampling.stop_token_ids
+            )
 
     def follow(self, matcher: GrammarMatcher) -> None:
         """Use a fresh matcher. Raises GrammarError if what was generated already does not match."""
@@ -131,6 +140,8 @@ class SequenceState:
             self.places = self.rules.phrases.tree.follow(self.places, token_ids)
         if self.thoughts is not None:
             self.thoughts = self.thoughts.follow(token_ids)
+        if self.unwanted is not None:
+            self.unwanted.advance(token_ids)
         if self.counts is not None:
             for token_id in token_ids:
                 self.counts.add(token_id)

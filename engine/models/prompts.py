@@ -7,6 +7,7 @@ of models that read text only. Media come here as encoder items: opening files a
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -148,7 +149,15 @@ class PromptBuilder:
         self.tokens = TokenText(prompts.text)
         self.media = prompts.media
         self._prompts = prompts
+        self._is_counting = False
         self._template_kwargs = template_kwargs or {}
+
+    @cached_property
+    def counting(self) -> PromptBuilder:
+        """The same for prompts of which only the length is asked: longer ones than the context, and none."""
+        found = copy.copy(self)
+        found._is_counting = True
+        return found
 
     @property
     def has_template(self) -> bool:
@@ -156,17 +165,23 @@ class PromptBuilder:
         return self._prompts.has_template
 
     def completion(
-        self, prompt: str | Sequence[int], *, param: str = "prompt", with_start: bool = True
+        self,
+        prompt: str | Sequence[int],
+        *,
+        param: str = "prompt",
+        with_start: bool = True,
+        most: int | None = None,
     ) -> Prompt:
         """A raw prompt: control tokens in a text are control tokens. Those that the tokenizer puts in front
-        stand there, unless `with_start` is false. Raises BadRequestError."""
+        stand there, unless `with_start` is false. Of more than `most` tokens the last are kept, behind those
+        in front. Raises BadRequestError."""
         if isinstance(prompt, str):
             self._check_chars({param: len(prompt)})
             ids = self.text.encode(prompt, allow_special=True)
-            if with_start:
-                ids = self.text.start_ids + ids
+            start = self.text.start_ids if with_start else ()
+            ids = start + (ids if most is None else ids[-max(1, most - len(start)) :])
         else:
-            ids = tuple(prompt)
+            ids = tuple(prompt if most is None else prompt[-most:])
             self._check_tokens(len(ids), param)
             for index, token_id in enumerate(ids):
                 if not 0 <= token_id < self.info.vocab_size:
@@ -250,7 +265,7 @@ class PromptBuilder:
             )
 
     def _checked(self, prompt: Prompt, param: str) -> Prompt:
-        if not prompt.token_ids:
+        if not prompt.token_ids and not self._is_counting:
             raise BadRequestError("The prompt has no tokens.", param=param)
         self._check_tokens(len(prompt.token_ids), param)
         return prompt
@@ -265,7 +280,7 @@ class PromptBuilder:
         )
 
     def _check_tokens(self, num_tokens: int, param: str) -> None:
-        if num_tokens >= self.info.max_context:
+        if num_tokens >= self.info.max_context and not self._is_counting:
             raise BadRequestError(
                 f"The prompt is too long: {num_tokens} tokens, and {self._limit}",
                 param=param,

@@ -271,4 +271,6 @@ class Request:
 def _joined(first: PromptLogprobs | None, second: PromptLogprobs) -> PromptLogprobs:
     if first is None:
         return second
-    return PromptLogprobs(first.logprobs + second.logprobs, first.top + second.top)
+    return PromptLogprobs(
+        first.logprobs + second.logprobs, first.top + second.top, first.ranks + second.ranks
+    )

@@ -126,6 +126,7 @@ def test_the_options_of_voice_activity_are_sent(recording: Path) -> None:
         assert run(words) == 0
         more = ["--multichannel", "--temperature", "0", "--temperature", "0.4", "--best-of", "3"]
         more += ["--beam-size", "5", "--length-penalty", "0.5", "--patience", "2"]
+        more += ["--repetition-penalty", "1.2", "--no-repeat-ngram-size", "3"]
         assert run([*words, *more, "--hallucination-silence-threshold", "2"]) == 0
         shown = ["--max-line-width", "20", "--max-line-count", "1", "--max-words-per-line", "3"]
         assert run([*words, "--format", "srt", *shown, "--highlight-words"]) == 0
@@ -137,6 +138,8 @@ def test_the_options_of_voice_activity_are_sent(recording: Path) -> None:
     assert b'"beam_size"\r\n\r\n5' in requests[3].body
     assert b'"length_penalty"\r\n\r\n0.5' in requests[3].body
     assert b'"patience"\r\n\r\n2' in requests[3].body
+    assert b'"repetition_penalty"\r\n\r\n1.2' in requests[3].body
+    assert b'"no_repeat_ngram_size"\r\n\r\n3' in requests[3].body
     assert b"beam_size" not in requests[2].body
     assert b'"hallucination_silence_threshold"\r\n\r\n2' in requests[3].body
     assert b'"vad_filter"\r\n\r\nTrue' in requests[0].body

@@ -58,3 +58,27 @@ def test_what_a_tokenizer_puts_in_front_can_be_left_out(text_server: Server) -> 
 def test_what_cannot_be_tokenized_is_named(text_server: Server, body: dict[str, Any], param: str) -> None:
     answer = post(text_server, "/tokenize", **body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+def test_what_is_longer_than_the_context_can_be_counted(text_server: Server) -> None:
+    """As clients do to know what to leave out."""
+    text = f"{PROMPT} " * 200
+    found = post(text_server, "/tokenize", prompt=text).json()
+    assert found["count"] == len(found["tokens"]) > found["max_model_len"]
+    assert post(text_server, "/detokenize", tokens=found["tokens"]).json() == {"prompt": text}
+    messages = [{"role": "user", "content": text}]
+    counts = [
+        post(text_server, "/tokenize", messages=messages).json()["count"],
+        post(text_server, "/v1/messages/count_tokens", messages=messages).json()["input_tokens"],
+        post(text_server, "/v1/responses/input_tokens", input=text).json()["input_tokens"],
+    ]
+    assert len(set(counts)) == 1
+    assert counts[0] > found["count"]
+    refused = post(text_server, "/v1/chat/completions", messages=messages).json()["error"]
+    assert refused["code"] == "context_length_exceeded"
+    assert f"{counts[0]} tokens" in refused["message"]
+
+
+def test_nothing_has_no_tokens(text_server: Server) -> None:
+    assert post(text_server, "/detokenize", tokens=[]).json() == {"prompt": ""}
+    assert post(text_server, "/tokenize", prompt="", add_special_tokens=False).json()["count"] == 0

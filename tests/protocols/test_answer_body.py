@@ -50,7 +50,10 @@ def chat(num_tokens: int, num_top: int = 2) -> tuple[ChatCompletion, list[ChatCh
         logprobs=ChoiceLogprobs(content),
         token_ids=tuple(range(num_tokens)),
     )
-    prompt = [None, *({"7": PromptLogprob(logprob=-1.0, decoded_token="x")} for _ in range(num_tokens))]
+    prompt = [
+        None,
+        *({"7": PromptLogprob(logprob=-1.0, decoded_token="x", rank=1)} for _ in range(num_tokens)),
+    ]
     envelope = ChatCompletion(
         id="1", created=1, model="m", choices=[], usage=usage(1, 2, 0), prompt_logprobs=prompt
     )

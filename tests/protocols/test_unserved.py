@@ -17,6 +17,7 @@ from sensorium.protocols.client_secrets import parse_client_secret
 from sensorium.protocols.completions import CompletionRequest, parse_completion
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.message_request import MessageRequest, parse_message
+from sensorium.protocols.other_names import OF_TEXT
 from sensorium.protocols.responses import ResponsesRequest, parse_response
 from sensorium.protocols.structured import StructuredOutputs
 from sensorium.protocols.tokenize import parse_detokenize, parse_tokenize
@@ -243,3 +244,20 @@ def test_an_answer_may_be_sent_back_as_it_came() -> None:
     answer: dict[str, Any] = {"role": "assistant", "content": "a", "refusal": None}
     answer |= {"annotations": [], "audio": None}
     parse("chat", messages=[*MESSAGES, answer | {"function_call": None, "tool_calls": None}, *MESSAGES])
+
+
+@pytest.mark.parametrize("route", ["chat", "completions"])
+def test_what_others_call_otherwise_is_refused_with_its_name_here(route: str) -> None:
+    """Of llama.cpp, SGLang and transformers; a name in a hint is a field of the request."""
+    for name in OF_TEXT:
+        with pytest.raises(BadRequestError, match=f"^`{name}` is not a known field") as caught:
+            parse(route, **{name: 1})
+        named = set(re.findall(r"`(\w+)`", OF_TEXT[name]))
+        assert (OF_TEXT[name] in str(caught.value)) == (named <= set(STRUCTS[route].__struct_fields__))
+        assert route == "completions" or OF_TEXT[name] in str(caught.value)
+    with pytest.raises(BadRequestError, match="it is called `repetition_penalty` here"):
+        parse(route, repeat_penalty=1.1)
+    with pytest.raises(BadRequestError, match=r"did you mean `temperature`\?$"):
+        parse(route, temperatur=0.5)
+    with pytest.raises(BadRequestError, match=r"is not a known field\.$"):
+        parse(route, nothing_like_it_at_all=0)

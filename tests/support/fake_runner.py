@@ -397,4 +397,4 @@ def _prompt_logprobs(start: SequenceStart, step: SequenceStep) -> PromptLogprobs
         return None
     last = min(step.start + step.num_rows, len(start.prompt_token_ids) - 1)
     values = tuple(-float(start.prompt_token_ids[index + 1]) for index in range(step.start, last))
-    return PromptLogprobs(values, tuple(() for _ in values))
+    return PromptLogprobs(values, tuple(() for _ in values), tuple(1 for _ in values))

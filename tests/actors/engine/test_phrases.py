@@ -347,6 +347,6 @@ async def test_each_message_brings_as_many_tokens_as_are_asked_for() -> None:
 
 
 async def test_what_is_told_of_the_prompt_is_passed_on() -> None:
-    of_prompt = PromptLogprobs((-1.0,), ((),))
+    of_prompt = PromptLogprobs((-1.0,), ((),), (1,))
     (part,) = await Engine([said("v", "stop", prompt_logprobs=of_prompt)]).given()
     assert part.prompt_logprobs == of_prompt

@@ -80,6 +80,14 @@ def test_options_arrive() -> None:
     )
 
 
+def test_what_an_answer_may_not_hold() -> None:
+    assert SamplingOptions(bad_words="word").forbidden == ["word"]
+    assert SamplingOptions(bad_words=("a", "b")).forbidden == ["a", "b"]
+    assert SamplingOptions(no_repeat_ngram_size=3).params(100).no_repeat_ngram_size == 3
+    with pytest.raises(BadRequestError, match="bad_words"):
+        SamplingOptions(bad_words=["a", ""]).params(100)
+
+
 def test_what_ends_an_answer_may_be_in_it() -> None:
     assert SamplingOptions(stop="end", include_stop_str_in_output=True).params(100).includes_stop
 

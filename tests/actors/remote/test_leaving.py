@@ -31,7 +31,7 @@ from trio.testing import MockClock, lockstep_stream_pair, memory_stream_pair
 
 PAIRS = ((1, -1.0), (2, -2.0))
 LONG = TextGenerated(
-    RequestId("a"), (1,), prompt_logprobs=PromptLogprobs((-1.0,) * 90_000, (PAIRS,) * 90_000)
+    RequestId("a"), (1,), prompt_logprobs=PromptLogprobs((-1.0,) * 90_000, (PAIRS,) * 90_000, (1,) * 90_000)
 )
 
 

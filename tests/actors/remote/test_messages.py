@@ -44,7 +44,7 @@ LONG: list[Message] = [
             text="text " * 100_000,
             logprobs=tuple(-float(number) for number in IDS),
             top_logprobs=(PAIRS[:20],) * 4000,
-            prompt_logprobs=PromptLogprobs((-1.0,) * 9000, (PAIRS[:3],) * 9000),
+            prompt_logprobs=PromptLogprobs((-1.0,) * 9000, (PAIRS[:3],) * 9000, (1,) * 9000),
             finish_reason="stop",
         )
     ),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from sensorium.actors.speech.family import as_wished
+from sensorium.actors.speech.family import as_wished, likelier_words
 from sensorium.protocols.messages import SamplingParams
 from sensorium.protocols.transcript import TranscriptionOptions
 
@@ -30,5 +32,18 @@ def test_how_several_answers_are_compared() -> None:
 
 
 def test_repetitions_are_as_likely_as_is_asked_for() -> None:
-    sampling = as_wished(SAMPLING, TranscriptionOptions(repetition_penalty=1.3))
-    assert sampling == SamplingParams(max_tokens=9, stop_token_ids=(3,), logprobs=0, repetition_penalty=1.3)
+    asked: dict[str, Any] = {"top_p": 0.4, "top_k": 12, "min_p": 0.5, "presence_penalty": 0.5}
+    asked |= {"frequency_penalty": -0.5, "repetition_penalty": 1.3, "no_repeat_ngram_size": 4}
+    expected = SamplingParams(max_tokens=9, stop_token_ids=(3,), logprobs=0, **asked)
+    assert as_wished(SAMPLING, TranscriptionOptions(**asked)) == expected
+    assert as_wished(SAMPLING, TranscriptionOptions(**asked), num_prompt=7).ngrams_from == 7
+    assert as_wished(SAMPLING, TranscriptionOptions(), num_prompt=7) == SAMPLING
+
+
+def test_keywords_are_no_likelier_where_nothing_can_be_taken_back() -> None:
+    words = ("Kiel",)
+    assert likelier_words(TranscriptionOptions(keywords=words, keyword_boost=2.0)) == (words, 2.0)
+    others: list[dict[str, Any]] = [{"temperature": 0.5}, {"beam_size": 2}]
+    for other in (*others, {"presence_penalty": 1.0}, {"frequency_penalty": 1.0}):
+        options = TranscriptionOptions(keywords=words, keyword_boost=2.0, **other)
+        assert likelier_words(options) == (words, 0.0)

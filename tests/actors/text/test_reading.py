@@ -80,6 +80,18 @@ def test_what_goes_in_front_of_a_text_can_be_left_out() -> None:
     assert made.completion([1, 2]).token_ids == (1, 2)
 
 
+def test_what_is_cut_of_a_prompt_is_the_beginning_of_its_own_text() -> None:
+    made = builder()
+    made.text.start_ids = (7,)
+    ids = made.text.encode("Hello there", allow_special=True)
+    assert len(ids) > 3
+    assert made.completion("Hello there", most=3).token_ids == (7, *ids[-2:])
+    assert made.completion("Hello there", most=3, with_start=False).token_ids == ids[-3:]
+    assert made.completion("Hello there", most=1).token_ids == (7, *ids[-1:])
+    assert made.completion("Hello there", most=100).token_ids == (7, *ids)
+    assert made.completion(ids, most=2).token_ids == ids[-2:]
+
+
 def test_forced_calls_are_a_grammar_and_others_are_not() -> None:
     made = builder()
     asked = prompt(made, "<|im_start|>assistant\n")

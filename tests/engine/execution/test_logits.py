@@ -11,10 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.engine.execution.logits import RowSpan, apply_rules, unpack_mask
 from sensorium.engine.execution.rules import RuleBook
+from sensorium.engine.execution.sampler import choose
 from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.planning.plan import SequenceStart
+from sensorium.protocols.generation import MAX_NGRAM_SIZE
 from sensorium.protocols.messages import RequestId, SamplingParams, ThoughtBudget
-from transformers.generation.logits_process import RepetitionPenaltyLogitsProcessor
+from transformers.generation.logits_process import (
+    NoBadWordsLogitsProcessor,
+    NoRepeatNGramLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+)
 
 VOCAB = 16
 STOP = 15
@@ -84,6 +90,102 @@ def test_presence_and_frequency_count_generated_tokens(
             count = (generated + draft[:i]).count(token)
             want[token] -= count * frequency + (count > 0) * presence
         torch.testing.assert_close(got[i], want, rtol=1e-5, atol=1e-5)
+
+
+FEW = st.lists(st.integers(0, 2), max_size=12)
+"""Of so few tokens that the same come one behind the other again and again."""
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4), min_size=1, max_size=6),
+    *(FEW, FEW, FEW, st.integers(0, 99), st.booleans()),
+)
+@settings(max_examples=150, deadline=None)
+def test_bad_words_are_those_of_transformers(
+    words: list[list[int]],
+    prompt: list[int],
+    generated: list[int],
+    draft: list[int],
+    seed: int,
+    company: bool,
+) -> None:
+    logits = random_logits(1 + len(draft), seed)
+    sampling = msgspec.structs.replace(PLAIN, bad_words=tuple(map(tuple, words)))
+    got = ruled(logits, sampling, prompt, generated, draft, company=company)
+    for i in range(len(draft) + 1):
+        ids = torch.tensor([prompt + generated + draft[:i]], dtype=torch.int64)
+        assert torch.equal(got[i : i + 1], NoBadWordsLogitsProcessor(words)(ids, logits[i : i + 1]))
+
+
+@given(st.integers(1, 5), FEW, FEW, FEW, st.integers(0, 99), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_ngrams_that_do_not_repeat_are_those_of_transformers(
+    size: int, prompt: list[int], generated: list[int], draft: list[int], seed: int, company: bool
+) -> None:
+    logits = random_logits(1 + len(draft), seed)
+    sampling = msgspec.structs.replace(PLAIN, no_repeat_ngram_size=size)
+    got = ruled(logits, sampling, prompt, generated, draft, company=company)
+    for i in range(len(draft) + 1):
+        ids = torch.tensor([prompt + generated + draft[:i]], dtype=torch.int64)
+        assert torch.equal(got[i : i + 1], NoRepeatNGramLogitsProcessor(size)(ids, logits[i : i + 1]))
+
+
+def test_an_answer_may_end_and_say_what_a_prompt_says_where_that_does_not_count() -> None:
+    """Else a chat whose last answer ended in `.` could not end in `.` again."""
+    sampling = msgspec.structs.replace(PLAIN, no_repeat_ngram_size=2)
+    prompt = [1, 5, STOP, 5, 6]
+    got = ruled(torch.zeros(1, VOCAB), sampling, prompt, [5], [])
+    assert (got[0] == -math.inf).nonzero().flatten().tolist() == [6]
+    beyond = msgspec.structs.replace(sampling, ngrams_from=5)
+    assert torch.equal(ruled(torch.zeros(1, VOCAB), beyond, prompt, [5], []), torch.zeros(1, VOCAB))
+    again = ruled(torch.zeros(1, VOCAB), beyond, prompt, [5, 6, 5], [])
+    assert (again[0] == -math.inf).nonzero().flatten().tolist() == [6]
+
+
+@pytest.mark.parametrize("num_same", [126, 127, 128, 129, 300])
+def test_the_longest_ngram_is_that_of_transformers(num_same: int) -> None:
+    sampling = msgspec.structs.replace(PLAIN, no_repeat_ngram_size=MAX_NGRAM_SIZE)
+    logits = random_logits(3, 1)
+    got = ruled(logits, sampling, [1], [2, *[1] * num_same], [1, 1])
+    for i in range(3):
+        ids = torch.tensor([[1, 2, *[1] * (num_same + i)]])
+        assert torch.equal(
+            got[i : i + 1], NoRepeatNGramLogitsProcessor(MAX_NGRAM_SIZE)(ids, logits[i : i + 1])
+        )
+
+
+@given(st.integers(1, 5), FEW, st.lists(FEW, max_size=4), FEW)
+@settings(max_examples=100, deadline=None)
+def test_what_may_not_come_is_the_same_however_an_answer_was_made(
+    size: int, prompt: list[int], steps: list[list[int]], draft: list[int]
+) -> None:
+    """Step by step with drafts that come to nothing, or resumed behind all of it."""
+    words = ((0, 1), (2, 2, 0), (1, 0, 0, 1))
+    sampling = msgspec.structs.replace(PLAIN, no_repeat_ngram_size=size, bad_words=words)
+    rules = RuleBook(VOCAB, torch.device("cpu")).rules_of(sampling)
+    state = SequenceState(SequenceStart(RequestId("r"), tuple(prompt), (), sampling), rules)
+    for step in steps:
+        apply_rules(torch.zeros(1 + len(draft), VOCAB), [RowSpan(state, 0, tuple(draft))])
+        state.advance(step)
+    got = torch.zeros(1, VOCAB)
+    apply_rules(got, [RowSpan(state, 0)])
+    generated = [token_id for step in steps for token_id in step]
+    assert torch.equal(got, ruled(torch.zeros(1, VOCAB), sampling, prompt, generated, []))
+
+
+def test_an_answer_of_which_nothing_is_left_is_refused_and_costs_no_other() -> None:
+    """What bad words leave may be nothing where a grammar or `allowed_token_ids` asks for just those."""
+    sampling = msgspec.structs.replace(PLAIN, allowed_token_ids=(3, 4), bad_words=((3,), (2, 4)))
+    book = RuleBook(VOCAB, torch.device("cpu"))
+
+    def span(first: int, prompt: int, sampling: SamplingParams) -> RowSpan:
+        start = SequenceStart(RequestId("r"), (prompt,), (), sampling)
+        return RowSpan(SequenceState(start, book.rules_of(sampling)), first)
+
+    spans = [span(0, 2, sampling), span(1, 1, sampling), span(2, 2, PLAIN)]
+    stuck, other, plain = choose(torch.zeros(3, VOCAB).index_fill(1, torch.tensor([7]), 1.0), spans)
+    assert (stuck.error, stuck.fault) == ("the sampling rules leave no token to choose", "no_token")
+    assert (list(other.token_ids), list(plain.token_ids)) == ([4], [7])
 
 
 def test_all_penalties_together_repetition_first() -> None:

@@ -76,6 +76,8 @@ def draw_sampling(rng: random.Random, number: int) -> SamplingParams:
         frequency_penalty=rng.choice([0, 0.3]),
         repetition_penalty=rng.choice([1, 1.3]),
         logit_bias=rng.choice([(), ((99, 2.0),)]),
+        bad_words=rng.choice([(), (), ((98,), (97, 100), (99, 99, 101))]),
+        no_repeat_ngram_size=rng.choice([0, 0, 0, 2, 3]),
         min_tokens=rng.choice([0, 0, 5]),
         grammar=grammar,
         thoughts=rng.choice(

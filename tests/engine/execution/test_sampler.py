@@ -362,6 +362,8 @@ def test_prompt_logprobs_join_their_parts() -> None:
     want = logits.log_softmax(-1)
     assert got.logprobs == pytest.approx([float(want[i, token]) for i, token in enumerate(ids)], abs=1e-5)
     assert [[t for t, _ in top] for top in got.top] == want.topk(2).indices.tolist()
+    likeliest_first = want.argsort(-1, descending=True).tolist()
+    assert list(got.ranks) == [row.index(each) + 1 for row, each in zip(likeliest_first, ids, strict=True)]
     own, top = logprobs(logits, torch.tensor(ids), 0)
     assert own == pytest.approx(list(got.logprobs), abs=1e-6)
     assert top == [()] * 5

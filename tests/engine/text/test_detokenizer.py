@@ -152,7 +152,7 @@ def test_the_first_min_tokens_are_not_searched() -> None:
 
 
 def test_collected_events_are_one_event() -> None:
-    prompt = PromptLogprobs((-1.0,), (((3, -1.0),),))
+    prompt = PromptLogprobs((-1.0,), (((3, -1.0),),), (1,))
     collected = Collected()
     events = [
         TokensSampled(R, (1, 2), (-0.5, -1.0), ((), ()), prompt, 7, num_draft_accepted=1),
