@@ -44,8 +44,10 @@ from .service import Service
 _SUBPROTOCOL: Final = "realtime"
 _GOODBYES: Final = frozenset({1000, 1003, 1005, 1007, 1008, 1009})
 """Close codes of a connection that ended on purpose: done, no code at all, and the refusals of what the other
-side sent, ours among them. A client comes back after an accident only. Proxies' are 1001, which Caddy says to
-both sides when it reads its configuration again, and 1002: 2.6 says it to us in a frame without a mask."""
+side sent, ours among them. A client comes back after an accident only."""
+_GOING: Final = frozenset({1001, 1002})
+"""What a page says that is left, and what Caddy says to both sides when it reads its configuration again (2.6
+in a frame without a mask, which is 1002)."""
 _LOST: Final = 1006
 _FIRST_EVENT_S: Final = 1.0
 """How long a connection that cannot get a session of its own may take to ask for one it has already."""
@@ -57,6 +59,7 @@ class RealtimeSocket:
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
         self.said_goodbye = False
+        self.went_away = False
         self._is_closing = False
 
     async def receive(self) -> str | bytes | None:
@@ -67,6 +70,7 @@ class RealtimeSocket:
         if message["type"] != "websocket.receive":
             code = message.get("code")
             self.said_goodbye = code in _GOODBYES or (self._is_closing and code != _LOST)
+            self.went_away = code in _GOING
             return None
         text: str | None = message.get("text")
         data: bytes | None = message.get("bytes")

@@ -94,6 +94,7 @@ class TrackSocket:
 
     said_goodbye = True
     """Nobody comes back for a track."""
+    went_away = False
 
     def __init__(self, name: str, call: CallActor) -> None:
         self.name = name

@@ -40,6 +40,11 @@ class Socket(Protocol):
         """The client has gone, and on purpose or with an answer to our close: it will not come back."""
         ...
 
+    @property
+    def went_away(self) -> bool:
+        """A page was left, or a proxy begins anew: who comes back then does so at once."""
+        ...
+
     async def receive(self) -> str | bytes | None:
         """The next message; None when the client has gone."""
         ...
@@ -73,6 +78,8 @@ class Line:
         """A frame began or ceased to wait."""
         self.said_goodbye = False
         """The client left on purpose, or answered our close: it has read all that there was to say."""
+        self.went_away = False
+        """See `Socket`."""
 
     async def run(self, resume: Callable[[SessionResume, Line], Awaitable[None]]) -> None:
         """Serve the socket to its end. `resume` puts another session on this line; it never raises."""
@@ -97,7 +104,7 @@ class Line:
                 await self._wait_in_line(frame)
             else:
                 await self._take(frame, resume)
-        self.said_goodbye = self._socket.said_goodbye
+        self.said_goodbye, self.went_away = self._socket.said_goodbye, self._socket.went_away
         scope.cancel()
 
     async def _wait_in_line(self, frame: str | bytes) -> None:

@@ -2,7 +2,7 @@
 
 A session runs in a task of its own here, so that it outlives its socket. When the socket ends without the
 client's goodbye (a closing handshake with code 1000 or none), the session is *detached*: it answers
-what it was asked, keeps the events, and waits `grace_s`. A connection of the same caller whose first event is
+what it was asked, keeps the events, and waits `grace_s`, or 5 s where it was told 1001. A connection of the same caller whose first event is
 `session.resume` with its token takes it over, also from another socket that is still open: the newest wins.
 Detached sessions count as sessions; at most `max_detached` wait, and with more, of the caller with most of
 them the one that has waited longest ends. A session that ends by itself while detached (a limit, a drain) is
@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import trio
 
@@ -28,6 +29,9 @@ from .line import Line, refusal
 from .session import SessionActor, no_such_session
 
 logger = logging.getLogger(__name__)
+
+_GOING_S: Final = 5.0
+"""The longest wait for a client whose page was left, or whose proxy begins anew: it is back at once or never."""
 
 
 class SessionRegistry:
@@ -144,7 +148,8 @@ class SessionRegistry:
             return
         if len(self._detached) >= self._max_detached:
             self._remove(self._to_give_way(session.caller), "lost")
-        scope = trio.CancelScope(deadline=trio.current_time() + self._grace_s)
+        grace_s = min(self._grace_s, _GOING_S) if line.went_away else self._grace_s
+        scope = trio.CancelScope(deadline=trio.current_time() + grace_s)
         self._detached[session.id] = scope
         self._nursery.start_soon(self._wait, session, scope)
 

@@ -155,6 +155,7 @@ class FakeSocket:
         self.received: list[Event] = []
         self.closed: tuple[int, str] | None = None
         self.said_goodbye = False
+        self.went_away = False
         self.is_dead = False
         """Nothing arrives at the client any more, and the server does not know."""
         self._can_send = trio.Event()

@@ -51,6 +51,7 @@ class Client:
     """Reads everything, and keeps only counts and the newest words."""
 
     said_goodbye = False
+    went_away = False
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()

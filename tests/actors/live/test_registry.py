@@ -126,6 +126,19 @@ async def test_after_the_grace_everything_is_given_back(autojump_clock: MockCloc
         assert late.of("error")[0]["error"]["code"] == "session_not_found"
 
 
+async def test_a_client_whose_proxy_goes_away_is_waited_for_briefly(autojump_clock: MockClock) -> None:
+    """It may also be a page that was left, which nobody should find the server full for."""
+    sessions = Sessions(grace_s=10.0)
+    async with sessions.running() as nursery:
+        for waited_s, num_left in ((4.9, 1), (5.1, 0)):
+            socket = await sessions.connect(nursery)
+            socket.went_away = True
+            socket.vanish()
+            await trio.sleep(waited_s)
+            assert len(sessions.registry) == num_left
+            await trio.sleep(1)
+
+
 async def test_a_detached_session_answers_and_then_keeps_nothing_in_the_engine(
     autojump_clock: MockClock,
 ) -> None:
