@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.children import Children, children_from_now
 
 HERE: Final = Path(__file__).parent
 SLOW: Final = ("e2e/",)
@@ -59,3 +60,9 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """So that what libraries say of leaks at the end is true."""
     gc.unfreeze()
+
+
+@pytest.fixture
+def children() -> Children:
+    """The processes this test has started."""
+    return children_from_now()
