@@ -25,6 +25,10 @@ settings.register_profile("fixed", patient, derandomize=True)
 settings.register_profile("random", patient, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
+# As the command line has it (`actors/cli.py`); read when torch is loaded. Models of two threads are tested in
+# more processes than there are cores, and half of what they took was spinning for each other.
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # What a shell starts in the background is deaf to Ctrl-C, and so would be what tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
