@@ -15,6 +15,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, get_type_hints
 
@@ -154,7 +155,7 @@ def _refuse_fractions(command: str, tokens: Sequence[str]) -> None:
         option, equals, value = token.partition("=")
         said.append((option, value if equals else behind))
     doubtful = [each for each in said if "." in each[1] and each[0].startswith(("--", "SENSORIUM_"))]
-    known = _known_options().get(command, {}) if doubtful else {}  # takes 50 ms
+    known = _known_options().get(command, {}) if doubtful else {}
     for name, value in doubtful:
         option = re.sub("^(--|SENSORIUM_)", "", name).replace("-", "_").lower()
         if is_whole(known.get(option)):
@@ -169,8 +170,9 @@ def _tell_unknown() -> None:
             print(f"sensorium: {name} is no option; it is ignored", file=sys.stderr)
 
 
+@cache
 def _known_options() -> dict[str, dict[str, Any]]:
-    """Every command's options as a file has them, and their types."""
+    """Every command's options as a file has them, and their types. Finding them takes 60 ms."""
     return {
         name: {
             argument.name.strip("-").replace("-", "_").lower(): argument.hint

@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.children import Children, children_from_now
 
 HERE: Final = Path(__file__).parent
 SLOW: Final = ("e2e/",)
@@ -23,6 +24,10 @@ patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fixed", patient, derandomize=True)
 settings.register_profile("random", patient, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+# As the command line has it (`actors/cli.py`); read when torch is loaded. Models of two threads are tested in
+# more processes than there are cores, and half of what they took was spinning for each other.
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # What a shell starts in the background is deaf to Ctrl-C, and so would be what tests start.
@@ -59,3 +64,9 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """So that what libraries say of leaks at the end is true."""
     gc.unfreeze()
+
+
+@pytest.fixture
+def children() -> Children:
+    """The processes this test has started."""
+    return children_from_now()

@@ -31,7 +31,7 @@ from .session import SessionActor, no_such_session
 logger = logging.getLogger(__name__)
 
 _GOING_S: Final = 5.0
-"""The longest wait for a client whose page was left, or whose proxy begins anew: it is back at once or never."""
+"""The longest wait where a page was left or a proxy begins anew: whoever comes back does so at once."""
 
 
 class SessionRegistry:

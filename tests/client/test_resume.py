@@ -15,8 +15,10 @@ from sensorium.protocols.codec import encode_event
 from sensorium.protocols.realtime import Error, ErrorDetail, InputAudioBufferSpeechStarted, SessionUpdated
 from sensorium.protocols.realtime_session import SessionView
 from support.fake_server import SESSION
-from websockets.exceptions import ConnectionClosedError
+from websockets.datastructures import Headers
+from websockets.exceptions import ConnectionClosedError, InvalidStatus
 from websockets.frames import Close
+from websockets.http11 import Response
 
 VIEW = msgspec.convert(
     SESSION
@@ -148,3 +150,22 @@ def test_attempts_begin_at_once_grow_apart_and_end_within_the_grace() -> None:
         assert sum(found) <= 30.0
         assert 8 <= len(found) <= 20
         assert found[-1] > 2 * found[1]
+
+
+@pytest.mark.parametrize(("status", "is_final"), [(401, True), (403, True), (429, False), (503, False)])
+def test_attempts_go_on_until_the_server_refuses_for_good(status: int, is_final: bool) -> None:
+    memory = Resumption()
+    memory.arrived(created())
+    body = b'{"error": {"message": "what it says"}}'
+    until, tries = memory.attempts(100.0)
+    num_tries = 0
+    for _ in tries:
+        memory.failed(InvalidStatus(Response(status, "", Headers(), body)))
+        num_tries += 1
+    assert until == 120.0
+    assert num_tries == 1 if is_final else num_tries > 5
+    assert "what it says" in str(memory.not_resumed)
+    assert memory.attempts(110.0)[0] == 120.0, "it was lost then, not now"
+    memory.succeeded()
+    assert memory.attempts(110.0)[0] == 130.0
+    assert memory.not_resumed == "nobody answered in time"

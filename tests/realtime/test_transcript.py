@@ -88,6 +88,15 @@ def test_disagreement_with_released_text_releases_nothing_until_it_agrees_again(
     assert policy.observe("the cat sat down here now", LATE) == " down here"
 
 
+def test_what_nobody_goes_on_from_is_concluded_by_the_newest_hypothesis() -> None:
+    policy = policy_after("set a time", "set a timer", "set a timer for ten")
+    assert policy.released == "set a timer"
+    policy.conclude()
+    assert policy.released == "set a timer for ten"
+    assert policy_after("set a", "set a", "let go").conclude() == ""
+    assert policy_after().conclude() == ""
+
+
 def test_a_final_that_contradicts_releases_nothing_more() -> None:
     policy = policy_after("one two three", "one two three")
     assert policy.finish("ten two three") == ""

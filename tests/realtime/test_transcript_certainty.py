@@ -75,6 +75,15 @@ def test_a_first_word_with_and_without_its_capital_is_the_same_word() -> None:
     assert not policy.corrected
 
 
+@pytest.mark.parametrize("before", ["", "a leader has", "so"])
+def test_another_first_word_is_not_made_the_same_by_a_capital(before: str) -> None:
+    policy = TranscriptPolicy(config(first_sure=0.5, sure=0.8))
+    policy.observe(before, 1000, tokens=said(*((word, 0.6) for word in before.split())))
+    tokens = said(("the", 0.6), ("leader", 0.9), ("has", 0.9))
+    assert policy.observe("the leader has", 1200, tokens=tokens) == ""
+    assert policy.observe("the leader has", 1400, tokens=tokens) == "The leader"
+
+
 @pytest.mark.parametrize(
     ("small", "capital", "released"),
     [

@@ -48,9 +48,13 @@ class CuttingProxy:
         """Forward nothing any more, and take no more than fits on the way."""
         self._moving.clear()
 
+    def flow(self) -> None:
+        """Forward again. What stalled in connections that were cut since is lost."""
+        self._moving.set()
+
     def close(self) -> None:
         """Stop."""
-        self._moving.set()
+        self.flow()
         self._listener.close()
         self.cut()
 

@@ -1,4 +1,4 @@
-"""Four hours of one live session in virtual time: nothing grows, every turn is answered, no word is lost.
+"""Two hours of one live session in virtual time: nothing grows, every turn is answered, no word is lost.
 
 The session is the real one, from bytes to events; the model and the voice activity are scripted, so that
 hours take seconds. The real engine's side of it: `tests/actors/speech/test_qwen3_asr_cost.py`.
@@ -26,7 +26,7 @@ from support.footprint import Footprint, footprint
 from support.sounds import inline_sound
 from trio.testing import MockClock
 
-HOURS = 4
+HOURS = 2
 RATE = 16_000
 FRAME = 20_480
 """Samples of one binary frame, 1.28 s: three pieces for the session."""
@@ -128,9 +128,10 @@ async def test_hours_of_talk_leave_nothing_behind(autojump_clock: MockClock) -> 
         nursery.cancel_scope.cancel()
     assert len(sizes) > 40
     assert client.counts["completed"] == client.counts["committed"] > 10 * len(sizes)
-    early, late = sizes[5], max(sizes[-5:])
-    assert late.num_objects <= early.num_objects + 20
-    assert late.num_bytes <= 1.02 * early.num_bytes
+    # Of as many looks as there are before a block of audio comes and goes, the largest.
+    early, late = sizes[:16], sizes[-16:]
+    assert max(each.num_objects for each in late) <= max(each.num_objects for each in early) + 10
+    assert max(each.num_bytes for each in late) <= 1.02 * max(each.num_bytes for each in early)
     assert max(size.num_bytes for size in sizes) < 2_000_000
 
 

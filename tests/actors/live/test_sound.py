@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import shutil
@@ -21,6 +20,7 @@ from sensorium.actors.live.sound import Sound, SoundActor, SoundConfig
 from sensorium.media.decode import decode_audio
 from sensorium.protocols.errors import MediaError
 from support.audio_files import FloatArray
+from support.children import Children, children_from_now
 from support.sound_streams import ogg, voice, webm
 
 pytestmark = pytest.mark.slow
@@ -30,13 +30,14 @@ WEBM, OGG = webm(voice(1.0)), ogg(voice(1.0))
 
 @asynccontextmanager
 async def running(deadline_s: float = 5.0) -> AsyncIterator[SoundActor]:
+    children = children_from_now()
     actor = SoundActor(SoundConfig(num_workers=1, deadline_s=deadline_s))
     async with trio.open_nursery() as nursery:
         await nursery.start(actor.run)
         with trio.fail_after(60):
             yield actor
         nursery.cancel_scope.cancel()
-    assert not multiprocessing.active_children()
+    assert not children()
 
 
 async def heard(sound: Sound, data: bytes, *, is_first: bool = False, is_end: bool = False) -> FloatArray:
@@ -122,11 +123,11 @@ async def blamed(sound: Sound) -> None:
     assert refused.value.code == "decoder_died"
 
 
-async def test_a_process_that_is_gone_is_replaced_unnoticed() -> None:
+async def test_a_process_that_is_gone_is_replaced_unnoticed(children: Children) -> None:
     async with running() as actor:
         sound = actor.open_sound("ogg")
         first = await heard(sound, OGG[:2_000])
-        (child,) = multiprocessing.active_children()
+        (child,) = children()
         assert child.pid is not None
         os.kill(child.pid, signal.SIGKILL)
         second = await heard(sound, OGG[2_000:])
@@ -139,7 +140,7 @@ def clear(folder: Path) -> None:
 
 
 async def test_streams_go_on_after_somebody_has_cleared_the_temporary_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    children: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     async with running() as actor:
@@ -147,7 +148,7 @@ async def test_streams_go_on_after_somebody_has_cleared_the_temporary_folder(
         parts = [await heard(sound, WEBM[:4_000], is_first=True)]
         clear(tmp_path)
         # The next process, which one that has been idle for long is followed by, is confined to it, too.
-        for child in multiprocessing.active_children():
+        for child in children():
             child.kill()
             child.join()
         parts += [await heard(sound, WEBM[4_000:]), await heard(sound, b"", is_end=True)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
-import multiprocessing
+import math
 import operator
 import os
 import resource
@@ -32,10 +32,12 @@ from sensorium.media.video import prepare_video
 from sensorium.media.vision_config import VideoConfig
 from sensorium.protocols.errors import MediaError, OverloadedError, TooLargeError, UnavailableError
 from support.audio_files import encoded, plain_wav, sound_file, tone
+from support.children import Children
 from support.vision_files import pixel_config
 
 # Two hours of silence: seconds of work in a few hundred kilobytes.
-LONG = encoded(np.zeros(16_000 * 1800, np.float32), container="flac", codec="flac") * 4
+HALF_HOUR = encoded(np.zeros(16_000 * 1800, np.float32), container="flac", codec="flac")
+LONG = HALF_HOUR * 4
 UNLIMITED = DecodeLimits(max_seconds=1e6)
 PIXELS = pixel_config(1024, 4096, patch_size=8)
 AS_IMAGE = partial(prepare_image, config=PIXELS)
@@ -52,14 +54,10 @@ async def running(config: MediaConfig | None = None) -> AsyncIterator[tuple[Medi
         nursery.cancel_scope.cancel()
 
 
-def num_processes() -> int:
-    return len(multiprocessing.active_children())
-
-
-async def until_working(besides: int = 0) -> int:
+async def until_working(children: Children, besides: int = 0) -> int:
     """Wait until a worker uses the processor, another one than `besides`; its process id."""
     while True:
-        for child in multiprocessing.active_children():
+        for child in children():
             with open(f"/proc/{child.pid}/stat", encoding="ascii") as file:  # noqa: ASYNC230 (a file in memory)
                 ticks = int(file.read().rsplit(")", 1)[1].split()[11])
             if ticks > 0.6 * os.sysconf("SC_CLK_TCK") and child.pid is not None and child.pid != besides:
@@ -75,7 +73,7 @@ async def test_channels_come_apart() -> None:
     assert audio.duration_s == 0.5
 
 
-async def test_a_file_is_decoded_and_the_worker_kept() -> None:
+async def test_a_file_is_decoded_and_the_worker_kept(children: Children) -> None:
     async with running() as (_, handle):
         for _ in range(2):
             audio = await handle.decode(plain_wav(tone(1.0)))
@@ -85,8 +83,8 @@ async def test_a_file_is_decoded_and_the_worker_kept() -> None:
         assert (statistics.num_running, statistics.num_waiting) == (0, 0)
         assert statistics.decoded_s == 2.0
         assert statistics.busy_s > 0
-        assert num_processes() == 1
-    assert num_processes() == 0
+        assert len(children()) == 1
+    assert not children()
 
 
 async def test_errors_of_the_file_come_back_as_they_are() -> None:
@@ -98,35 +96,35 @@ async def test_errors_of_the_file_come_back_as_they_are() -> None:
         assert handle.statistics().num_failed == 2
 
 
-async def test_what_is_obviously_wrong_costs_no_process() -> None:
+async def test_what_is_obviously_wrong_costs_no_process(children: Children) -> None:
     async with running() as (_, handle):
         with pytest.raises(MediaError, match="not in a supported"):
             await handle.decode(b"some text, not audio")
         with pytest.raises(TooLargeError):
             await handle.decode(bytes(11), limits=DecodeLimits(max_bytes=10))
-        assert num_processes() == 0
+        assert not children()
 
 
-async def test_cancellation_kills_the_worker_at_once() -> None:
+async def test_cancellation_kills_the_worker_at_once(children: Children) -> None:
     async with running(MediaConfig(max_workers=1)) as (_, handle):
         with trio.fail_after(120):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(lambda: handle.decode(LONG, limits=UNLIMITED))
-                await until_working()
+                await until_working(children)
                 start = trio.current_time()
                 nursery.cancel_scope.cancel()
         assert trio.current_time() - start < 1
-        assert num_processes() == 0
+        assert not children()
         statistics = handle.statistics()
         assert (statistics.num_killed, statistics.num_running, statistics.num_workers) == (1, 0, 0)
         assert len((await handle.decode(plain_wav(tone(1.0)))).samples) == 16_000
 
 
-async def test_a_file_that_takes_too_long_is_given_up() -> None:
+async def test_a_file_that_takes_too_long_is_given_up(children: Children) -> None:
     async with running(MediaConfig(deadline_s=1.0)) as (_, handle):
         with pytest.raises(MediaError, match="too long"):
             await handle.decode(LONG, limits=UNLIMITED)
-        assert num_processes() == 0
+        assert not children()
         assert handle.statistics().num_killed == 1
 
 
@@ -139,7 +137,9 @@ async def test_a_file_that_takes_too_much_processor_time_is_given_up_and_not_tri
         assert (await handle.decode(plain_wav(tone(0.2)))).duration_s == 0.2, "the next file goes on"
 
 
-async def test_a_worker_that_somebody_stopped_is_not_the_files_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_somebody_stopped_is_not_the_files_fault(
+    children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sensorium.actors.media.actor._SILENCE_S", 0.0)
     config = MediaConfig(max_workers=1, deadline_s=5.0)
     async with running(config) as (_, handle), trio.open_nursery() as nursery:
@@ -150,10 +150,10 @@ async def test_a_worker_that_somebody_stopped_is_not_the_files_fault(monkeypatch
             assert handle.statistics().num_killed == 1
 
         nursery.start_soon(decode)
-        while not (children := multiprocessing.active_children()):  # noqa: ASYNC110 (of processes)
+        while not (started := children()):  # noqa: ASYNC110 (of processes)
             await trio.sleep(0.001)
-        assert children[0].pid is not None
-        os.kill(children[0].pid, signal.SIGSTOP)
+        assert started[0].pid is not None
+        os.kill(started[0].pid, signal.SIGSTOP)
 
 
 async def test_one_with_files_that_take_long_leaves_others_a_worker() -> None:
@@ -177,7 +177,7 @@ async def test_what_keeps_decoders_in_is_said_once(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize("sent", [signal.SIGSEGV, signal.SIGKILL])
-async def test_a_worker_that_dies_is_not_the_files_fault(sent: signal.Signals) -> None:
+async def test_a_worker_that_dies_is_not_the_files_fault(children: Children, sent: signal.Signals) -> None:
     """It is tried again, once; then its client may."""
     async with running(MediaConfig(max_workers=1)) as (_, handle):
         errors: list[OverloadedError] = []
@@ -190,9 +190,9 @@ async def test_a_worker_that_dies_is_not_the_files_fault(sent: signal.Signals) -
         with trio.fail_after(120):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(doomed)
-                first = await until_working()
+                first = await until_working(children)
                 os.kill(first, sent)
-                os.kill(await until_working(besides=first), sent)
+                os.kill(await until_working(children, besides=first), sent)
                 # Waits behind the doomed one, and is served by the next worker.
                 assert len((await handle.decode(plain_wav(tone(1.0)))).samples) == 16_000
         assert len(errors) == 1
@@ -200,7 +200,7 @@ async def test_a_worker_that_dies_is_not_the_files_fault(sent: signal.Signals) -
         assert handle.statistics().num_killed == 2
 
 
-async def test_a_file_outlives_the_death_of_one_worker() -> None:
+async def test_a_file_outlives_the_death_of_one_worker(children: Children) -> None:
     async with running(MediaConfig(max_workers=1)) as (_, handle):
         lengths: list[int] = []
 
@@ -209,7 +209,7 @@ async def test_a_file_outlives_the_death_of_one_worker() -> None:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(decode)
-            os.kill(await until_working(), signal.SIGKILL)
+            os.kill(await until_working(children), signal.SIGKILL)
         assert lengths == [4 * 1800 * 16_000]
 
 
@@ -244,17 +244,17 @@ async def test_where_no_process_can_be_started_files_are_told_to_come_back(
         assert len((await handle.decode(plain_wav(tone(0.1)))).samples) == 1600
 
 
-async def test_an_idle_worker_that_died_is_replaced() -> None:
+async def test_an_idle_worker_that_died_is_replaced(children: Children) -> None:
     async with running() as (_, handle):
         await handle.decode(plain_wav(tone(0.1)))
-        (child,) = multiprocessing.active_children()
+        (child,) = children()
         child.kill()
         child.join()
         await handle.decode(plain_wav(tone(0.1)))
         assert handle.statistics().num_failed == 0
 
 
-async def test_a_full_queue_refuses_and_those_waiting_are_served() -> None:
+async def test_a_full_queue_refuses_and_those_waiting_are_served(children: Children) -> None:
     async with running(MediaConfig(max_workers=1, max_waiting=2)) as (actor, handle):
         lengths: list[int] = []
 
@@ -271,19 +271,22 @@ async def test_a_full_queue_refuses_and_those_waiting_are_served() -> None:
                 await handle.decode(plain_wav(tone(0.4)))
         assert sorted(lengths) == [1600, 3200, 4800]
         assert handle.statistics().num_refused == 1
-        assert num_processes() == 1
+        assert len(children()) == 1
 
 
-async def test_callers_wait_in_turn_and_none_takes_the_whole_queue() -> None:
+async def test_callers_wait_in_turn_and_none_takes_the_whole_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sensorium.actors.media.actor._SPARE_AFTER_S", math.inf)  # however slow the machine is
     async with running(MediaConfig(max_workers=1, max_waiting=16)) as (_, handle):
         ended: list[str] = []
 
-        async def decode(caller: str) -> None:
-            await handle.of(caller).decode(plain_wav(tone(0.1)))
+        async def decode(caller: str, data: bytes = plain_wav(tone(0.1))) -> None:
+            await handle.of(caller).decode(data)
             ended.append(caller)
 
         async with trio.open_nursery() as nursery:
-            for _ in range(1 + 14):
+            nursery.start_soon(decode, "a", HALF_HOUR)  # the others wait behind it
+            await trio.testing.wait_all_tasks_blocked()
+            for _ in range(14):
                 nursery.start_soon(decode, "a")
             await trio.testing.wait_all_tasks_blocked()
             with pytest.raises(OverloadedError, match="14 of your files"):
@@ -292,7 +295,7 @@ async def test_callers_wait_in_turn_and_none_takes_the_whole_queue() -> None:
         assert ended.index("b") <= 2
 
 
-async def test_shutdown_ends_requests_in_flight_and_waiting() -> None:
+async def test_shutdown_ends_requests_in_flight_and_waiting(children: Children) -> None:
     actor = MediaActor(MediaConfig(max_workers=1))
     num_unavailable = 0
 
@@ -307,10 +310,10 @@ async def test_shutdown_ends_requests_in_flight_and_waiting() -> None:
             await server.start(actor.run)
             for _ in range(3):
                 clients.start_soon(decode)
-            await until_working()
+            await until_working(children)
             server.cancel_scope.cancel()
     assert num_unavailable == 3
-    assert num_processes() == 0
+    assert not children()
     with pytest.raises(UnavailableError):
         await actor.handle.decode(plain_wav(tone(0.1)))
 

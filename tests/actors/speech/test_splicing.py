@@ -36,11 +36,14 @@ def one_letter(token_id: int) -> bytes:
 
 
 def restored(kept: Splice, transcript: Transcript) -> Transcript:
-    """As if each segment with its words were a range's."""
-    restorer = Restorer(kept, one_letter, CueLayout())
-    for timed in Passage(transcript.segments, transcript.words).timed_segments():
-        restorer.push(Passage((timed,), timed.words))
-    return restorer.whole(transcript)
+    """As if each segment with its words were a range's, and as if all were one range's."""
+    together, apart = (Restorer(kept, one_letter, CueLayout()) for _ in range(2))
+    passage = Passage(transcript.segments, transcript.words)
+    assert together.push(passage).words == together.whole(transcript).words
+    for each, timed in zip(passage.segments, passage.timed_segments(), strict=True):
+        apart.push(Passage((each,), timed.words))
+    assert apart.whole(transcript) == together.whole(transcript)
+    return together.whole(transcript)
 
 
 def test_times_are_those_of_the_whole_recording() -> None:
