@@ -1,12 +1,12 @@
 """All live sessions of a server, with and without a client: who may resume which, and for how long.
 
 A session runs in a task of its own here, so that it outlives its socket. When the socket ends without the
-client's goodbye (a closing handshake with code 1000 or none), the session is *detached*: it answers
-what it was asked, keeps the events, and waits `grace_s`, or 5 s where it was told 1001. A connection of the same caller whose first event is
-`session.resume` with its token takes it over, also from another socket that is still open: the newest wins.
-Detached sessions count as sessions; at most `max_detached` wait, and with more, of the caller with most of
-them the one that has waited longest ends. A session that ends by itself while detached (a limit, a drain) is
-kept as long, so that its last words can be read.
+client's goodbye (a closing handshake with code 1000 or none), the session is *detached*: it answers what it
+was asked, keeps the events, and waits `grace_s`, or 5 s where it was told 1001. A connection of its caller
+whose first event is `session.resume` with its token takes it over, also from another socket that is still
+open: the newest wins. Detached sessions count as sessions; at most `max_detached` wait, and with more, of the
+caller with most of them the one that has waited longest ends. A session that ends by itself while detached (a
+limit, a drain) is kept as long, so that its last words can be read.
 
 Read next: `actors/http/websocket.py`, where sessions begin.
 """

@@ -128,8 +128,7 @@ async def test_after_the_grace_everything_is_given_back(autojump_clock: MockCloc
 
 async def test_a_client_whose_proxy_goes_away_is_waited_for_briefly(autojump_clock: MockClock) -> None:
     """It may also be a page that was left, which nobody should find the server full for."""
-    sessions = Sessions(grace_s=10.0)
-    async with sessions.running() as nursery:
+    async with (sessions := Sessions(grace_s=10.0)).running() as nursery:
         for waited_s, num_left in ((4.9, 1), (5.1, 0)):
             socket = await sessions.connect(nursery)
             socket.went_away = True

@@ -275,7 +275,7 @@ async def test_a_full_queue_refuses_and_those_waiting_are_served(children: Child
 
 
 async def test_callers_wait_in_turn_and_none_takes_the_whole_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sensorium.actors.media.actor._SPARE_AFTER_S", math.inf)  # however slow the machine is
+    monkeypatch.setattr("sensorium.actors.media.actor._SPARE_AFTER_S", math.inf)  # on slow machines, too
     async with running(MediaConfig(max_workers=1, max_waiting=16)) as (_, handle):
         ended: list[str] = []
 
