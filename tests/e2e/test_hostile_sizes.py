@@ -89,13 +89,17 @@ def test_more_strings_than_anybody_sends_are_not_decoded(server: Server, more: d
         ("/v1/completions", {"prompt": "word " * 1_600_000}, "prompt"),
         ("/v1/completions", {"prompt": [7] * 290_000}, "prompt"),
         ("/tokenize", {"prompt": "word " * 1_600_000}, "prompt"),
-        ("/detokenize", {"tokens": [7] * 290_000}, "tokens"),
     ],
 )
 def test_megabytes_of_prompt(server: Server, path: str, body: dict[str, Any], param: str) -> None:
     refused = post(server, path, {"model": "text", **body})
     assert refused.status_code == 400
     assert refused.json()["error"]["param"] == param
+
+
+def test_megabytes_of_tokens_are_written(server: Server) -> None:
+    one, many = (post(server, "/detokenize", {"model": "text", "tokens": [7] * num}) for num in (1, 290_000))
+    assert many.json()["prompt"] == one.json()["prompt"] * 290_000
 
 
 def test_an_answer_of_very_many_logprobs_is_refused(server: Server) -> None:

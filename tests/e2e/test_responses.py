@@ -316,9 +316,8 @@ def test_input_tokens_are_counted_as_they_are_read(client: OpenAI) -> None:
     assert more.usage is not None
     counted = client.responses.input_tokens.count(model="chat", **asked)
     assert counted.input_tokens == more.usage.input_tokens > first.usage.input_tokens
-    with pytest.raises(BadRequestError) as caught:
-        client.responses.input_tokens.count(model="chat", input="word " * 5000)
-    assert caught.value.param == "input"
+    counted = client.responses.input_tokens.count(model="chat", input="word " * 5000)
+    assert counted.input_tokens > 5000, "more than the context is counted, too"
 
 
 def test_an_unknown_previous_response(server: Server) -> None:
