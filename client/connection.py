@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import random
+import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -42,6 +43,7 @@ LOST_S = 30.0
 cannot say so as soon (see `PING_TIMEOUT_S`), and the server keeps a lost session for half a minute."""
 
 
+_HEADING: Final = re.compile(r"<(?:title|h1)[^>]*>\s*([^<]{1,100})", re.IGNORECASE)
 _RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
 _FIRST_WAIT_S: Final = 0.5
 _MAX_WAIT_S: Final = 8.0
@@ -185,7 +187,8 @@ def _unreachable(options: ClientOptions, error: Exception) -> SensoriumConnectio
 
 
 def status_error(status: int, body: bytes) -> APIError:
-    """The error in an HTTP answer: OpenAI's error body where there is one, else the beginning of the text."""
+    """The error in an HTTP answer: OpenAI's error body where there is one, of a proxy's page its heading,
+    else the beginning of the text."""
     try:
         payload = msgspec.json.decode(body)
     except msgspec.DecodeError:
@@ -196,7 +199,9 @@ def status_error(status: int, body: bytes) -> APIError:
         case {"error": str(message)}:
             return APIError(status, None, None, message)
         case _:
-            text = body[:200].decode(errors="replace").strip()
+            page = body[:2000].decode(errors="replace").strip()
+            heading = _HEADING.search(page) if page.startswith("<") else None
+            text = page[:200] if heading is None else f"a page answers, no server: {heading[1].strip()}"
             return APIError(status, None, None, text or f"the server answered with status {status}")
 
 

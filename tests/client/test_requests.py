@@ -206,6 +206,12 @@ def test_the_servers_error_body_reads_back() -> None:
         (b"Bad Gateway", "Bad Gateway (502)"),
         (b"", "the server answered with status 502 (502)"),
         (b"[]", "[] (502)"),
+        (
+            b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body><h1>502 Bad Gateway</h1></body>",
+            "a page answers, no server: 502 Bad Gateway (502)",
+        ),
+        (b"<html><body><h1>503 Busy\n</h1>", "a page answers, no server: 503 Busy (502)"),
+        (b"<Error>", "<Error> (502)"),
     ],
 )
 def test_other_error_bodies_are_still_readable(body: bytes, message: str) -> None:
