@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .body import decoder, given, missing, refuse, unsupported
+from .body import Decode, decoder, given, missing, refuse, unsupported
 from .chat_content import (
     MAX_MESSAGES,
     ChatMessage,
@@ -92,8 +92,7 @@ class _Kind(Struct, frozen=True):
     type: str | None = None
 
 
-_decode_items = decoder(list[Raw])
-_decode_text = decoder(str)
+_decode_input: Decode[str | list[Raw]] = decoder(str | list[Raw])  # type: ignore[arg-type]  # a union
 _decode_item = decoder(_Item)
 _decode_thought = decoder(_Thought)
 _decode_image = decoder(_Image)
@@ -153,10 +152,9 @@ def continued(before: tuple[ChatMessage, ...], messages: tuple[ChatMessage, ...]
 
 def read_input(raw: Raw, *, may_be_empty: bool = False) -> ReadInput:
     """What a text or a list of items says. Raises BadRequestError naming the item or part."""
-    if bytes(memoryview(raw)[:1]) == b'"':
-        text = _decode_text(raw, "input")
-        return ReadInput((ChatMessage(role="user", content=text, extra={}, param="input"),))
-    items = _decode_items(raw, "input")
+    items = _decode_input(raw, "input")
+    if isinstance(items, str):
+        return ReadInput((ChatMessage(role="user", content=items, extra={}, param="input"),))
     if len(items) > MAX_MESSAGES:
         raise BadRequestError(
             f"`input` has {len(items)} items; allowed: up to {MAX_MESSAGES}.", param="input"

@@ -33,6 +33,8 @@ def parse(**fields: Any) -> AskedResponse:  # noqa: ANN401 (JSON)
 
 def test_a_text_is_a_users_message() -> None:
     assert read("Hi") == (ChatMessage(role="user", content="Hi", extra={}, param="input"),)
+    with pytest.raises(BadRequestError, match="expected string, array, got integer"):
+        read(3)
 
 
 def test_what_an_assistant_did_in_one_turn_is_one_message() -> None:
