@@ -9,6 +9,7 @@ and is bounded as a posted one is; sockets are bounded by `Service.response_sock
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from functools import partial
 from typing import Final
@@ -28,6 +29,7 @@ from ...protocols.response_socket import (
 )
 from ..callers import Caller
 from ..kernel.nursery import open_work
+from .event_stream import Put
 from .response_shape import ResponseShape
 from .responses import ResponseRoutes
 from .service import Service
@@ -90,9 +92,6 @@ class ResponseSocket:
         self._is_draining = False
         self._making: tuple[ResponseShape, trio.CancelScope] | None = None
         self._stream_id: str | None = None
-        self._unsent: deque[bytes] = deque()
-        """Of the response that is made: the longest answer, at most."""
-        self._wake = trio.Event()
         self._kept: deque[str] = deque()
 
     def drain(self) -> None:
@@ -134,9 +133,13 @@ class ResponseSocket:
         limits = self._service.config.realtime
         ends_at = trio.current_time() + limits.max_session_s
         while (body := await self._next(min(ends_at, trio.current_time() + limits.idle_s))) is not None:
-            async with open_work() as nursery:
-                nursery.start_soon(self._make, body)
-                await self._send()
+            put, told = trio.open_memory_channel[bytes](math.inf)  # the longest answer, at most
+            with put, told:
+                async with open_work() as nursery:
+                    nursery.start_soon(self._make, body, put)
+                    async for frames in told:
+                        for message in as_messages(frames, self._stream_id):
+                            await self._socket.send(message)
         if self._is_draining:
             await self._socket.close(1001, "The server is shutting down.")
             return
@@ -158,40 +161,25 @@ class ResponseSocket:
         self._changed.unpark_all()
         return found
 
-    async def _send(self) -> None:
-        """Send what is put, to the end of the response."""
-        while True:
-            await self._wake.wait()
-            self._wake = trio.Event()
-            while self._unsent:
-                frames = self._unsent.popleft()
-                if not frames:
-                    return
-                for message in as_messages(frames, self._stream_id):
-                    await self._socket.send(message)
-
-    def _put(self, frames: bytes) -> None:
-        self._unsent.append(frames)
-        self._wake.set()
-
-    async def _make(self, body: bytes) -> None:
+    async def _make(self, body: bytes, events: trio.MemorySendChannel[bytes]) -> None:
+        """Make a response; closes `events` behind its last."""
         began, status = trio.current_time(), 499
         try:
-            status = await self._made(body)
+            status = await self._made(body, events.send_nowait)
         finally:
             metrics = self._service.metrics
             metrics.requests.labels(ROUTE, str(status)).inc()
             metrics.request_duration.labels(ROUTE).observe(trio.current_time() - began)
-        self._put(b"")
+            events.close()
 
-    async def _made(self, body: bytes) -> int:
+    async def _made(self, body: bytes, put: Put) -> int:
         """Make a response, and put its events. The status that it would have been answered with."""
         service, self._stream_id = self._service, None
         try:
             caller = service.caller(self._websocket)  # its key may be accepted no more
             hold = service.admission(caller, is_light=is_light(len(body)))
             with hold(), service.answering() as in_time:
-                await self._answer(await self._read_create(body), caller)
+                await self._answer(await self._read_create(body), caller, put)
             if not in_time.cancelled_caught:
                 return 200
             ended: SensoriumError = UnavailableError("The server is shutting down.", code="draining")
@@ -204,7 +192,7 @@ class ResponseSocket:
             making, self._making = self._making, None
         shape = None if making is None else making[0]
         last = None if shape is None or shape.is_over else shape.fail(ended)
-        self._put(last or f"data: {error_event(ended)}\n".encode())
+        put(last or f"data: {error_event(ended)}\n".encode())
         return ended.status if last is None else 200
 
     async def _read_create(self, body: bytes) -> ResponseCreate:
@@ -216,7 +204,7 @@ class ResponseSocket:
         self._stream_id = create.stream_id
         return create
 
-    async def _answer(self, create: ResponseCreate, caller: Caller) -> None:
+    async def _answer(self, create: ResponseCreate, caller: Caller, put: Put) -> None:
         """Raises SensoriumError before the first event."""
         asked = await self._routes.with_items(create.asked, caller, self)
         begin = partial(self._routes.begin, within=self, is_warm_up=create.is_warm_up)
@@ -225,9 +213,9 @@ class ResponseSocket:
             self._remember(shape.response.id)
         with trio.CancelScope() as scope:
             self._making = shape, scope
-            await answering.stream_or_fail(self._put)
+            await answering.stream_or_fail(put)
         if scope.cancelled_caught and not shape.is_over:
-            self._put(shape.cancel())
+            put(shape.cancel())
         await shape.settle()
 
     def _remember(self, response_id: str) -> None:
