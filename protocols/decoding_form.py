@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -96,10 +97,7 @@ def parse_top_p(fields: Mapping[str, str]) -> float:
 
 def parse_top_k(fields: Mapping[str, str]) -> int:
     """`top_k`: of what is drawn the so many likeliest; 0 and -1: all. Raises BadRequestError."""
-    top_k = parse_within(fields, "top_k", -1, _MAX_TOP_K, usual=0)
-    if top_k % 1:
-        raise BadRequestError("`top_k` must be a whole number", param="top_k")
-    return max(0, int(top_k))
+    return max(0, _whole(fields, "top_k", -1, _MAX_TOP_K, usual=0))
 
 
 def parse_within(fields: Mapping[str, str], param: str, low: float, high: float, *, usual: float) -> float:
@@ -120,13 +118,7 @@ def parse_within(fields: Mapping[str, str], param: str, low: float, high: float,
 
 def parse_ngram_size(fields: Mapping[str, str]) -> int:
     """`no_repeat_ngram_size`: no so many tokens in a row come twice; 0: they may. Raises BadRequestError."""
-    param = "no_repeat_ngram_size"
-    text = fields.get(param, "").strip() or "0"
-    if not (text.isascii() and text.isdigit() and len(text) < 4 and int(text) <= MAX_NGRAM_SIZE):
-        raise BadRequestError(
-            f"`{param}` must be a whole number from 0 to {MAX_NGRAM_SIZE}, not {shown(text)}", param=param
-        )
-    return int(text)
+    return _whole(fields, "no_repeat_ngram_size", 0, MAX_NGRAM_SIZE, usual=0)
 
 
 def parse_length_penalty(fields: Mapping[str, str], beam_size: int) -> float:
@@ -176,14 +168,7 @@ def parse_clips(values: Sequence[str]) -> tuple[float, ...]:
 
 def parse_seed(value: str) -> int | None:
     """`seed`; None if it is empty. Raises BadRequestError."""
-    text = value.strip()
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= MAX_SEED):
-        raise BadRequestError(
-            f"`seed` must be a whole number from 0 to 2^63 - 1, not {shown(value)}", param="seed"
-        )
-    return int(text)
+    return _whole({"seed": value}, "seed", 0, MAX_SEED, usual=0) if value.strip() else None
 
 
 def _number(value: str, param: str, most: float) -> float:
@@ -198,11 +183,15 @@ def _of_beams(fields: Mapping[str, str], param: str, most: float, beam_size: int
 
 
 def _count(fields: Mapping[str, str], param: str) -> int:
+    return _whole(fields, param, 1, MAX_ANSWERS, usual=1)
+
+
+def _whole(fields: Mapping[str, str], param: str, low: int, high: int, *, usual: int) -> int:
     text = fields.get(param, "").strip()
     if not text:
-        return 1
-    if not (text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= MAX_ANSWERS):
+        return usual
+    if not (re.fullmatch("-?[0-9]{1,20}", text) and low <= int(text) <= high):
         raise BadRequestError(
-            f"`{param}` must be a whole number from 1 to {MAX_ANSWERS}, not {shown(text)}", param=param
+            f"`{param}` must be a whole number from {low} to {high}, not {shown(text)}", param=param
         )
     return int(text)
