@@ -202,8 +202,8 @@ class Answering:
         on_piece: Callable[[int, int, TextGenerated], None] | None,
         on_accepted: Callable[[int, int], None] = lambda *_: None,
     ) -> list[list[Answer]]:
-        # Tools that must be called make a grammar of all their properties, which are in the prompt.
         self._params = await self._model.prompter.without(self._params, self._wish.bad_words)
+        # Tools that must be called make a grammar of all their properties, which are in the prompt.
         num_tokens = sum(len(prompt.token_ids) for prompt in prompts)
         limits = await off_loop(partial(self._bounded, prompts), size=num_tokens, most_inline=_INLINE_TOKENS)
         drafting = await self._drafting()
