@@ -12,28 +12,24 @@ from typing import Final, Literal, get_args
 from msgspec import Struct
 
 from .decoding_form import (
+    NUMBERS,
+    number_if_any,
+    number_of,
+    of_beams,
+    of_one_answer,
     parse_beam_size,
     parse_best_of,
     parse_clips,
-    parse_keyword_boost,
-    parse_length_penalty,
-    parse_ngram_size,
-    parse_patience,
-    parse_penalty,
-    parse_repetition_penalty,
-    parse_seed,
-    parse_silence_s,
     parse_temperatures,
-    parse_top_k,
-    parse_top_p,
-    parse_within,
+    whole_if_any,
+    whole_of,
 )
 from .errors import BadRequestError
 from .hints import MAX_KEYWORDS, parse_keywords, parse_language, parse_languages, shown
 from .numerals import parse_numerals
 from .other_names import meant
 from .speech_filter import parse_speech_filter
-from .subtitle_form import LAYOUT_LIMITS, SUBTITLES, check_subtitles, parse_cue_layout
+from .subtitle_form import SUBTITLES, check_subtitles, parse_cue_layout
 from .transcript import Task, TranscriptionOptions
 
 ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "tsv"]
@@ -60,26 +56,11 @@ _SCALARS: Final = frozenset(
         "language",
         "prompt",
         "response_format",
-        "best_of",
-        "beam_size",
-        "length_penalty",
-        "patience",
-        "top_p",
-        "top_k",
-        "min_p",
-        "presence_penalty",
-        "frequency_penalty",
-        "repetition_penalty",
-        "no_repeat_ngram_size",
         "use_beam_search",
-        "n",
-        "hallucination_silence_threshold",
-        "keyword_boost",
         "stream",
         "stream_include_usage",
         "stream_continuous_usage_stats",
         "chunking_strategy",
-        "seed",
         "numerals",
         "condition_on_previous_text",
         "multichannel",
@@ -87,7 +68,7 @@ _SCALARS: Final = frozenset(
         "vad_filter",
         "vad_parameters",
         "highlight_words",
-        *LAYOUT_LIMITS,
+        *NUMBERS,
     }
 )
 _OBJECTS: Final = ("chunking_strategy[", "vad_parameters[")
@@ -151,7 +132,7 @@ def parse_transcription_form(
         language=parse_language(scalars.get("language", ""), param="language"),
         languages=parse_languages(_filled(lists.get("languages", [])), param="languages"),
         keywords=_keywords(lists),
-        keyword_boost=parse_keyword_boost(scalars),
+        keyword_boost=number_of(scalars, "keyword_boost"),
         prompt=prompt,
         task=task,
         numerals=parse_numerals(scalars.get("numerals", "")),
@@ -159,17 +140,17 @@ def parse_transcription_form(
         fallback_temperatures=temperatures[1:],
         best_of=parse_best_of(scalars, temperatures),
         beam_size=beam_size,
-        length_penalty=parse_length_penalty(scalars, beam_size),
-        patience=parse_patience(scalars, beam_size),
-        top_p=parse_top_p(scalars),
-        top_k=parse_top_k(scalars),
-        min_p=parse_within(scalars, "min_p", 0, 1, usual=0),
-        presence_penalty=parse_penalty(scalars, "presence_penalty", beam_size),
-        frequency_penalty=parse_penalty(scalars, "frequency_penalty", beam_size),
-        repetition_penalty=parse_repetition_penalty(scalars),
-        no_repeat_ngram_size=parse_ngram_size(scalars),
-        seed=parse_seed(scalars.get("seed", "")),
-        max_silence_s=parse_silence_s(scalars),
+        length_penalty=of_beams(scalars, "length_penalty", beam_size),
+        patience=of_beams(scalars, "patience", beam_size),
+        top_p=number_of(scalars, "top_p"),
+        top_k=max(0, whole_of(scalars, "top_k")),
+        min_p=number_of(scalars, "min_p"),
+        presence_penalty=of_one_answer(scalars, "presence_penalty", beam_size),
+        frequency_penalty=of_one_answer(scalars, "frequency_penalty", beam_size),
+        repetition_penalty=number_of(scalars, "repetition_penalty"),
+        no_repeat_ngram_size=whole_of(scalars, "no_repeat_ngram_size"),
+        seed=whole_if_any(scalars, "seed"),
+        max_silence_s=number_if_any(scalars, "hallucination_silence_threshold"),
         condition_on_previous_text=_boolean(scalars, "condition_on_previous_text"),
         multichannel=_multichannel(scalars, lists, stream=stream),
         clips=clips,
