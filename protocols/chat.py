@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from .body import Encoded, check_range, decoder, refuse, unsupported
 from .chat_content import ChatMessage, read_messages
@@ -26,6 +26,7 @@ from .generation import (
 from .media_wish import NOTHING_WISHED, MediaWishes, ProcessorKwargs, read_media_wishes
 from .messages import SamplingParams
 from .tools import NO_TOOLS, ToolUse, check_tool_messages, read_tool_use
+from .unserved import Unserved
 
 MAX_TEMPLATE_KWARGS: Final = 32
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh")
@@ -99,6 +100,19 @@ class Conversation:
     """It was given because it has to be: where it cannot be kept, it is not."""
     media_wishes: MediaWishes = NOTHING_WISHED
     """How its media are to be looked at."""
+
+
+_SHARED: Final = frozenset(ChatRequest.__struct_fields__) - {
+    *Unserved.__struct_fields__,
+    *("messages", "tools", "tool_choice", "parallel_tool_calls"),
+}
+
+
+def as_chat(request: Struct, **others: Any) -> ChatRequest:  # noqa: ANN401 (of any field)
+    """What chat would have been asked by another API's request: the fields that are the same in both, and
+    `others`. Messages and tools are not: each API has its own."""
+    same = {name: getattr(request, name) for name in request.__struct_fields__ if name in _SHARED}
+    return ChatRequest(messages=[], **{**same, **others})
 
 
 _decode_request = decoder(ChatRequest)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from .body import Encoded, check_range, decoder, given, refuse, unsupported
-from .chat import ChatRequest, Conversation, chat_conversation, check_forced
+from .chat import ChatRequest, Conversation, as_chat, chat_conversation, check_forced
 from .chat_content import (
     MAX_MESSAGES,
     MAX_PARTS,
@@ -156,26 +156,12 @@ def parse_message(body: Encoded) -> AskedMessage:
     check_range("max_tokens", request.max_tokens, 1, _MAX_TOKENS)
     if request.service_tier not in (None, "auto", "standard_only"):
         raise refuse("service_tier", request.service_tier, "auto, standard_only")
-    chat = ChatRequest(
-        messages=[],
-        model=request.model,
-        stream=request.stream,
-        stream_options=StreamOptions(include_usage=True) if request.stream else None,
-        max_tokens=request.max_tokens,
-        temperature=request.temperature,
-        top_p=request.top_p,
-        top_k=request.top_k,
+    options = StreamOptions(include_usage=True) if request.stream else None
+    chat = _as_chat(
+        request,
+        stream_options=options,
         stop=request.stop_sequences,
-        seed=request.seed,
-        chat_template_kwargs=request.chat_template_kwargs,
-        enable_thinking=_enables_thinking(request),
         thinking_token_budget=None if request.thinking is None else request.thinking.budget_tokens,
-        reasoning_effort=effort_of(request.output_config),
-        response_format=form_of(request.output_config),
-        structured_outputs=request.structured_outputs,
-        priority=request.priority,
-        cache_salt=request.cache_salt,
-        mm_processor_kwargs=request.mm_processor_kwargs,
     )
     check_common(chat)
     return _asked(request, chat)
@@ -184,14 +170,17 @@ def parse_message(body: Encoded) -> AskedMessage:
 def parse_message_count(body: Encoded) -> AskedMessage:
     """The same for a request that only wants to know how long its prompt is."""
     request = _decode_count(body, "")
-    chat = ChatRequest(
-        messages=[],
+    return _asked(request, _as_chat(request))
+
+
+def _as_chat(request: MessageCountRequest, **others: Any) -> ChatRequest:  # noqa: ANN401 (of any field)
+    return as_chat(
+        request,
         enable_thinking=_enables_thinking(request),
         reasoning_effort=effort_of(request.output_config),
         response_format=form_of(request.output_config),
-        mm_processor_kwargs=request.mm_processor_kwargs,
+        **others,
     )
-    return _asked(request, chat)
 
 
 def _asked(request: MessageCountRequest, chat: ChatRequest) -> AskedMessage:
