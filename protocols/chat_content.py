@@ -204,13 +204,19 @@ def _tool_call(call: dict[str, Any], param: str) -> dict[str, Any]:
     return {**call, "function": {**function, "arguments": arguments}}
 
 
+def read_object(text: str) -> dict[str, Any] | None:
+    """What somebody wrote as a JSON object, where nothing is an empty one; None for what is none."""
+    try:
+        found = msgspec.json.decode(text or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def read_arguments(arguments: object, param: str) -> dict[str, Any]:
     """A call's arguments as an object, as templates expect them; OpenAI sends them as a string of JSON."""
     if isinstance(arguments, str):
-        try:
-            arguments = msgspec.json.decode(arguments or "{}")
-        except (msgspec.DecodeError, RecursionError):
-            arguments = None
+        arguments = read_object(arguments)
     if not isinstance(arguments, dict):
         raise BadRequestError(f"`{param}` must be a JSON object.", param=param)
     return arguments

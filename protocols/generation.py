@@ -379,6 +379,8 @@ def sse(chunk: Struct) -> bytes:
     return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
 
 
-def named_sse(event: Struct) -> bytes:
-    """One server-sent event, named by its type."""
-    return b"event: %s\n%s" % (str(event.__struct_config__.tag).encode(), sse(event))
+def named_sse(*events: Struct) -> bytes:
+    """Server-sent events, each named by its type."""
+    return b"".join(
+        b"event: %s\n%s" % (str(each.__struct_config__.tag).encode(), sse(each)) for each in events
+    )

@@ -41,6 +41,12 @@ Put = Callable[[bytes], None]
 """Sends one frame. Never waits: what a client does not read is bounded by the longest answer."""
 
 
+def put_any(put: Put, frames: bytes | None) -> None:
+    """Put what there is to tell, if anything."""
+    if frames:
+        put(frames)
+
+
 class EventStream(Response):
     """Does `work`, which puts frames, inside `hold`. The body ends with `data: [DONE]`, also after a failure.
 

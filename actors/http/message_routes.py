@@ -19,7 +19,7 @@ from ...engine.models.prompts import Prompt
 from ...engine.text.tools.machine import AnswerMachine, read_more, read_whole
 from ...protocols.errors import SensoriumError
 from ...protocols.generation import CompletionUsage, named_sse
-from ...protocols.message_answer import MessageAnswer, MessageEvent, MessageTokenCount, MessageUsage
+from ...protocols.message_answer import MessageAnswer, MessageTokenCount, MessageUsage
 from ...protocols.message_config import FIELD_NAMES
 from ...protocols.message_request import AskedMessage, parse_message, parse_message_count
 from ...protocols.messages import SamplingParams, TextGenerated
@@ -111,17 +111,17 @@ class _MessageShape:
 
     def begin(self, _: int, __: UsageSoFar) -> bytes:
         """See `Shape`."""
-        return _frames(self._writer.begin(self._num_prompt))
+        return named_sse(*self._writer.begin(self._num_prompt))
 
     def piece(self, _: int, __: Prompt, piece: TextGenerated, ___: UsageSoFar) -> bytes | None:
         """See `Shape`."""
         self._reason, self._stop = piece.finish_reason, piece.stop
         events = read_more(self._machine, piece.text, is_last=piece.finish_reason is not None)
-        return _frames(self._writer.add(events)) or None
+        return named_sse(*self._writer.add(events)) or None
 
     def end(self, found: CompletionUsage) -> bytes:
         """See `Shape`."""
-        return _frames(self._writer.finish(_usage(found), self._reason, self._stop))
+        return named_sse(*self._writer.finish(_usage(found), self._reason, self._stop))
 
     def fail(self, _: SensoriumError) -> None:
         """See `Shape`."""
@@ -134,7 +134,3 @@ def _usage(found: CompletionUsage) -> MessageUsage:
         output_tokens=found.completion_tokens,
         cache_read_input_tokens=cached,
     )
-
-
-def _frames(events: Sequence[MessageEvent]) -> bytes:
-    return b"".join(map(named_sse, events))

@@ -18,7 +18,7 @@ from ...engine.models.prompts import Prompt
 from ...engine.text.tools.machine import AnswerMachine, read_more, read_whole
 from ...protocols.chat import Conversation
 from ...protocols.chat_answers import TokenLogprob
-from ...protocols.chat_content import ChatMessage
+from ...protocols.chat_content import ChatMessage, read_object
 from ...protocols.errors import BadRequestError, SensoriumError
 from ...protocols.generation import CompletionUsage, named_sse
 from ...protocols.item_ids import call_id_of, new_response_id
@@ -39,7 +39,6 @@ from ...protocols.response_items import (
     ResponseObject,
     ResponseUsage,
 )
-from ...protocols.response_stream import ResponseEvent
 from ...protocols.responses import AskedResponse
 from ...realtime.dialogue.truncation import answer_room
 from ..callers import Caller
@@ -204,7 +203,7 @@ class ResponseShape:
     def begun(self) -> bytes:
         """The first events, which in the background come before there is a place in the engine's queue."""
         self.has_begun = True
-        return _frames(self.writer.begin())
+        return named_sse(*self.writer.begin())
 
     def piece(self, _: int, __: Prompt, piece: TextGenerated, ___: UsageSoFar) -> bytes | None:
         """See `Shape`."""
@@ -213,14 +212,14 @@ class ResponseShape:
         self._thought.push(piece.token_ids)
         self.is_cut = piece.finish_reason == "length"
         events = read_more(self._machine, piece.text, is_last=piece.finish_reason is not None)
-        return _frames(self.writer.add(events, self._logprobs(piece))) or None
+        return named_sse(*self.writer.add(events, self._logprobs(piece))) or None
 
     def end(self, found: CompletionUsage) -> bytes:
         """See `Shape`."""
         told = self.writer.finish(self._usage(found), is_cut=self.is_cut, now=int(time.time()))
         if self._asked.request.stream:
             self._keep()
-        return _frames(told)
+        return named_sse(*told)
 
     def fail(self, error: SensoriumError) -> bytes | None:
         """See `Shape`."""
@@ -228,11 +227,11 @@ class ResponseShape:
         if not self.has_begun:
             return None
         self._keep()
-        return _frames(told)
+        return named_sse(*told)
 
     def cancel(self) -> bytes:
         """The last events of one that its client has given up."""
-        return _frames(self.writer.cancel())
+        return named_sse(*self.writer.cancel())
 
     async def settle(self) -> None:
         """Keep it, if it is to be: its client has all of it when that is done."""
@@ -338,7 +337,7 @@ def said_in(items: Sequence[OutputItem], hosted: Mapping[str, HostedTool]) -> tu
     results: list[ChatMessage] = []
 
     def call(call_id: str, name: str, arguments: str) -> None:
-        function = {"name": name, "arguments": _arguments(arguments)}
+        function = {"name": name, "arguments": read_object(arguments) or {}}
         calls.append({"id": call_id, "type": "function", "function": function})
 
     for item in items:
@@ -364,16 +363,3 @@ def said_in(items: Sequence[OutputItem], hosted: Mapping[str, HostedTool]) -> tu
         extra["tool_calls"] = calls
     said = ChatMessage(role="assistant", content="".join(texts), extra=extra, param=_BEFORE)
     return (said, *results)
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    """What a model wrote as an object; what is none cannot be shown to a template."""
-    try:
-        found = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {}
-
-
-def _frames(events: Sequence[ResponseEvent]) -> bytes:
-    return b"".join(map(named_sse, events))
