@@ -71,8 +71,9 @@ class Shape(Protocol):
     def end(self, found: CompletionUsage) -> bytes:
         """The last event, where usage was asked for."""
 
-    def fail(self, error: SensoriumError) -> bytes | None:
+    def fail(self, _: SensoriumError) -> bytes | None:
         """The last event of a stream that fails; None where it is that of `actors/http/failures.py`."""
+        return None
 
 
 class Answering:

@@ -44,7 +44,7 @@ from ...realtime.dialogue.truncation import answer_room
 from ..callers import Caller
 from ..text.generation import Answer, TextModel
 from ..text.reading import AnswerReading
-from .answering import UsageSoFar
+from .answering import Shape, UsageSoFar
 from .logprobs import chat_logprobs
 from .response_rows import KeptResponse
 from .response_writer import ResponseWriter
@@ -54,7 +54,7 @@ from .text_tokens import TextTokens
 _BEFORE: Final = "previous_response_id"
 
 
-class ResponseShape:
+class ResponseShape(Shape):
     """One conversation with its one answer."""
 
     def __init__(
@@ -148,7 +148,6 @@ class ResponseShape:
 
     @asynccontextmanager
     async def prompts(self, scope: str, caller: str) -> AsyncIterator[Sequence[Prompt]]:
-        """See `Shape`."""
         prompter = self._model.prompter
         async with prompter.fetched(self._conversation, caller=caller) as whole, AsyncExitStack() as opened:
             self._messages = whole.messages[len(whole.messages) - len(self._messages) :]
@@ -179,7 +178,6 @@ class ResponseShape:
             yield (await build(newest),)
 
     def fit(self, prompt: Prompt, params: SamplingParams) -> SamplingParams:
-        """See `Shape`."""
         fit = self._reading.fit(prompt, params)
         self._machine = self._reading.machine(traces=self._has_logprobs)
         self._text_tokens = TextTokens(self._model.prompter.builder.tokens, self._reading.shown_ids)
@@ -188,7 +186,6 @@ class ResponseShape:
         return msgspec.structs.replace(fit, max_tokens=1) if self._is_warm_up else fit
 
     def body(self, _: Sequence[Prompt], answers: Sequence[Sequence[Answer]], found: CompletionUsage) -> bytes:
-        """See `Shape`."""
         answer = answers[0][0]
         self.writer.begin()
         self._thought.push(answer.token_ids)
@@ -197,7 +194,6 @@ class ResponseShape:
         return msgspec.json.encode(self.response)
 
     def begin(self, _: int, __: UsageSoFar) -> bytes | None:
-        """See `Shape`."""
         return None if self.has_begun else self.begun()
 
     def begun(self) -> bytes:
@@ -206,7 +202,6 @@ class ResponseShape:
         return named_sse(*self.writer.begin())
 
     def piece(self, _: int, __: Prompt, piece: TextGenerated, ___: UsageSoFar) -> bytes | None:
-        """See `Shape`."""
         if self._is_warm_up:
             return None
         self._thought.push(piece.token_ids)
@@ -215,14 +210,12 @@ class ResponseShape:
         return named_sse(*self.writer.add(events, self._logprobs(piece))) or None
 
     def end(self, found: CompletionUsage) -> bytes:
-        """See `Shape`."""
         told = self.writer.finish(self._usage(found), is_cut=self.is_cut, now=int(time.time()))
         if self._asked.request.stream:
             self._keep()
         return named_sse(*told)
 
     def fail(self, error: SensoriumError) -> bytes | None:
-        """See `Shape`."""
         told = self.writer.fail(ResponseFault(_fault_code(error.status), error.message))
         if not self.has_begun:
             return None
