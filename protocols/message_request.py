@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from .assistant_turn import AssistantTurn, call_result
 from .body import Encoded, check_range, decoder, given, refuse, unsupported
 from .chat import ChatRequest, Conversation, as_chat, chat_conversation, check_forced
 from .chat_content import (
@@ -284,7 +285,7 @@ def _read_messages(raw: list[Raw]) -> tuple[ChatMessage, ...]:
             found.append(ChatMessage(role=role, content=message.content, extra={}, param=param))
             continue
         blocks = _blocks(message.content, f"{param}.content")
-        found += _user(blocks, param) if message.role == "user" else [_assistant(blocks, param)]
+        found += (_user if message.role == "user" else _assistant)(blocks, param)
     return tuple(found)
 
 
@@ -310,8 +311,7 @@ def _user(blocks: Sequence[tuple[_Block, str]], param: str) -> list[ChatMessage]
             inner = [_part(each, where) for each, where in _blocks(content, f"{place}.content")]
             shown += (part for part in inner if isinstance(part, MediaPart))
             content = "\n".join(part.text for part in inner if isinstance(part, TextPart))
-        extra = {"tool_call_id": given(block.tool_use_id, f"{place}.tool_use_id")}
-        found.append(ChatMessage(role="tool", content=content, extra=extra, param=place))
+        found.append(call_result(given(block.tool_use_id, f"{place}.tool_use_id"), content, place))
     if shown or parts or not found:
         found.append(ChatMessage(role="user", content=(*shown, *parts), extra={}, param=param))
     return found
@@ -334,28 +334,19 @@ def _part(block: _Block, param: str) -> Part:
     raise unsupported(f"{param}.type", f"is {block.type[:40]!r}; served are {_BLOCKS}")
 
 
-def _assistant(blocks: Sequence[tuple[_Block, str]], param: str) -> ChatMessage:
-    texts: list[str] = []
-    thoughts: list[str] = []
-    calls: list[dict[str, Any]] = []
+def _assistant(blocks: Sequence[tuple[_Block, str]], param: str) -> tuple[ChatMessage, ...]:
+    turn = AssistantTurn(param)
     for block, place in blocks:
         match block.type:
             case "text":
-                texts.append(given(block.text, f"{place}.text"))
+                turn.texts.append(given(block.text, f"{place}.text"))
             case "thinking":
-                thoughts.append(given(block.thinking, f"{place}.thinking"))
+                turn.thoughts.append(given(block.thinking, f"{place}.thinking"))
             case "redacted_thinking":
                 pass  # nobody can read it
             case "tool_use":
-                function = {
-                    "name": given(block.name, f"{place}.name"),
-                    "arguments": given(block.input, f"{place}.input"),
-                }
-                call_id = given(block.id, f"{place}.id")
-                calls.append({"id": call_id, "type": "function", "function": function})
+                name, arguments = given(block.name, f"{place}.name"), given(block.input, f"{place}.input")
+                turn.call(given(block.id, f"{place}.id"), name, arguments)
             case other:
                 raise unsupported(f"{place}.type", f"is {other[:40]!r}; served are {_BLOCKS}")
-    extra: dict[str, Any] = {"reasoning_content": "\n\n".join(thoughts)} if thoughts else {}
-    if calls:
-        extra["tool_calls"] = calls
-    return ChatMessage(role="assistant", content="".join(texts), extra=extra, param=param)
+    return turn.messages()

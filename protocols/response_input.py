@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from .assistant_turn import AssistantTurn, call_result
 from .body import Decode, decoder, given, missing, refuse, unsupported
 from .chat_content import (
     MAX_MESSAGES,
@@ -175,23 +176,11 @@ def read_input(raw: Raw, *, may_be_empty: bool = False) -> ReadInput:
 
 
 @dataclass(slots=True)
-class _Turn:
-    """What an assistant said in one turn, so far."""
-
-    param: str
-    texts: list[str] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
-    calls: list[dict[str, Any]] = field(default_factory=list)
-    results: list[ChatMessage] = field(default_factory=list)
-    """Of calls that the server made."""
-
-
-@dataclass(slots=True)
 class _Reader:
     """Puts items together."""
 
     messages: list[ChatMessage] = field(default_factory=list)
-    turn: _Turn | None = None
+    turn: AssistantTurn | None = None
     listed: list[McpListTools] = field(default_factory=list)
     requests: dict[str, McpApprovalRequest] = field(default_factory=dict)
     approvals: dict[str, Approval] = field(default_factory=dict)
@@ -253,8 +242,7 @@ class _Reader:
     def _add_call(self, item: _Item, call_id: str, param: str) -> None:
         name = given(item.name, f"{param}.name")
         arguments = read_arguments(item.arguments or "{}", f"{param}.arguments")
-        call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-        self._open(param).calls.append(call)
+        self._open(param).call(call_id, name, arguments)
 
     def _add_result(self, item: _Item, param: str) -> None:
         """What a function of the client's gave."""
@@ -266,8 +254,7 @@ class _Reader:
         if not isinstance(content, str):
             self.shown += (part for part in content if isinstance(part, MediaPart))
             content = tuple(part for part in content if isinstance(part, TextPart))
-        extra = {"tool_call_id": call_id}
-        self.messages.append(ChatMessage(role="tool", content=content, extra=extra, param=param))
+        self.messages.append(call_result(call_id, content, param))
 
     def _add_hosted(self, item: _Item, param: str) -> None:
         """A call that the server made: the call, if it was not asked about before, and its result."""
@@ -282,8 +269,7 @@ class _Reader:
         if item.status in _UNMADE:
             return
         self._add_call(item, call_id_of(name), param)
-        result = ChatMessage(role="tool", content=text, extra={"tool_call_id": call_id_of(name)}, param=param)
-        self._open(param).results.append(result)
+        self._open(param).results.append(call_result(call_id_of(name), text, param))
 
     def _add_approval(self, item: _Item, param: str) -> None:
         self._close()
@@ -296,8 +282,7 @@ class _Reader:
         )
         self.approvals[name] = approval
         text = "" if approval.is_given else declined_text(approval.reason)
-        extra = {"tool_call_id": call_id_of(name)}
-        self.messages.append(ChatMessage(role="tool", content=text, extra=extra, param=param))
+        self.messages.append(call_result(call_id_of(name), text, param))
 
     def _add_message(self, item: _Item, param: str) -> None:
         role = _ROLES.get(item.role or "")
@@ -317,25 +302,17 @@ class _Reader:
         )
         self._open(param, speaks=True).texts.append("".join(texts))
 
-    def _open(self, param: str, *, speaks: bool = False) -> _Turn:
+    def _open(self, param: str, *, speaks: bool = False) -> AssistantTurn:
         """The turn that goes on; who `speaks` after results does so in a new one."""
         if speaks and self.turn is not None and self.turn.results:
             self._close()
-        self.turn = self.turn or _Turn(param)
+        self.turn = self.turn or AssistantTurn(param)
         return self.turn
 
     def _close(self) -> None:
         turn, self.turn = self.turn, None
-        if turn is None:
-            return
-        extra: dict[str, Any] = {}
-        if turn.thoughts:
-            extra["reasoning_content"] = "\n\n".join(turn.thoughts)
-        if turn.calls:
-            extra["tool_calls"] = turn.calls
-        content = "".join(turn.texts)
-        self.messages.append(ChatMessage(role="assistant", content=content, extra=extra, param=turn.param))
-        self.messages += turn.results
+        if turn is not None:
+            self.messages += turn.messages()
 
 
 def _part(raw: Raw, param: str) -> Part | None:

@@ -10,12 +10,13 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ...engine.models.prompts import Prompt
 from ...engine.text.tools.machine import AnswerMachine, read_more, read_whole
+from ...protocols.assistant_turn import AssistantTurn, call_result
 from ...protocols.chat import Conversation
 from ...protocols.chat_answers import TokenLogprob
 from ...protocols.chat_content import ChatMessage, read_object
@@ -324,35 +325,19 @@ def said_in(items: Sequence[OutputItem], hosted: Mapping[str, HostedTool]) -> tu
     """Items of one round as the messages they are in a conversation: what was said and called, and what the
     calls came to that the server has made."""
     shown = {(each.server.label, each.tool.name): name for name, each in hosted.items()}
-    texts: list[str] = []
-    thoughts: list[str] = []
-    calls: list[dict[str, Any]] = []
-    results: list[ChatMessage] = []
-
-    def call(call_id: str, name: str, arguments: str) -> None:
-        function = {"name": name, "arguments": read_object(arguments) or {}}
-        calls.append({"id": call_id, "type": "function", "function": function})
-
+    turn = AssistantTurn(_BEFORE)
     for item in items:
         match item:
             case OutputMessage():
-                texts += (part.text for part in item.content)
+                turn.texts += (part.text for part in item.content)
             case Reasoning():
-                thoughts += (part.text for part in item.content)
+                turn.thoughts += (part.text for part in item.content)
             case FunctionCall():
-                call(item.call_id, item.name, item.arguments)
-            case McpApprovalRequest():
-                name = shown.get((item.server_label, item.name), item.name)
-                call(call_id_of(item.id), name, item.arguments)
-            case McpCall(status="completed" | "failed"):
+                turn.call(item.call_id, item.name, read_object(item.arguments) or {})
+            case McpApprovalRequest() | McpCall(status="completed" | "failed"):
                 name, call_id = shown.get((item.server_label, item.name), item.name), call_id_of(item.id)
-                call(call_id, name, item.arguments)
-                text, of_call = CallOutcome(item.output, item.error).text, {"tool_call_id": call_id}
-                results.append(ChatMessage(role="tool", content=text, extra=of_call, param=_BEFORE))
-    if not texts and not thoughts and not calls:
-        return ()
-    extra: dict[str, Any] = {"reasoning_content": "\n\n".join(thoughts)} if thoughts else {}
-    if calls:
-        extra["tool_calls"] = calls
-    said = ChatMessage(role="assistant", content="".join(texts), extra=extra, param=_BEFORE)
-    return (said, *results)
+                turn.call(call_id, name, read_object(item.arguments) or {})
+                if isinstance(item, McpCall):
+                    text = CallOutcome(item.output, item.error).text
+                    turn.results.append(call_result(call_id, text, _BEFORE))
+    return turn.messages() if turn.texts or turn.thoughts or turn.calls else ()
