@@ -6,7 +6,6 @@ Requests are `protocols/responses.py`, what is written `actors/http/response_wri
 
 from __future__ import annotations
 
-import logging
 import re
 from contextlib import nullcontext
 from functools import partial
@@ -22,7 +21,6 @@ from ...protocols.errors import (
     BadRequestError,
     InternalError,
     NotFoundError,
-    SensoriumError,
     TooLargeError,
 )
 from ...protocols.item_ids import place_of
@@ -35,13 +33,12 @@ from ..kernel.off_loop import off_loop
 from ..text.reading import AnswerReading, check_calls
 from .answering import Answering
 from .event_stream import EventStream, Put, SlicedResponse
+from .failures import shown
 from .response_rounds import RoundAnswering, approved_calls
 from .response_rows import ENDED, KeptResponse
 from .response_shape import ResponseShape
 from .service import Hold, Service
 from .text_requests import JSON, admission, chat_params_for, json_response, read_and_parse, text_model
-
-logger = logging.getLogger(__name__)
 
 _FINISHED = ("completed", "incomplete")
 _NUMBER: Final = re.compile("[0-9]{1,9}")
@@ -236,10 +233,7 @@ class ResponseRoutes:
                     else:
                         await answering.whole()
                 except Exception as error:  # there is nobody to raise it to
-                    if not isinstance(error, SensoriumError):
-                        logger.exception("a response in the background failed")
-                        error = InternalError("The server failed on this request.")
-                    put(shape.fail(error) or b"")
+                    put(shape.fail(shown(error, "a response in the background")) or b"")
                 settle()
             if in_time.cancelled_caught and not shape.is_over:
                 put(shape.fail(InternalError(ENDED.message)) or b"")
