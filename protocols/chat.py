@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 
 from .body import Encoded, check_range, decoder, refuse, unsupported
 from .chat_content import ChatMessage, read_messages
-from .errors import BadRequestError
+from .errors import BadRequestError, wrong
 from .generation import (
     MAX_LOGPROBS,
     NOTHING_SAID,
@@ -126,7 +126,7 @@ def parse_chat(body: Encoded) -> tuple[ChatRequest, Conversation]:
     check_range("max_completion_tokens", request.max_completion_tokens, 1, _MAX_TOKENS)
     check_range("top_logprobs", request.top_logprobs, 0, MAX_LOGPROBS)
     if request.top_logprobs is not None and not request.logprobs:
-        raise BadRequestError("`top_logprobs` needs `logprobs` true.", param="top_logprobs")
+        raise wrong("top_logprobs", "needs `logprobs` true.")
     return request, read_conversation(request)
 
 
@@ -159,9 +159,8 @@ def _check_refused(request: ChatRequest) -> None:
 def check_forced(request: ChatRequest, *, is_forced: bool) -> None:
     """Raise BadRequestError where the answer has to be calls, and of another form."""
     if is_forced and request.structured_outputs is not None:
-        raise BadRequestError(
-            "`structured_outputs` says what the answer is, and `tool_choice` that it is calls; give one.",
-            param="structured_outputs",
+        raise wrong(
+            "structured_outputs", "says what the answer is, and `tool_choice` that it is calls; give one."
         )
 
 
@@ -178,16 +177,10 @@ def chat_conversation(
     continues = bool(request.continue_final_message)
     adds = not continues if request.add_generation_prompt is None else request.add_generation_prompt
     if continues and adds:
-        raise BadRequestError(
-            "`continue_final_message` and `add_generation_prompt` exclude each other.",
-            param="continue_final_message",
-        )
+        raise wrong("continue_final_message", "and `add_generation_prompt` exclude each other.")
     check_tool_messages(messages)
     if continues and (messages[-1].role != "assistant" or not messages[-1].content):
-        raise BadRequestError(
-            "`continue_final_message` needs an assistant message with content at the end.",
-            param="continue_final_message",
-        )
+        raise wrong("continue_final_message", "needs an assistant message with content at the end.")
     return Conversation(
         messages=messages,
         tools=tools,

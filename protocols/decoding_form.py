@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from .errors import BadRequestError
+from .errors import BadRequestError, wrong
 from .generation import MAX_NGRAM_SIZE, MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
 from .hints import KEYWORD_BOOST, MAX_KEYWORD_BOOST, shown
 
@@ -75,7 +75,7 @@ def number_if_any(fields: Mapping[str, str], param: str) -> float | None:
         return known.usual
     number = parse_number(text, param, known)
     if known.is_above and number == known.low:
-        raise BadRequestError(f"`{param}` must be above {known.low:g}", param=param)
+        raise wrong(param, f"must be above {known.low:g}")
     return number
 
 
@@ -107,9 +107,8 @@ def parse_number(text: str, param: str, known: Number) -> float:
         number = int(text)
     if not known.low <= number <= known.high:
         kind, ends = ("a whole number", "d") if known.is_whole else ("a number", "g")
-        raise BadRequestError(
-            f"`{param}` must be {kind} from {known.low:{ends}} to {known.high:{ends}}, not {shown(text)}",
-            param=param,
+        raise wrong(
+            param, f"must be {kind} from {known.low:{ends}} to {known.high:{ends}}, not {shown(text)}"
         )
     return number
 
@@ -118,18 +117,14 @@ def parse_temperatures(values: Sequence[str]) -> tuple[float, ...]:
     """`temperature`: one, or those to be tried one after the other, rising. Raises BadRequestError."""
     param = "temperature"
     if len(values) > MAX_TEMPERATURES:
-        raise BadRequestError(f"`{param}` holds more than {MAX_TEMPERATURES} values", param=param)
+        raise wrong(param, f"holds more than {MAX_TEMPERATURES} values")
     if any(value.lstrip().startswith("[") for value in values):
-        raise BadRequestError(
-            f"`{param}` is said once for each of several values, not as a list", param=param
-        )
+        raise wrong(param, "is said once for each of several values, not as a list")
     known = Number(0, MAX_TEMPERATURE, None)
     temperatures = [parse_number(value, param, known) for value in values if value.strip()]
     for before, after in itertools.pairwise(temperatures):
         if after <= before:
-            raise BadRequestError(
-                f"`{param}` must rise from one value to the next: {after:g} follows {before:g}", param=param
-            )
+            raise wrong(param, f"must rise from one value to the next: {after:g} follows {before:g}")
     return tuple(temperatures) or (0.0,)
 
 
@@ -137,7 +132,7 @@ def parse_best_of(fields: Mapping[str, str], temperatures: Sequence[float]) -> i
     """`best_of`: how many answers are drawn at a temperature above 0. Raises BadRequestError."""
     best_of = whole_of(fields, "best_of")
     if best_of > 1 and not max(temperatures) > 0:
-        raise BadRequestError("`best_of` needs a `temperature` above 0", param="best_of")
+        raise wrong("best_of", "needs a `temperature` above 0")
     return best_of
 
 
@@ -148,14 +143,14 @@ def parse_beam_size(
     `n`. Raises BadRequestError."""
     param = "n" if is_of_vllm else "beam_size"
     if not is_of_vllm and whole_of(fields, "n") > 1:
-        raise BadRequestError("`n` is the number of beams, and needs `use_beam_search`", param="n")
+        raise wrong("n", "is the number of beams, and needs `use_beam_search`")
     if is_of_vllm and fields.get("beam_size", "").strip():
         raise BadRequestError(
             "`use_beam_search` has `n` beams: it goes without `beam_size`", param="beam_size"
         )
     beam_size = whole_of(fields, param)
     if beam_size > 1 and min(temperatures) > 0:
-        raise BadRequestError(f"`{param}` needs a `temperature` of 0", param=param)
+        raise wrong(param, "needs a `temperature` of 0")
     return beam_size
 
 
@@ -163,7 +158,7 @@ def of_one_answer(fields: Mapping[str, str], param: str, beam_size: int) -> floa
     """A number that several beams go without. Raises BadRequestError."""
     number = number_of(fields, param)
     if number and beam_size > 1:
-        raise BadRequestError(f"`{param}` goes without `beam_size`", param=param)
+        raise wrong(param, "goes without `beam_size`")
     return number
 
 
@@ -171,7 +166,7 @@ def of_beams(fields: Mapping[str, str], param: str, beam_size: int) -> float:
     """A number that only several beams have. Raises BadRequestError."""
     number = number_of(fields, param)
     if number != NUMBERS[param].usual and beam_size == 1:
-        raise BadRequestError(f"`{param}` needs a `beam_size` above 1", param=param)
+        raise wrong(param, "needs a `beam_size` above 1")
     return number
 
 
@@ -180,12 +175,10 @@ def parse_clips(values: Sequence[str]) -> tuple[float, ...]:
     param = "clip_timestamps"
     said = [part for value in values for part in value.split(",") if part.strip()]
     if len(said) > 2 * MAX_CLIPS:
-        raise BadRequestError(f"`{param}` names more than {MAX_CLIPS} clips", param=param)
+        raise wrong(param, f"names more than {MAX_CLIPS} clips")
     known = Number(0, MAX_CLIP_S, None)
     clips = tuple(parse_number(part, param, known) for part in said)
     for index, (before, after) in enumerate(itertools.pairwise(clips)):
         if after < before or (after == before and index % 2 == 0):
-            raise BadRequestError(
-                f"`{param}` must rise, as start, end, start, end: {after:g} follows {before:g}", param=param
-            )
+            raise wrong(param, f"must rise, as start, end, start, end: {after:g} follows {before:g}")
     return clips

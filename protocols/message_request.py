@@ -29,7 +29,7 @@ from .chat_content import (
     read_address,
 )
 from .data_uri import read_base64
-from .errors import BadRequestError
+from .errors import BadRequestError, wrong
 from .generation import StreamOptions, check_common
 from .media_wish import ProcessorKwargs
 from .message_config import OutputConfig, check_context_management, effort_of, form_of
@@ -268,9 +268,7 @@ def _instruction(said: str | list[Raw], param: str, where: str) -> ChatMessage:
 
 def _read_messages(raw: list[Raw]) -> tuple[ChatMessage, ...]:
     if not 0 < len(raw) <= MAX_MESSAGES:
-        raise BadRequestError(
-            f"`messages` has {len(raw)} entries; allowed: 1 to {MAX_MESSAGES}.", param="messages"
-        )
+        raise wrong("messages", f"has {len(raw)} entries; allowed: 1 to {MAX_MESSAGES}.")
     found: list[ChatMessage] = []
     for index, each in enumerate(raw):
         param = f"messages[{index}]"
@@ -291,7 +289,7 @@ def _read_messages(raw: list[Raw]) -> tuple[ChatMessage, ...]:
 
 def _blocks(raw: list[Raw], param: str) -> list[tuple[_Block, str]]:
     if len(raw) > MAX_PARTS:
-        raise BadRequestError(f"`{param}` has {len(raw)} blocks; allowed: up to {MAX_PARTS}.", param=param)
+        raise wrong(param, f"has {len(raw)} blocks; allowed: up to {MAX_PARTS}.")
     places = [f"{param}[{index}]" for index in range(len(raw))]
     return [(_decode_block(each, place), place) for each, place in zip(raw, places, strict=True)]
 

@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, structs
 from .body import Encoded, check_range, decoder, missing, refuse, renamed
 from .chat import EFFORTS, ChatRequest, Conversation, as_chat, chat_conversation, check_forced
 from .chat_content import ChatMessage
-from .errors import BadRequestError
+from .errors import wrong
 from .generation import MAX_LOGPROBS, StreamOptions, check_common
 from .mcp_tools import (
     HostedTool,
@@ -264,7 +264,7 @@ def check_response(request: ResponsesRequest) -> AskedResponse:
         raise refuse("text.verbosity", verbosity, ", ".join(VERBOSITIES))
     _check_metadata(request.metadata or {})
     if request.background and request.store is False:
-        raise BadRequestError("`background` needs `store`: it must be kept to be had.", param="background")
+        raise wrong("background", "needs `store`: it must be kept to be had.")
     check_range("max_tool_calls", request.max_tool_calls, 1, _MAX_TOKENS)
     functions = read_functions(request.tools, is_nested=False, besides=("mcp",))
     servers = read_mcp_servers(request.tools)

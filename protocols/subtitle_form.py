@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from .decoding_form import whole_if_any
-from .errors import BadRequestError
+from .errors import wrong
 from .transcript import CueLayout
 
 SUBTITLES: Final = ("srt", "vtt")
@@ -35,4 +35,4 @@ def parse_cue_layout(fields: Mapping[str, str], response_format: str) -> CueLayo
 def check_subtitles(param: str, response_format: str) -> None:
     """Raises BadRequestError for what only subtitles have."""
     if response_format not in SUBTITLES:
-        raise BadRequestError(f"`{param}` needs `response_format` {' or '.join(SUBTITLES)}", param=param)
+        raise wrong(param, f"needs `response_format` {' or '.join(SUBTITLES)}")

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from ...protocols.chat_content import read_object
-from ...protocols.errors import BadRequestError
+from ...protocols.errors import BadRequestError, wrong
 from ...protocols.generation import CompletionUsage, named_sse, usage
 from ...protocols.mcp_results import CallOutcome, protocol_error
 from ...protocols.mcp_tools import HostedTool, hosted_tools
@@ -191,10 +191,7 @@ def approved_calls(asked: AskedResponse, before: KeptResponse | None) -> list[Ap
         if not approval.is_given:
             continue
         if request.server_label not in labels:
-            raise BadRequestError(
-                f"`tools` has no MCP server `{request.server_label[:80]}`, whose call is approved.",
-                param="tools",
-            )
+            raise wrong("tools", f"has no MCP server `{request.server_label[:80]}`, whose call is approved.")
         found.append((approval, request))
     return found
 

@@ -17,12 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...protocols.body import refuse, renamed
-from ...protocols.errors import (
-    BadRequestError,
-    InternalError,
-    NotFoundError,
-    TooLargeError,
-)
+from ...protocols.errors import BadRequestError, InternalError, NotFoundError, TooLargeError, wrong
 from ...protocols.item_ids import place_of
 from ...protocols.mcp_tools import hosted_tools
 from ...protocols.response_input import continued
@@ -189,10 +184,7 @@ class ResponseRoutes:
             code = "previous_response_not_found"
             raise BadRequestError(error.message, code=code, param="previous_response_id") from None
         if kept.response.status not in _FINISHED:
-            raise BadRequestError(
-                f"`previous_response_id` names a response that is {kept.response.status}.",
-                param="previous_response_id",
-            )
+            raise wrong("previous_response_id", f"names a response that is {kept.response.status}.")
         return kept
 
     def _followed(self, response_id: str, after: int) -> Response:

@@ -18,7 +18,7 @@ import trio
 from ...media.decode import MAX_CHANNELS, DecodeLimits, decode_audio
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.body import refuse
-from ...protocols.errors import BadRequestError
+from ...protocols.errors import BadRequestError, wrong
 from ...protocols.other_names import meant
 from ...protocols.speech_options import RecordingOptions
 from ...protocols.transcript import Task
@@ -56,7 +56,7 @@ def read_wish(
     for name in options:
         if name not in known:
             hint = meant(name, known) or f"; there are: {', '.join(known)}."
-            raise BadRequestError(f"`{name}` is no option here{hint}", param=name)
+            raise wrong(name, f"is no option here{hint}")
     task = options.get("task") or "transcribe"
     if task not in get_args(Task):
         raise refuse("task", task, " or ".join(get_args(Task)))
