@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 from ..protocols.realtime_session import Delay
+from ..protocols.speech_options import SearchOptions, SpeechOptions, SubtitleOptions
 from ..protocols.subtitle_form import SUBTITLES
 from ..protocols.transcription_form import TIMED_TEXTS
 from .bench.commands import bench, bench_text
@@ -20,7 +21,7 @@ from .chat_dialog import ChatOptions
 from .client import Client
 from .dialogue_core import DialogueOptions
 from .listen import listen_to
-from .requests import FileOptions, SearchOptions, SpeechOptions, SubtitleOptions
+from .requests import FileOptions
 from .talk import Files, ask_once, converse, read_question
 from .terminal import guarded, usage
 from .transcribe_files import Format, fault_of, output_name, stream_files, transcribe_files

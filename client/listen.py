@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ..protocols.realtime_session import Delay
+from ..protocols.speech_options import SpeechOptions
 from .audio import Audio, read_wav
 from .bench.turns import Turn, TurnLog
 from .client import Client
@@ -30,7 +31,6 @@ from .events import (
 from .live_core import LiveOptions
 from .microphone import RATE, microphone
 from .realtime import RealtimeSession
-from .requests import SpeechOptions
 from .terminal import JsonLines, LiveText, milliseconds, timestamp
 
 _MAX_TURNS: Final = 1000

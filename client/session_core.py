@@ -17,6 +17,7 @@ import msgspec
 from ..protocols.codec import encode_event
 from ..protocols.realtime import InputAudioBufferClear, InputAudioBufferFlush
 from ..protocols.realtime_session import Delay, Granularity
+from ..protocols.speech_options import SpeechOptions
 from .errors import SensoriumTimeoutError
 from .events import (
     Cleared,
@@ -33,7 +34,7 @@ from .events import (
     UtteranceEnded,
 )
 from .live_core import AudioChunk, LiveCore, LiveOptions
-from .requests import SpeechOptions, given
+from .requests import given
 
 _OF_TRANSCRIPTION: Final = (
     *SpeechOptions.__annotations__,

@@ -9,7 +9,6 @@ length; for Qwen3-ASR's windows of an utterance of any length see `media/windows
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +20,7 @@ import numpy.typing as npt
 
 from ..protocols.audio import INTERNAL_RATE
 from ..protocols.errors import ModelLoadError
+from ..protocols.json_file import read_json
 from .mel import Float64Array, SparseFilters, mel_filters
 
 FloatArray = npt.NDArray[np.float32]
@@ -130,19 +130,14 @@ class FeatureConfig:
 def _read_extractor(folder: Path) -> tuple[Path, dict[str, Any]]:
     for name, section in _FILES:
         path = folder / name
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        if not path.is_file():
             continue
-        except (OSError, ValueError) as error:
-            raise ModelLoadError(f"{path} could not be read: {error}") from error
-        if isinstance(values, dict) and section is not None:
-            if section not in values:
-                continue
-            values = values[section]
-        if not isinstance(values, dict):
-            raise ModelLoadError(f"{path}: {section or 'the file'} must be a JSON object")
-        return path, values
+        whole = read_json(path)
+        values = whole if section is None else whole.get(section)
+        if isinstance(values, dict):
+            return path, values
+        if section in whole:
+            raise ModelLoadError(f"{path}: {section} must be a JSON object")
     raise ModelLoadError(
         f"{folder} has no preprocessor_config.json, and no processor_config.json with a feature_extractor"
     )

@@ -7,12 +7,12 @@ and Qwen3VLVideoProcessor. Knows no pixels; read next: `media/images.py`, `media
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from ..protocols.errors import ModelLoadError
+from ..protocols.json_file import read_json
 
 _CLIP_MEAN: Final = (0.48145466, 0.4578275, 0.40821073)
 _CLIP_STD: Final = (0.26862954, 0.26130258, 0.27577711)
@@ -214,12 +214,4 @@ def _pixels(
 
 
 def _read_object(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelLoadError(f"{path}: not readable JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise ModelLoadError(f"{path}: not a JSON object")
-    return value
+    return read_json(path) if path.is_file() else None

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from .errors import BadRequestError, ClientError, TooLargeError
+from .errors import BadRequestError, ClientError, TooLargeError, wrong
 from .faults import read_fault, shortened
 from .other_names import OF_TEXT, meant
 
@@ -71,9 +71,7 @@ def _explain(message: str, prefix: str, kind: object) -> BadRequestError:
     if fault.kind == "unknown":
         hint = "" if prefix else meant(param, getattr(kind, "__struct_fields__", ()), OF_TEXT)
         end = "" if hint.endswith("?") else "."
-        return BadRequestError(
-            f"`{param}` is not a known field{hint}{end}", param=param, code="unknown_parameter"
-        )
+        return wrong(param, f"is not a known field{hint}{end}", code="unknown_parameter")
     if fault.kind != "choice":  # whose names are nobody's types
         for name, plain in _NAMES:
             problem = re.sub(rf"\b{name}\b" if plain else name, plain, problem)
@@ -98,12 +96,12 @@ def shown(value: object) -> str:
 
 def refuse(param: str, value: object, allowed: str) -> BadRequestError:
     """The error for a value that is out of range: names field, value and what is allowed."""
-    return BadRequestError(f"`{param}` is {shown(value)}; allowed: {allowed}.", param=param)
+    return wrong(param, f"is {shown(value)}; allowed: {allowed}.")
 
 
 def missing(param: str) -> BadRequestError:
     """The error for a field that must be there."""
-    return BadRequestError(f"`{param}` is missing.", param=param, code="missing_required_parameter")
+    return wrong(param, "is missing.", code="missing_required_parameter")
 
 
 def given(value: T | UnsetType | None, param: str) -> T:
@@ -115,7 +113,7 @@ def given(value: T | UnsetType | None, param: str) -> T:
 
 def unsupported(param: str, reason: str) -> BadRequestError:
     """The error for a field that is known and not served."""
-    return BadRequestError(f"`{param}` {reason}.", param=param, code="unsupported_parameter")
+    return wrong(param, f"{reason}.", code="unsupported_parameter")
 
 
 FieldNames = Sequence[tuple[str, str]]

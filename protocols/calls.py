@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from .audio import SUPPORTED_RATES, AudioFormat, Encoding
-from .errors import BadRequestError
+from .errors import BadRequestError, wrong
 
 MAX_TRACKS: Final = 4
 """Of one call: the two sides, and what is played to them."""
@@ -186,10 +186,10 @@ def audio_format(told: MediaFormat, *, param: str) -> AudioFormat:
     """The format that a call says it has. Raises BadRequestError for one that is not served."""
     encoding = _ENCODINGS.get(told.encoding.lower())
     if encoding is None:
-        raise BadRequestError(
-            f"`{param}.encoding` is {told.encoding[:60]!r}; mu-law, A-law and 16-bit PCM are served",
+        raise wrong(
+            f"{param}.encoding",
+            f"is {told.encoding[:60]!r}; mu-law, A-law and 16-bit PCM are served",
             code="unsupported_media_format",
-            param=f"{param}.encoding",
         )
     rate = _number(told.sampleRate, told.sample_rate, default=8_000, param=f"{param}.sampleRate")
     num_channels = _number(told.channels, default=1, param=f"{param}.channels")
@@ -210,9 +210,7 @@ def _number(*told: str | int | None, default: int, param: str) -> int:
     try:
         return int(found)
     except ValueError:
-        raise BadRequestError(
-            f"`{param}` is no number", code="unsupported_media_format", param=param
-        ) from None
+        raise wrong(param, "is no number", code="unsupported_media_format") from None
 
 
 def content_format(content_type: str) -> AudioFormat:

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from .body import Encoded, check_range, decoder, refuse, unsupported
 from .chat_content import ChatMessage, read_messages
-from .errors import BadRequestError
+from .errors import BadRequestError, wrong
 from .generation import (
     MAX_LOGPROBS,
     NOTHING_SAID,
@@ -26,6 +26,7 @@ from .generation import (
 from .media_wish import NOTHING_WISHED, MediaWishes, ProcessorKwargs, read_media_wishes
 from .messages import SamplingParams
 from .tools import NO_TOOLS, ToolUse, check_tool_messages, read_tool_use
+from .unserved import Unserved
 
 MAX_TEMPLATE_KWARGS: Final = 32
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh")
@@ -101,6 +102,19 @@ class Conversation:
     """How its media are to be looked at."""
 
 
+_SHARED: Final = frozenset(ChatRequest.__struct_fields__) - {
+    *Unserved.__struct_fields__,
+    *("messages", "tools", "tool_choice", "parallel_tool_calls"),
+}
+
+
+def as_chat(request: Struct, **others: Any) -> ChatRequest:  # noqa: ANN401 (of any field)
+    """What chat would have been asked by another API's request: the fields that are the same in both, and
+    `others`. Messages and tools are not: each API has its own."""
+    same = {name: getattr(request, name) for name in request.__struct_fields__ if name in _SHARED}
+    return ChatRequest(messages=[], **{**same, **others})
+
+
 _decode_request = decoder(ChatRequest)
 
 
@@ -112,7 +126,7 @@ def parse_chat(body: Encoded) -> tuple[ChatRequest, Conversation]:
     check_range("max_completion_tokens", request.max_completion_tokens, 1, _MAX_TOKENS)
     check_range("top_logprobs", request.top_logprobs, 0, MAX_LOGPROBS)
     if request.top_logprobs is not None and not request.logprobs:
-        raise BadRequestError("`top_logprobs` needs `logprobs` true.", param="top_logprobs")
+        raise wrong("top_logprobs", "needs `logprobs` true.")
     return request, read_conversation(request)
 
 
@@ -145,9 +159,8 @@ def _check_refused(request: ChatRequest) -> None:
 def check_forced(request: ChatRequest, *, is_forced: bool) -> None:
     """Raise BadRequestError where the answer has to be calls, and of another form."""
     if is_forced and request.structured_outputs is not None:
-        raise BadRequestError(
-            "`structured_outputs` says what the answer is, and `tool_choice` that it is calls; give one.",
-            param="structured_outputs",
+        raise wrong(
+            "structured_outputs", "says what the answer is, and `tool_choice` that it is calls; give one."
         )
 
 
@@ -164,16 +177,10 @@ def chat_conversation(
     continues = bool(request.continue_final_message)
     adds = not continues if request.add_generation_prompt is None else request.add_generation_prompt
     if continues and adds:
-        raise BadRequestError(
-            "`continue_final_message` and `add_generation_prompt` exclude each other.",
-            param="continue_final_message",
-        )
+        raise wrong("continue_final_message", "and `add_generation_prompt` exclude each other.")
     check_tool_messages(messages)
     if continues and (messages[-1].role != "assistant" or not messages[-1].content):
-        raise BadRequestError(
-            "`continue_final_message` needs an assistant message with content at the end.",
-            param="continue_final_message",
-        )
+        raise wrong("continue_final_message", "needs an assistant message with content at the end.")
     return Conversation(
         messages=messages,
         tools=tools,

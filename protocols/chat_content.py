@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from .body import decoder, given, missing, refuse, shown, unsupported
 from .data_uri import DATA_URI, HEAD_CHARS, from_base64, from_data_uri, inside, read_base64, read_data_uri
 from .embeds import AudioEmbeds, Embeds, ImageEmbeds, read_embeds
-from .errors import BadRequestError, TooLargeError
+from .errors import BadRequestError, TooLargeError, wrong
 from .frame_list import MAX_FRAMES, pack_frames
 from .messages import MediaKind
 
@@ -140,9 +140,7 @@ _decode_text = decoder(str)
 def read_messages(raw: list[Raw]) -> tuple[ChatMessage, ...]:
     """Check all messages. Raises BadRequestError naming the message or part."""
     if not 0 < len(raw) <= MAX_MESSAGES:
-        raise BadRequestError(
-            f"`messages` has {len(raw)} entries; allowed: 1 to {MAX_MESSAGES}.", param="messages"
-        )
+        raise wrong("messages", f"has {len(raw)} entries; allowed: 1 to {MAX_MESSAGES}.")
     return tuple(_message(each, f"messages[{index}]") for index, each in enumerate(raw))
 
 
@@ -170,7 +168,7 @@ def read_content(
     if isinstance(content, str):
         return content
     if len(content) > MAX_PARTS:
-        raise BadRequestError(f"`{param}` has {len(content)} parts; allowed: up to {MAX_PARTS}.", param=param)
+        raise wrong(param, f"has {len(content)} parts; allowed: up to {MAX_PARTS}.")
     places = ((each, f"{param}[{index}]") for index, each in enumerate(content))
     return tuple(read(each, place) or _part(each, place) for each, place in places)
 
@@ -199,20 +197,26 @@ def _extra(message: _Message, param: str) -> dict[str, Any]:
 def _tool_call(call: dict[str, Any], param: str) -> dict[str, Any]:
     function = call.get("function")
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise BadRequestError(f"`{param}.function.name` is missing.", param=f"{param}.function.name")
+        raise wrong(f"{param}.function.name", "is missing.")
     arguments = read_arguments(function.get("arguments", {}), f"{param}.function.arguments")
     return {**call, "function": {**function, "arguments": arguments}}
+
+
+def read_object(text: str) -> dict[str, Any] | None:
+    """What somebody wrote as a JSON object, where nothing is an empty one; None for what is none."""
+    try:
+        found = msgspec.json.decode(text or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def read_arguments(arguments: object, param: str) -> dict[str, Any]:
     """A call's arguments as an object, as templates expect them; OpenAI sends them as a string of JSON."""
     if isinstance(arguments, str):
-        try:
-            arguments = msgspec.json.decode(arguments or "{}")
-        except (msgspec.DecodeError, RecursionError):
-            arguments = None
+        arguments = read_object(arguments)
     if not isinstance(arguments, dict):
-        raise BadRequestError(f"`{param}` must be a JSON object.", param=param)
+        raise wrong(param, "must be a JSON object.")
     return arguments
 
 
@@ -316,10 +320,10 @@ def read_address(url: str, param: str) -> str:
     head, mark, _ = url.partition("://")
     is_known = mark and head.lower() in ("http", "https", "file") and len(url) <= _MAX_ADDRESS
     if not is_known or any(not each.isprintable() or each in " \\" for each in url):
-        raise BadRequestError(
-            f"`{param}` is {shown(url)}; allowed: an http:, https: or file: address of up to {_MAX_ADDRESS} "
+        raise wrong(
+            param,
+            f"is {shown(url)}; allowed: an http:, https: or file: address of up to {_MAX_ADDRESS} "
             "characters without spaces and backslashes, or a data: URI in base64.",
-            param=param,
             code="invalid_url",
         )
     return head.lower() + url[len(head) :]

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from .body import Encoded, check_range, decoder, refuse, unsupported
-from .errors import BadRequestError
+from .errors import wrong
 from .generation import (
     MAX_CHOICES,
     MAX_LOGPROBS,
@@ -75,9 +75,7 @@ def parse_completion(body: Encoded) -> CompletionRequest:
         raise unsupported("logprobs", "with `echo` is not served with `stream`")
     num_choices = len(prompts_of(request)) * request.num_choices
     if num_choices > MAX_CHOICES:
-        raise BadRequestError(
-            f"`prompt` and `n` ask for {num_choices} answers; allowed: up to {MAX_CHOICES}.", param="prompt"
-        )
+        raise wrong("prompt", f"and `n` ask for {num_choices} answers; allowed: up to {MAX_CHOICES}.")
     return request
 
 

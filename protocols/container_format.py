@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from .audio import AudioFormat
-from .errors import BadRequestError
+from .errors import wrong
 
 StreamContainer = Literal["auto", "webm", "ogg", "mp4", "mp3", "flac", "aac"]
 
@@ -62,16 +62,14 @@ def parse_container(wire_type: str, *, param: str) -> ContainerFormat | None:
     for parameter in parameters:
         key, _, value = parameter.partition("=")
         if key.strip() != "codecs":
-            raise BadRequestError(
-                f"`{param}` has a parameter {key.strip()[:40]!r}; only codecs is known", param=param
-            )
+            raise wrong(param, f"has a parameter {key.strip()[:40]!r}; only codecs is known")
         codecs += [codec.strip() for codec in value.strip().strip('"').split(",")]
     for codec in codecs:
         if not codec.startswith(tuple(_CODECS[container]) or ("\0",)):
             allowed = ", ".join(sorted(_CODECS[container])) or "none"
-            raise BadRequestError(
-                f"`{param}` names the codec {codec[:40]!r}; {name} is served with {allowed}",
+            raise wrong(
+                param,
+                f"names the codec {codec[:40]!r}; {name} is served with {allowed}",
                 code="unsupported_audio_codec",
-                param=param,
             )
     return ContainerFormat(container, f"{name};codecs={','.join(codecs)}" if codecs else name)

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Raw
 
 from .body import decoder, shown
-from .errors import BadRequestError
+from .errors import BadRequestError, wrong
 
 DATA_URI: Final = re.compile(
     r"data:(?P<type>[\w.+-]+/[\w.+-]+)?(?P<params>(?:;[\w.+-]+=[^;,]*)*);base64,", re.IGNORECASE
@@ -79,10 +79,7 @@ def from_data_uri(text: memoryview, param: str) -> bytes:
         )
     head = DATA_URI.match(start)
     if head is None:
-        raise BadRequestError(
-            f"`{param}` is {shown(start)}; allowed: a data: URI in base64 (data:image/png;base64,…).",
-            param=param,
-        )
+        raise wrong(param, f"is {shown(start)}; allowed: a data: URI in base64 (data:image/png;base64,…).")
     return from_base64(text[head.end() :], param)
 
 
@@ -107,4 +104,4 @@ def from_base64(text: memoryview, param: str) -> bytes:
 
 
 def _not_base64(param: str) -> BadRequestError:
-    return BadRequestError(f"`{param}` is not valid base64.", param=param)
+    return wrong(param, "is not valid base64.")

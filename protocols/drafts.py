@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from .body import check_range, refuse
-from .errors import BadRequestError
+from .errors import wrong
 from .messages import NgramDraft
 from .unserved import Unserved
 
@@ -80,9 +80,8 @@ def predicted_text(prediction: Prediction) -> str:
                 raise refuse(f"prediction.content[{index}].type", part.type, "text")
         text = "".join(part.text for part in prediction.content)
     if len(text) > MAX_PREDICTION_CHARS:
-        raise BadRequestError(
-            f"`prediction.content` has {len(text):,} characters; allowed: up to {MAX_PREDICTION_CHARS:,}.",
-            param="prediction.content",
+        raise wrong(
+            "prediction.content", f"has {len(text):,} characters; allowed: up to {MAX_PREDICTION_CHARS:,}."
         )
     return text
 

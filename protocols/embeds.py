@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 
 from .body import refuse
 from .data_uri import read_base64
-from .errors import BadRequestError
+from .errors import wrong
 from .messages import FLOAT_BYTES, FloatType
 
 _MAX_SIDE: Final = 2**31 - 1
@@ -66,10 +66,10 @@ def read_embeds(body: ImageEmbeds | AudioEmbeds, param: str) -> tuple[bytes, Emb
         grid = (time, high, wide)
     data = read_base64(body.data, f"{param}.data")
     if len(data) != rows * width * FLOAT_BYTES[dtype]:
-        raise BadRequestError(
-            f"`{param}.data` has {len(data):,} bytes; {rows} x {width} numbers of {dtype} have "
+        raise wrong(
+            f"{param}.data",
+            f"has {len(data):,} bytes; {rows} x {width} numbers of {dtype} have "
             f"{rows * width * FLOAT_BYTES[dtype]:,}.",
-            param=f"{param}.data",
         )
     return data, Embeds(dtype, (rows, width), grid)
 

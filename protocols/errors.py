@@ -54,6 +54,11 @@ class BadRequestError(ClientError):
     default_code = "invalid_value"
 
 
+def wrong(param: str, problem: str, *, code: str | None = None) -> BadRequestError:
+    """The error that says of a field, by its dotted name, what is wrong with it."""
+    return BadRequestError(f"`{param}` {problem}", code=code, param=param)
+
+
 class UnauthorizedError(ClientError):
     """No API key, or one that is not accepted."""
 

@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from .body import check_range, refuse, shown, unsupported
 from .drafts import Drafted, check_drafts
-from .errors import BadRequestError
+from .errors import BadRequestError, wrong
 from .messages import Replaced, SamplingParams
 from .structured import ResponseFormat, StructuredOutputs, grammar_of
 from .unserved import check_unserved
@@ -146,7 +146,7 @@ def check_common(request: GenerationRequest) -> None:
     if request.cache_salt is not None and not 0 < len(request.cache_salt) <= MAX_SALT_CHARS:
         raise refuse("cache_salt", request.cache_salt, f"1 to {MAX_SALT_CHARS} characters")
     if request.stream_options is not None and not request.streams:
-        raise BadRequestError("`stream_options` needs `stream` true.", param="stream_options")
+        raise wrong("stream_options", "needs `stream` true.")
     if request.prompt_logprobs is not None and request.streams:
         raise unsupported("prompt_logprobs", "is not served with `stream`")
 
@@ -255,11 +255,11 @@ def _token_ids(param: str, ids: list[int] | None, vocab_size: int) -> tuple[int,
         return ()
     most = min(vocab_size, MAX_TOKEN_IDS)
     if len(ids) > most:
-        raise BadRequestError(f"`{param}` has {len(ids)} entries; allowed: up to {most}.", param=param)
+        raise wrong(param, f"has {len(ids)} entries; allowed: up to {most}.")
     found = sorted(set(ids))
     if found[0] < 0 or found[-1] >= vocab_size:
-        wrong = found[0] if found[0] < 0 else found[-1]
-        raise refuse(f"{param}[{ids.index(wrong)}]", wrong, f"token ids from 0 to {vocab_size - 1}")
+        outside = found[0] if found[0] < 0 else found[-1]
+        raise refuse(f"{param}[{ids.index(outside)}]", outside, f"token ids from 0 to {vocab_size - 1}")
     return tuple(found)
 
 
@@ -273,9 +273,7 @@ def _allowed(ids: list[int] | None, vocab_size: int) -> tuple[int, ...] | None:
 
 def _logit_bias(biases: dict[str, float], vocab_size: int) -> tuple[tuple[int, float], ...]:
     if len(biases) > MAX_BIASES:
-        raise BadRequestError(
-            f"`logit_bias` has {len(biases)} entries; allowed: up to {MAX_BIASES}.", param="logit_bias"
-        )
+        raise wrong("logit_bias", f"has {len(biases)} entries; allowed: up to {MAX_BIASES}.")
     found: dict[int, float] = {}
     for key, bias in biases.items():
         token_id = int(key) if key.isascii() and key.isdigit() and len(key) < 10 else -1
@@ -379,6 +377,8 @@ def sse(chunk: Struct) -> bytes:
     return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
 
 
-def named_sse(event: Struct) -> bytes:
-    """One server-sent event, named by its type."""
-    return b"event: %s\n%s" % (str(event.__struct_config__.tag).encode(), sse(event))
+def named_sse(*events: Struct) -> bytes:
+    """Server-sent events, each named by its type."""
+    return b"".join(
+        b"event: %s\n%s" % (str(each.__struct_config__.tag).encode(), sse(each)) for each in events
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from .errors import BadRequestError
+from .errors import wrong
 from .languages import language_code
 
 MAX_LANGUAGES: Final = 32
@@ -28,23 +28,20 @@ def parse_language(value: str, *, param: str) -> str | None:
         return None
     code = language_code(value)
     if code is None:
-        raise BadRequestError(
-            f"`{param}` must be a language such as en, en-US or english, not {shown(value)}",
-            param=param,
-        )
+        raise wrong(param, f"must be a language such as en, en-US or english, not {shown(value)}")
     return code
 
 
 def parse_languages(values: Sequence[str], *, param: str) -> tuple[str, ...]:
     """Codes to choose from, in the client's order, each once. An empty one is refused, by its index."""
     if len(values) > MAX_LANGUAGES:
-        raise BadRequestError(f"`{param}` holds more than {MAX_LANGUAGES} languages", param=param)
+        raise wrong(param, f"holds more than {MAX_LANGUAGES} languages")
     codes: dict[str, None] = {}
     for index, value in enumerate(values):
         where = f"{param}[{index}]"
         code = parse_language(value, param=where)
         if code is None:
-            raise BadRequestError(f"`{where}` names no language", param=where)
+            raise wrong(where, "names no language")
         codes[code] = None
     return tuple(codes)
 
@@ -52,15 +49,15 @@ def parse_languages(values: Sequence[str], *, param: str) -> tuple[str, ...]:
 def parse_keywords(values: Sequence[str], *, param: str) -> tuple[str, ...]:
     """Words or short phrases, each once, white space made single spaces. A blank one is refused."""
     if len(values) > MAX_KEYWORDS:
-        raise BadRequestError(f"`{param}` holds more than {MAX_KEYWORDS} keywords", param=param)
+        raise wrong(param, f"holds more than {MAX_KEYWORDS} keywords")
     keywords: dict[str, None] = {}
     for index, value in enumerate(values):
         where = f"{param}[{index}]"
         if len(value) > MAX_KEYWORD_CHARS:
-            raise BadRequestError(f"`{where}` is longer than {MAX_KEYWORD_CHARS} characters", param=where)
+            raise wrong(where, f"is longer than {MAX_KEYWORD_CHARS} characters")
         keyword = " ".join(value.split())
         if not keyword:
-            raise BadRequestError(f"`{where}` is empty", param=where)
+            raise wrong(where, "is empty")
         keywords[keyword] = None
     return tuple(keywords)
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from .body import given, refuse, unsupported
-from .errors import BadRequestError
+from .errors import BadRequestError, wrong
 from .response_items import McpListTools, McpTool
 from .tools import MAX_TOOLS, Tool, ToolUse, allowed_use, choose_tools, is_schema, is_tool_name, read_allowed
 
@@ -116,12 +116,10 @@ def read_mcp_servers(tools: Sequence[dict[str, Any]] | None) -> tuple[McpServer,
         param = f"tools[{index}]"
         server = _read(tool, param)
         if server.label in found:
-            raise BadRequestError(
-                f"`{param}.server_label` is {server.label!r} again.", param=f"{param}.server_label"
-            )
+            raise wrong(f"{param}.server_label", f"is {server.label!r} again.")
         found[server.label] = server
         if len(found) > MAX_SERVERS:
-            raise BadRequestError(f"`tools` has more than {MAX_SERVERS} MCP servers.", param="tools")
+            raise wrong("tools", f"has more than {MAX_SERVERS} MCP servers.")
     return tuple(found.values())
 
 
@@ -178,25 +176,24 @@ def _fields(said: _Server, param: str) -> tuple[tuple[str, str], ...]:
     where = f"{param}.headers"
     headers = said.headers or {}
     if len(headers) > _MAX_HEADERS:
-        raise BadRequestError(f"`{where}` has more than {_MAX_HEADERS} entries.", param=where)
+        raise wrong(where, f"has more than {_MAX_HEADERS} entries.")
     for name, value in headers.items():
         # What is wrong with a value is not shown: it may be a secret.
         if not _HEADER_NAME.fullmatch(name) or name.lower() in _OUR_HEADERS:
             raise refuse(where, name, "names of header fields that the transport does not write itself")
         if len(value) > _MAX_HEADER_CHARS or not _HEADER_VALUE.fullmatch(value):
-            raise BadRequestError(
-                f"`{where}.{name}` is no value of a header field: printable ASCII, up to "
-                f"{_MAX_HEADER_CHARS:,} characters.",
-                param=f"{where}.{name}",
+            raise wrong(
+                f"{where}.{name}",
+                f"is no value of a header field: printable ASCII, up to {_MAX_HEADER_CHARS:,} characters.",
             )
     if said.authorization is None:
         return tuple(headers.items())
     token = said.authorization
     if len(token) > _MAX_HEADER_CHARS or not token or not _HEADER_VALUE.fullmatch(token):
         where = f"{param}.authorization"
-        raise BadRequestError(f"`{where}` is no token: printable ASCII.", param=where)
+        raise wrong(where, "is no token: printable ASCII.")
     if any(name.lower() == "authorization" for name in headers):
-        raise BadRequestError(f"`{where}` has `Authorization` beside `authorization`.", param=where)
+        raise wrong(where, "has `Authorization` beside `authorization`.")
     return (*headers.items(), ("Authorization", f"Bearer {token}"))
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from .body import check_range, refuse
-from .errors import BadRequestError
+from .errors import BadRequestError, wrong
 
 FIELD: Final = "mm_processor_kwargs"
 _MAX_PIXELS: Final = 2**40
@@ -113,9 +113,7 @@ def _merged(general: MediaWish, particular: MediaWish) -> MediaWish:
 def _pixels(kwargs: ProcessorKwargs | ImageKwargs, where: str) -> MediaWish:
     least, most = _bounds(kwargs.size, where)
     if kwargs.size is not None and (kwargs.min_pixels is not None or kwargs.max_pixels is not None):
-        raise BadRequestError(
-            f"`{where}.size` and `min_pixels` or `max_pixels` say the same; give one.", param=f"{where}.size"
-        )
+        raise wrong(f"{where}.size", "and `min_pixels` or `max_pixels` say the same; give one.")
     return MediaWish(
         min_pixels=least or _wished(kwargs.min_pixels, f"{where}.min_pixels", _MAX_PIXELS),
         max_pixels=most or _wished(kwargs.max_pixels, f"{where}.max_pixels", _MAX_PIXELS),

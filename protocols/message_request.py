@@ -14,8 +14,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from .assistant_turn import AssistantTurn, call_result
 from .body import Encoded, check_range, decoder, given, refuse, unsupported
-from .chat import ChatRequest, Conversation, chat_conversation, check_forced
+from .chat import ChatRequest, Conversation, as_chat, chat_conversation, check_forced
 from .chat_content import (
     MAX_MESSAGES,
     MAX_PARTS,
@@ -28,7 +29,7 @@ from .chat_content import (
     read_address,
 )
 from .data_uri import read_base64
-from .errors import BadRequestError
+from .errors import BadRequestError, wrong
 from .generation import StreamOptions, check_common
 from .media_wish import ProcessorKwargs
 from .message_config import OutputConfig, check_context_management, effort_of, form_of
@@ -156,26 +157,12 @@ def parse_message(body: Encoded) -> AskedMessage:
     check_range("max_tokens", request.max_tokens, 1, _MAX_TOKENS)
     if request.service_tier not in (None, "auto", "standard_only"):
         raise refuse("service_tier", request.service_tier, "auto, standard_only")
-    chat = ChatRequest(
-        messages=[],
-        model=request.model,
-        stream=request.stream,
-        stream_options=StreamOptions(include_usage=True) if request.stream else None,
-        max_tokens=request.max_tokens,
-        temperature=request.temperature,
-        top_p=request.top_p,
-        top_k=request.top_k,
+    options = StreamOptions(include_usage=True) if request.stream else None
+    chat = _as_chat(
+        request,
+        stream_options=options,
         stop=request.stop_sequences,
-        seed=request.seed,
-        chat_template_kwargs=request.chat_template_kwargs,
-        enable_thinking=_enables_thinking(request),
         thinking_token_budget=None if request.thinking is None else request.thinking.budget_tokens,
-        reasoning_effort=effort_of(request.output_config),
-        response_format=form_of(request.output_config),
-        structured_outputs=request.structured_outputs,
-        priority=request.priority,
-        cache_salt=request.cache_salt,
-        mm_processor_kwargs=request.mm_processor_kwargs,
     )
     check_common(chat)
     return _asked(request, chat)
@@ -184,14 +171,17 @@ def parse_message(body: Encoded) -> AskedMessage:
 def parse_message_count(body: Encoded) -> AskedMessage:
     """The same for a request that only wants to know how long its prompt is."""
     request = _decode_count(body, "")
-    chat = ChatRequest(
-        messages=[],
+    return _asked(request, _as_chat(request))
+
+
+def _as_chat(request: MessageCountRequest, **others: Any) -> ChatRequest:  # noqa: ANN401 (of any field)
+    return as_chat(
+        request,
         enable_thinking=_enables_thinking(request),
         reasoning_effort=effort_of(request.output_config),
         response_format=form_of(request.output_config),
-        mm_processor_kwargs=request.mm_processor_kwargs,
+        **others,
     )
-    return _asked(request, chat)
 
 
 def _asked(request: MessageCountRequest, chat: ChatRequest) -> AskedMessage:
@@ -278,9 +268,7 @@ def _instruction(said: str | list[Raw], param: str, where: str) -> ChatMessage:
 
 def _read_messages(raw: list[Raw]) -> tuple[ChatMessage, ...]:
     if not 0 < len(raw) <= MAX_MESSAGES:
-        raise BadRequestError(
-            f"`messages` has {len(raw)} entries; allowed: 1 to {MAX_MESSAGES}.", param="messages"
-        )
+        raise wrong("messages", f"has {len(raw)} entries; allowed: 1 to {MAX_MESSAGES}.")
     found: list[ChatMessage] = []
     for index, each in enumerate(raw):
         param = f"messages[{index}]"
@@ -295,13 +283,13 @@ def _read_messages(raw: list[Raw]) -> tuple[ChatMessage, ...]:
             found.append(ChatMessage(role=role, content=message.content, extra={}, param=param))
             continue
         blocks = _blocks(message.content, f"{param}.content")
-        found += _user(blocks, param) if message.role == "user" else [_assistant(blocks, param)]
+        found += (_user if message.role == "user" else _assistant)(blocks, param)
     return tuple(found)
 
 
 def _blocks(raw: list[Raw], param: str) -> list[tuple[_Block, str]]:
     if len(raw) > MAX_PARTS:
-        raise BadRequestError(f"`{param}` has {len(raw)} blocks; allowed: up to {MAX_PARTS}.", param=param)
+        raise wrong(param, f"has {len(raw)} blocks; allowed: up to {MAX_PARTS}.")
     places = [f"{param}[{index}]" for index in range(len(raw))]
     return [(_decode_block(each, place), place) for each, place in zip(raw, places, strict=True)]
 
@@ -321,8 +309,7 @@ def _user(blocks: Sequence[tuple[_Block, str]], param: str) -> list[ChatMessage]
             inner = [_part(each, where) for each, where in _blocks(content, f"{place}.content")]
             shown += (part for part in inner if isinstance(part, MediaPart))
             content = "\n".join(part.text for part in inner if isinstance(part, TextPart))
-        extra = {"tool_call_id": given(block.tool_use_id, f"{place}.tool_use_id")}
-        found.append(ChatMessage(role="tool", content=content, extra=extra, param=place))
+        found.append(call_result(given(block.tool_use_id, f"{place}.tool_use_id"), content, place))
     if shown or parts or not found:
         found.append(ChatMessage(role="user", content=(*shown, *parts), extra={}, param=param))
     return found
@@ -345,28 +332,19 @@ def _part(block: _Block, param: str) -> Part:
     raise unsupported(f"{param}.type", f"is {block.type[:40]!r}; served are {_BLOCKS}")
 
 
-def _assistant(blocks: Sequence[tuple[_Block, str]], param: str) -> ChatMessage:
-    texts: list[str] = []
-    thoughts: list[str] = []
-    calls: list[dict[str, Any]] = []
+def _assistant(blocks: Sequence[tuple[_Block, str]], param: str) -> tuple[ChatMessage, ...]:
+    turn = AssistantTurn(param)
     for block, place in blocks:
         match block.type:
             case "text":
-                texts.append(given(block.text, f"{place}.text"))
+                turn.texts.append(given(block.text, f"{place}.text"))
             case "thinking":
-                thoughts.append(given(block.thinking, f"{place}.thinking"))
+                turn.thoughts.append(given(block.thinking, f"{place}.thinking"))
             case "redacted_thinking":
                 pass  # nobody can read it
             case "tool_use":
-                function = {
-                    "name": given(block.name, f"{place}.name"),
-                    "arguments": given(block.input, f"{place}.input"),
-                }
-                call_id = given(block.id, f"{place}.id")
-                calls.append({"id": call_id, "type": "function", "function": function})
+                name, arguments = given(block.name, f"{place}.name"), given(block.input, f"{place}.input")
+                turn.call(given(block.id, f"{place}.id"), name, arguments)
             case other:
                 raise unsupported(f"{place}.type", f"is {other[:40]!r}; served are {_BLOCKS}")
-    extra: dict[str, Any] = {"reasoning_content": "\n\n".join(thoughts)} if thoughts else {}
-    if calls:
-        extra["tool_calls"] = calls
-    return ChatMessage(role="assistant", content="".join(texts), extra=extra, param=param)
+    return turn.messages()

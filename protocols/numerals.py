@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Literal
 
-from .errors import BadRequestError
+from .errors import BadRequestError, wrong
 from .hints import shown
 from .languages import language_code
 
@@ -24,10 +24,10 @@ def parse_numerals(value: str) -> Numerals | None:
             return "words"
         case "digits" | "true":
             return "digits"
-    raise BadRequestError(
-        "`numerals` may be words, digits (as true is), or left out: then a model writes numbers as it likes, "
+    raise wrong(
+        "numerals",
+        "may be words, digits (as true is), or left out: then a model writes numbers as it likes, "
         f"not {shown(value)}",
-        param="numerals",
     )
 
 

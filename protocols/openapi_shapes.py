@@ -8,23 +8,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, get_args
 
-from .decoding_form import (
-    MAX_ANSWERS,
-    MAX_LENGTH_PENALTY,
-    MAX_PATIENCE,
-    MAX_SILENCE_S,
-    MAX_TEMPERATURE,
-    MAX_TEMPERATURES,
-)
-from .generation import MAX_NGRAM_SIZE, MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
-from .hints import KEYWORD_BOOST, MAX_KEYWORD_BOOST
+from .decoding_form import MAX_TEMPERATURE, MAX_TEMPERATURES, NUMBERS, Number
 from .responses import INCLUDES
-from .subtitle_form import LAYOUT_LIMITS
 from .transcription_form import ResponseFormat
 
 Schema = dict[str, Any]
 REF: Final = "#/components/schemas/{name}"
 """Where a named schema lies."""
+
+
+def _number(known: Number) -> Schema:
+    """A field of a form that holds one."""
+    schema: Schema = {
+        "type": "integer" if known.is_whole else "number",
+        "exclusiveMinimum" if known.is_above else "minimum": known.low,
+        "maximum": known.high,
+    }
+    said = {"default": known.usual, "description": known.description}
+    return schema | {name: value for name, value in said.items() if value not in (None, "")}
+
 
 _TEXTS: Final[Schema] = {"type": "array", "items": {"type": "string"}}
 SPEECH_FORM: Final[Schema] = {
@@ -43,46 +45,16 @@ SPEECH_FORM: Final[Schema] = {
             "maxItems": MAX_TEMPERATURES,
             "description": "One, or several, rising: tried while an answer repeats itself or is unlikely.",
         },
-        "best_of": {"type": "integer", "minimum": 1, "maximum": MAX_ANSWERS},
-        "beam_size": {"type": "integer", "minimum": 1, "maximum": MAX_ANSWERS},
-        "length_penalty": {"type": "number", "minimum": 0, "maximum": MAX_LENGTH_PENALTY, "default": 1},
-        "patience": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_PATIENCE, "default": 1},
-        "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 1},
-        "top_k": {"type": "integer", "minimum": -1, "default": 0},
-        "min_p": {"type": "number", "minimum": 0, "maximum": 1, "default": 0},
-        "presence_penalty": {"type": "number", "minimum": -2, "maximum": 2, "default": 0},
-        "frequency_penalty": {"type": "number", "minimum": -2, "maximum": 2, "default": 0},
-        "repetition_penalty": {
-            "type": "number",
-            "minimum": MIN_REPETITION_PENALTY,
-            "maximum": MAX_REPETITION_PENALTY,
-            "default": 1,
-        },
-        "no_repeat_ngram_size": {"type": "integer", "minimum": 0, "maximum": MAX_NGRAM_SIZE, "default": 0},
+        **{name: _number(known) for name, known in NUMBERS.items()},
         "use_beam_search": {"type": "boolean", "description": "vLLM's: `n` is the `beam_size`."},
-        "n": {"type": "integer", "minimum": 1, "maximum": MAX_ANSWERS},
-        "hallucination_silence_threshold": {
-            "type": "number",
-            "exclusiveMinimum": 0,
-            "maximum": MAX_SILENCE_S,
-            "description": "What is said while nobody is heard for so many seconds is left out.",
-        },
         "clip_timestamps": {
             "type": "string",
             "description": "Parts to transcribe, in seconds: start,end,start,…; the last end may be missing.",
         },
-        "seed": {"type": "integer"},
         "language": {"type": "string", "description": "A code as en or en-US, or an English name."},
         "languages": _TEXTS,
         "keywords": _TEXTS,
         "hotwords": {"type": "string"},
-        "keyword_boost": {
-            "type": "number",
-            "minimum": 0,
-            "maximum": MAX_KEYWORD_BOOST,
-            "default": KEYWORD_BOOST,
-            "description": "How much likelier keywords are; 0: the model is told of them, no more.",
-        },
         "numerals": {
             "enum": ["words", "digits"],
             "description": "How numbers are written: in words by Whisper only, in digits by any model.",
@@ -107,10 +79,6 @@ SPEECH_FORM: Final[Schema] = {
         "vad_parameters": {
             "type": "string",
             "description": "JSON: threshold, min_speech_duration_ms, min_silence_duration_ms, speech_pad_ms.",
-        },
-        **{
-            name: {"type": "integer", "minimum": 1, "maximum": most, "description": "Of srt and vtt."}
-            for name, most in LAYOUT_LIMITS.items()
         },
         "highlight_words": {
             "type": "boolean",

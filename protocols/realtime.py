@@ -200,11 +200,7 @@ class ConversationItemDone(NumberedEvent, frozen=True, kw_only=True, tag="conver
 
 
 class ConversationItemInputAudioTranscriptionDelta(
-    NumberedEvent,
-    frozen=True,
-    kw_only=True,
-    tag_field="type",
-    tag="conversation.item.input_audio_transcription.delta",
+    NumberedEvent, frozen=True, kw_only=True, tag="conversation.item.input_audio_transcription.delta"
 ):
     """Text that will not be taken back; may come before the item is committed."""
 
@@ -215,11 +211,7 @@ class ConversationItemInputAudioTranscriptionDelta(
 
 
 class ConversationItemInputAudioTranscriptionCompleted(
-    NumberedEvent,
-    frozen=True,
-    kw_only=True,
-    tag_field="type",
-    tag="conversation.item.input_audio_transcription.completed",
+    NumberedEvent, frozen=True, kw_only=True, tag="conversation.item.input_audio_transcription.completed"
 ):
     """The exact transcript of the item's audio. `words` (extension): seconds from the item's start."""
 
@@ -234,11 +226,7 @@ class ConversationItemInputAudioTranscriptionCompleted(
 
 
 class ConversationItemInputAudioTranscriptionSegment(
-    NumberedEvent,
-    frozen=True,
-    kw_only=True,
-    tag_field="type",
-    tag="conversation.item.input_audio_transcription.segment",
+    NumberedEvent, frozen=True, kw_only=True, tag="conversation.item.input_audio_transcription.segment"
 ):
     """One segment of the final text, if asked for; seconds from the item's start. No speaker is known."""
 
@@ -263,11 +251,7 @@ class ErrorDetail(Struct, frozen=True, kw_only=True):
 
 
 class ConversationItemInputAudioTranscriptionFailed(
-    NumberedEvent,
-    frozen=True,
-    kw_only=True,
-    tag_field="type",
-    tag="conversation.item.input_audio_transcription.failed",
+    NumberedEvent, frozen=True, kw_only=True, tag="conversation.item.input_audio_transcription.failed"
 ):
     """The item's transcription failed; the session goes on."""
 

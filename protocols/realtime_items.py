@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from .body import decoder, given, missing, refuse
 from .chat_content import TextPart, read_arguments
 from .data_uri import read_base64, read_data_uri
-from .errors import BadRequestError
+from .errors import BadRequestError, wrong
 
 ItemStatus = Literal["completed", "incomplete", "in_progress"]
 ItemRole = Literal["user", "assistant", "system"]
@@ -243,9 +243,7 @@ def _message(item: _Item, param: str) -> NewItem:
     if not parts:
         raise missing(f"{param}.content")
     if len(parts) > MAX_PARTS:
-        raise BadRequestError(
-            f"`{param}.content` has {len(parts)} parts; allowed: up to {MAX_PARTS}.", param=f"{param}.content"
-        )
+        raise wrong(f"{param}.content", f"has {len(parts)} parts; allowed: up to {MAX_PARTS}.")
     read = tuple(_part(each, role, f"{param}.content[{index}]") for index, each in enumerate(parts))
     return NewItem(role, read, _id(item.id, param), param)
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from .assistant_turn import AssistantTurn, call_result
 from .body import Decode, decoder, given, missing, refuse, unsupported
 from .chat_content import (
     MAX_MESSAGES,
@@ -26,7 +27,7 @@ from .chat_content import (
     read_content,
     read_file,
 )
-from .errors import BadRequestError
+from .errors import wrong
 from .item_ids import call_id_of
 from .mcp_results import declined_text, failure_text
 from .response_items import McpApprovalRequest, McpListTools
@@ -156,9 +157,7 @@ def read_input(raw: Raw, *, may_be_empty: bool = False) -> ReadInput:
     if isinstance(items, str):
         return ReadInput((ChatMessage(role="user", content=items, extra={}, param="input"),))
     if len(items) > MAX_MESSAGES:
-        raise BadRequestError(
-            f"`input` has {len(items)} items; allowed: up to {MAX_MESSAGES}.", param="input"
-        )
+        raise wrong("input", f"has {len(items)} items; allowed: up to {MAX_MESSAGES}.")
     reader = _Reader()
     for index, item in enumerate(items):
         kind = _decode_kind(item, f"input[{index}]").type
@@ -170,20 +169,8 @@ def read_input(raw: Raw, *, may_be_empty: bool = False) -> ReadInput:
             reader.add(_decode_item(item, f"input[{index}]"), f"input[{index}]")
     found = reader.finished()
     if not found.messages and not found.references and not may_be_empty:
-        raise BadRequestError("`input` has no items.", param="input")
+        raise wrong("input", "has no items.")
     return found
-
-
-@dataclass(slots=True)
-class _Turn:
-    """What an assistant said in one turn, so far."""
-
-    param: str
-    texts: list[str] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
-    calls: list[dict[str, Any]] = field(default_factory=list)
-    results: list[ChatMessage] = field(default_factory=list)
-    """Of calls that the server made."""
 
 
 @dataclass(slots=True)
@@ -191,7 +178,7 @@ class _Reader:
     """Puts items together."""
 
     messages: list[ChatMessage] = field(default_factory=list)
-    turn: _Turn | None = None
+    turn: AssistantTurn | None = None
     listed: list[McpListTools] = field(default_factory=list)
     requests: dict[str, McpApprovalRequest] = field(default_factory=dict)
     approvals: dict[str, Approval] = field(default_factory=dict)
@@ -222,7 +209,7 @@ class _Reader:
             case "item_reference":
                 name = given(item.id, f"{param}.id")
                 if name in self.references:
-                    raise BadRequestError(f"`{param}.id` is {name[:80]!r} again.", param=f"{param}.id")
+                    raise wrong(f"{param}.id", f"is {name[:80]!r} again.")
                 self.references[name] = f"{param}.id"
             case "function_call_output":
                 self._add_result(item, param)
@@ -253,8 +240,7 @@ class _Reader:
     def _add_call(self, item: _Item, call_id: str, param: str) -> None:
         name = given(item.name, f"{param}.name")
         arguments = read_arguments(item.arguments or "{}", f"{param}.arguments")
-        call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-        self._open(param).calls.append(call)
+        self._open(param).call(call_id, name, arguments)
 
     def _add_result(self, item: _Item, param: str) -> None:
         """What a function of the client's gave."""
@@ -266,8 +252,7 @@ class _Reader:
         if not isinstance(content, str):
             self.shown += (part for part in content if isinstance(part, MediaPart))
             content = tuple(part for part in content if isinstance(part, TextPart))
-        extra = {"tool_call_id": call_id}
-        self.messages.append(ChatMessage(role="tool", content=content, extra=extra, param=param))
+        self.messages.append(call_result(call_id, content, param))
 
     def _add_hosted(self, item: _Item, param: str) -> None:
         """A call that the server made: the call, if it was not asked about before, and its result."""
@@ -282,22 +267,20 @@ class _Reader:
         if item.status in _UNMADE:
             return
         self._add_call(item, call_id_of(name), param)
-        result = ChatMessage(role="tool", content=text, extra={"tool_call_id": call_id_of(name)}, param=param)
-        self._open(param).results.append(result)
+        self._open(param).results.append(call_result(call_id_of(name), text, param))
 
     def _add_approval(self, item: _Item, param: str) -> None:
         self._close()
         name = given(item.approval_request_id, f"{param}.approval_request_id")
         if name in self.approvals:
             where = f"{param}.approval_request_id"
-            raise BadRequestError(f"`{where}` is {name[:80]!r} again.", param=where)
+            raise wrong(where, f"is {name[:80]!r} again.")
         approval = Approval(
             name, given(item.approve, f"{param}.approve"), item.reason or "", len(self.messages), param
         )
         self.approvals[name] = approval
         text = "" if approval.is_given else declined_text(approval.reason)
-        extra = {"tool_call_id": call_id_of(name)}
-        self.messages.append(ChatMessage(role="tool", content=text, extra=extra, param=param))
+        self.messages.append(call_result(call_id_of(name), text, param))
 
     def _add_message(self, item: _Item, param: str) -> None:
         role = _ROLES.get(item.role or "")
@@ -317,25 +300,17 @@ class _Reader:
         )
         self._open(param, speaks=True).texts.append("".join(texts))
 
-    def _open(self, param: str, *, speaks: bool = False) -> _Turn:
+    def _open(self, param: str, *, speaks: bool = False) -> AssistantTurn:
         """The turn that goes on; who `speaks` after results does so in a new one."""
         if speaks and self.turn is not None and self.turn.results:
             self._close()
-        self.turn = self.turn or _Turn(param)
+        self.turn = self.turn or AssistantTurn(param)
         return self.turn
 
     def _close(self) -> None:
         turn, self.turn = self.turn, None
-        if turn is None:
-            return
-        extra: dict[str, Any] = {}
-        if turn.thoughts:
-            extra["reasoning_content"] = "\n\n".join(turn.thoughts)
-        if turn.calls:
-            extra["tool_calls"] = turn.calls
-        content = "".join(turn.texts)
-        self.messages.append(ChatMessage(role="assistant", content=content, extra=extra, param=turn.param))
-        self.messages += turn.results
+        if turn is not None:
+            self.messages += turn.messages()
 
 
 def _part(raw: Raw, param: str) -> Part | None:
@@ -361,5 +336,5 @@ def _said(raw: Raw, param: str) -> str:
     fields = msgspec.json.decode(raw)
     said = fields.get("text", fields.get("refusal"))
     if not isinstance(said, str):
-        raise BadRequestError(f"`{param}.text` is missing.", param=f"{param}.text")
+        raise wrong(f"{param}.text", "is missing.")
     return said

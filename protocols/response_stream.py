@@ -12,20 +12,20 @@ from .chat_answers import TokenLogprob
 from .response_items import OutputItem, OutputText, ReasoningText, ResponseObject
 
 
-class _Event(Struct, frozen=True, kw_only=True, tag_field="type"):
+class _Event(Struct, frozen=True, tag_field="type"):
     sequence_number: int
 
 
-class _OfResponse(_Event, frozen=True, kw_only=True):
+class _OfResponse(_Event, frozen=True):
     response: ResponseObject
 
 
-class _OfOutput(_Event, frozen=True, kw_only=True):
+class _OfOutput(_Event, frozen=True):
     output_index: int
     item: OutputItem
 
 
-class _OfItem(_Event, frozen=True, kw_only=True):
+class _OfItem(_Event, frozen=True):
     item_id: str
     output_index: int
 

@@ -15,9 +15,9 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from .body import Encoded, check_range, decoder, missing, refuse, renamed
-from .chat import EFFORTS, ChatRequest, Conversation, chat_conversation, check_forced
+from .chat import EFFORTS, ChatRequest, Conversation, as_chat, chat_conversation, check_forced
 from .chat_content import ChatMessage
-from .errors import BadRequestError
+from .errors import wrong
 from .generation import MAX_LOGPROBS, StreamOptions, check_common
 from .mcp_tools import (
     HostedTool,
@@ -264,12 +264,19 @@ def check_response(request: ResponsesRequest) -> AskedResponse:
         raise refuse("text.verbosity", verbosity, ", ".join(VERBOSITIES))
     _check_metadata(request.metadata or {})
     if request.background and request.store is False:
-        raise BadRequestError("`background` needs `store`: it must be kept to be had.", param="background")
+        raise wrong("background", "needs `store`: it must be kept to be had.")
     check_range("max_tool_calls", request.max_tool_calls, 1, _MAX_TOKENS)
     functions = read_functions(request.tools, is_nested=False, besides=("mcp",))
     servers = read_mcp_servers(request.tools)
     check_choice(functions, servers, request.tool_choice)
-    chat = _as_chat(request, effort)
+    chat = as_chat(
+        request,
+        stream_options=_stream_options(request),
+        max_completion_tokens=request.max_output_tokens,
+        logprobs=request.wants_logprobs,
+        reasoning_effort=effort,
+        response_format=_format(request.text),
+    )
     with renamed(FIELD_NAMES):
         check_common(chat)
     check_forced(chat, is_forced=_is_forced(request.tool_choice))
@@ -290,38 +297,6 @@ def check_include(names: Sequence[str]) -> None:
     for index, name in enumerate(names):
         if name not in INCLUDES:
             raise refuse(f"include[{index}]", name, ", ".join(INCLUDES))
-
-
-def _as_chat(request: ResponsesRequest, effort: str | None) -> ChatRequest:
-    return ChatRequest(
-        messages=[],
-        model=request.model,
-        stream=request.stream,
-        stream_options=_stream_options(request),
-        max_completion_tokens=request.max_output_tokens,
-        temperature=request.temperature,
-        top_p=request.top_p,
-        top_k=request.top_k,
-        min_p=request.min_p,
-        seed=request.seed,
-        stop=request.stop,
-        presence_penalty=request.presence_penalty,
-        frequency_penalty=request.frequency_penalty,
-        repetition_penalty=request.repetition_penalty,
-        ignore_eos=request.ignore_eos,
-        logprobs=request.wants_logprobs,
-        top_logprobs=request.top_logprobs,
-        chat_template_kwargs=request.chat_template_kwargs,
-        enable_thinking=request.enable_thinking,
-        thinking_token_budget=request.thinking_token_budget,
-        reasoning_effort=effort,
-        response_format=_format(request.text),
-        structured_outputs=request.structured_outputs,
-        priority=request.priority,
-        cache_salt=request.cache_salt,
-        mm_processor_kwargs=request.mm_processor_kwargs,
-        skip_special_tokens=request.skip_special_tokens,
-    )
 
 
 def _stream_options(request: ResponsesRequest) -> StreamOptions | None:

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from .errors import BadRequestError
+from .errors import wrong
 from .transcript import SpeechFilter
 
 MAX_MS: Final = 30_000
@@ -49,12 +49,9 @@ def parse_speech_filter(*, is_filtered: bool, fields: Mapping[str, str]) -> Spee
     parameters = _read(fields, "vad_parameters", VadParameters)
     strategy = _read(fields, "chunking_strategy", ChunkingStrategy)
     if parameters is not None and not is_filtered:
-        raise BadRequestError("`vad_parameters` needs `vad_filter` true", param="vad_parameters")
+        raise wrong("vad_parameters", "needs `vad_filter` true")
     if strategy is not None and is_filtered:
-        raise BadRequestError(
-            "`chunking_strategy` server_vad and `vad_filter` say the same twice: send one of them",
-            param="chunking_strategy",
-        )
+        raise wrong("chunking_strategy", "server_vad and `vad_filter` say the same twice: send one of them")
     if is_filtered:
         wish = parameters or VadParameters()
         return SpeechFilter(
@@ -80,7 +77,7 @@ def _read(fields: Mapping[str, str], param: str, kind: type[_Given]) -> _Given |
     }
     text = fields.get(param, "")
     if nested and text.strip():
-        raise BadRequestError(f"`{param}` is given twice: as an object and as `{param}[…]`", param=param)
+        raise wrong(param, f"is given twice: as an object and as `{param}[…]`")
     try:
         if nested:
             return msgspec.convert(nested, kind, strict=False)
@@ -88,9 +85,9 @@ def _read(fields: Mapping[str, str], param: str, kind: type[_Given]) -> _Given |
         return None if is_auto or not text.strip() else msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         names = ", ".join(kind.__struct_fields__)
-        raise BadRequestError(
-            f"`{param}` must be an object of {names}: a threshold between 0 and 1, "
+        raise wrong(
+            param,
+            f"must be an object of {names}: a threshold between 0 and 1, "
             f"milliseconds from 0 to {MAX_MS}"
             + (", the type server_vad; or auto" if "type" in names else ""),
-            param=param,
         ) from None

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from .body import missing, refuse
-from .errors import BadRequestError
+from .errors import BadRequestError, wrong
 from .messages import Grammar
 
 MAX_GRAMMAR_BYTES: Final = 64 * 1024
@@ -49,10 +49,7 @@ def grammar_of(response_format: ResponseFormat | None, outputs: StructuredOutput
     """What the answer must match, by either way of asking. Raises BadRequestError naming the field."""
     found = [each for each in (_from_format(response_format), _structured(outputs)) if each]
     if len(found) > 1:
-        raise BadRequestError(
-            "`structured_outputs` and `response_format` both say what the answer must be; give one.",
-            param="structured_outputs",
-        )
+        raise wrong("structured_outputs", "and `response_format` both say what the answer must be; give one.")
     return found[0] if found else None
 
 
@@ -88,9 +85,8 @@ def _structured(wish: StructuredOutputs | None) -> Grammar | None:
     if wish.json_object:
         found.append(Grammar("json_object"))
     if len(found) != 1:
-        raise BadRequestError(
-            f"`{param}` has {len(found)} of json, regex, choice, grammar, json_object; allowed: exactly one.",
-            param=param,
+        raise wrong(
+            param, f"has {len(found)} of json, regex, choice, grammar, json_object; allowed: exactly one."
         )
     return found[0]
 
@@ -115,7 +111,7 @@ def _source(param: str, source: str) -> str:
     try:
         size = len(source[: MAX_GRAMMAR_BYTES + 1].encode())
     except UnicodeEncodeError:
-        raise BadRequestError(f"`{param}` holds half a surrogate pair.", param=param) from None
+        raise wrong(param, "holds half a surrogate pair.") from None
     if not 0 < size <= MAX_GRAMMAR_BYTES:
         raise _too_long(param, source)
     return source

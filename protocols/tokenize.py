@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 
 from .body import Encoded, decoder, unsupported
 from .chat import ChatRequest, Conversation, read_conversation
-from .errors import BadRequestError
+from .errors import wrong
 from .media_wish import ProcessorKwargs
 
 _OF_CHAT: Final = (
@@ -76,15 +76,13 @@ def parse_tokenize(body: Encoded) -> tuple[TokenizeRequest, str | Conversation]:
     request = _decode_tokenize(body, "")
     if request.prompt is not None:
         if request.messages is not None:
-            raise BadRequestError("`messages` and `prompt` exclude each other.", param="messages")
+            raise wrong("messages", "and `prompt` exclude each other.")
         for name in _OF_CHAT:
             if getattr(request, name) is not None:
                 raise unsupported(name, "is for `messages`; here is a `prompt`")
         return request, request.prompt
     if request.messages is None:
-        raise BadRequestError(
-            "`prompt` is missing, and so is `messages`.", param="prompt", code="missing_required_parameter"
-        )
+        raise wrong("prompt", "is missing, and so is `messages`.", code="missing_required_parameter")
     fields = {name: getattr(request, name) for name in (*_OF_CHAT, "add_special_tokens")}
     return request, read_conversation(ChatRequest(messages=request.messages, **fields))
 

@@ -12,28 +12,24 @@ from typing import Final, Literal, get_args
 from msgspec import Struct
 
 from .decoding_form import (
+    NUMBERS,
+    number_if_any,
+    number_of,
+    of_beams,
+    of_one_answer,
     parse_beam_size,
     parse_best_of,
     parse_clips,
-    parse_keyword_boost,
-    parse_length_penalty,
-    parse_ngram_size,
-    parse_patience,
-    parse_penalty,
-    parse_repetition_penalty,
-    parse_seed,
-    parse_silence_s,
     parse_temperatures,
-    parse_top_k,
-    parse_top_p,
-    parse_within,
+    whole_if_any,
+    whole_of,
 )
-from .errors import BadRequestError
+from .errors import BadRequestError, wrong
 from .hints import MAX_KEYWORDS, parse_keywords, parse_language, parse_languages, shown
 from .numerals import parse_numerals
 from .other_names import meant
 from .speech_filter import parse_speech_filter
-from .subtitle_form import LAYOUT_LIMITS, SUBTITLES, check_subtitles, parse_cue_layout
+from .subtitle_form import SUBTITLES, check_subtitles, parse_cue_layout
 from .transcript import Task, TranscriptionOptions
 
 ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "tsv"]
@@ -60,26 +56,11 @@ _SCALARS: Final = frozenset(
         "language",
         "prompt",
         "response_format",
-        "best_of",
-        "beam_size",
-        "length_penalty",
-        "patience",
-        "top_p",
-        "top_k",
-        "min_p",
-        "presence_penalty",
-        "frequency_penalty",
-        "repetition_penalty",
-        "no_repeat_ngram_size",
         "use_beam_search",
-        "n",
-        "hallucination_silence_threshold",
-        "keyword_boost",
         "stream",
         "stream_include_usage",
         "stream_continuous_usage_stats",
         "chunking_strategy",
-        "seed",
         "numerals",
         "condition_on_previous_text",
         "multichannel",
@@ -87,7 +68,7 @@ _SCALARS: Final = frozenset(
         "vad_filter",
         "vad_parameters",
         "highlight_words",
-        *LAYOUT_LIMITS,
+        *NUMBERS,
     }
 )
 _OBJECTS: Final = ("chunking_strategy[", "vad_parameters[")
@@ -127,31 +108,26 @@ def parse_transcription_form(
     granularities = _granularities(_filled(lists.get("timestamp_granularities", [])), response_format)
     stream = _boolean(scalars, "stream")
     if stream and response_format in TIMED_TEXTS:
-        raise BadRequestError(
-            f"`stream` needs `response_format` json, text or verbose_json, not {response_format}",
-            param="stream",
-        )
+        raise wrong("stream", f"needs `response_format` json, text or verbose_json, not {response_format}")
     if highlight_words := _boolean(scalars, "highlight_words"):
         check_subtitles("highlight_words", response_format)
     frames, include_usage = _dialect(dialect, scalars, stream=stream)
     if stream and frames == "vllm" and response_format == "verbose_json":
-        raise BadRequestError("`stream` in vLLM's frames has no segments: ask for json", param="stream")
+        raise wrong("stream", "in vLLM's frames has no segments: ask for json")
     prompt = scalars.get("prompt", "")
     if len(prompt) > MAX_PROMPT_CHARS:
-        raise BadRequestError(f"`prompt` is longer than {MAX_PROMPT_CHARS} characters", param="prompt")
+        raise wrong("prompt", f"is longer than {MAX_PROMPT_CHARS} characters")
     temperatures = parse_temperatures(lists.get("temperature", []))
     beam_size = parse_beam_size(scalars, temperatures, is_of_vllm=_boolean(scalars, "use_beam_search"))
     clips = parse_clips(lists.get("clip_timestamps", []))
     speech_filter = parse_speech_filter(is_filtered=_boolean(scalars, "vad_filter"), fields=scalars)
     if clips and speech_filter is not None:
-        raise BadRequestError(
-            "`clip_timestamps` goes without `vad_filter` and `chunking_strategy`", param="clip_timestamps"
-        )
+        raise wrong("clip_timestamps", "goes without `vad_filter` and `chunking_strategy`")
     options = TranscriptionOptions(
         language=parse_language(scalars.get("language", ""), param="language"),
         languages=parse_languages(_filled(lists.get("languages", [])), param="languages"),
         keywords=_keywords(lists),
-        keyword_boost=parse_keyword_boost(scalars),
+        keyword_boost=number_of(scalars, "keyword_boost"),
         prompt=prompt,
         task=task,
         numerals=parse_numerals(scalars.get("numerals", "")),
@@ -159,17 +135,17 @@ def parse_transcription_form(
         fallback_temperatures=temperatures[1:],
         best_of=parse_best_of(scalars, temperatures),
         beam_size=beam_size,
-        length_penalty=parse_length_penalty(scalars, beam_size),
-        patience=parse_patience(scalars, beam_size),
-        top_p=parse_top_p(scalars),
-        top_k=parse_top_k(scalars),
-        min_p=parse_within(scalars, "min_p", 0, 1, usual=0),
-        presence_penalty=parse_penalty(scalars, "presence_penalty", beam_size),
-        frequency_penalty=parse_penalty(scalars, "frequency_penalty", beam_size),
-        repetition_penalty=parse_repetition_penalty(scalars),
-        no_repeat_ngram_size=parse_ngram_size(scalars),
-        seed=parse_seed(scalars.get("seed", "")),
-        max_silence_s=parse_silence_s(scalars),
+        length_penalty=of_beams(scalars, "length_penalty", beam_size),
+        patience=of_beams(scalars, "patience", beam_size),
+        top_p=number_of(scalars, "top_p"),
+        top_k=max(0, whole_of(scalars, "top_k")),
+        min_p=number_of(scalars, "min_p"),
+        presence_penalty=of_one_answer(scalars, "presence_penalty", beam_size),
+        frequency_penalty=of_one_answer(scalars, "frequency_penalty", beam_size),
+        repetition_penalty=number_of(scalars, "repetition_penalty"),
+        no_repeat_ngram_size=whole_of(scalars, "no_repeat_ngram_size"),
+        seed=whole_if_any(scalars, "seed"),
+        max_silence_s=number_if_any(scalars, "hallucination_silence_threshold"),
         condition_on_previous_text=_boolean(scalars, "condition_on_previous_text"),
         multichannel=_multichannel(scalars, lists, stream=stream),
         clips=clips,
@@ -194,12 +170,12 @@ def parse_transcription_form(
 def _dialect(asked: str, scalars: Mapping[str, str], *, stream: bool) -> tuple[StreamDialect, bool]:
     """Of a stream's frames, and whether usage is told. vLLM's tools tell themselves by its fields."""
     if asked not in ("", "openai", "vllm"):
-        raise BadRequestError(f"`dialect` is openai or vllm, not {shown(asked)}", param="dialect")
+        raise wrong("dialect", f"is openai or vllm, not {shown(asked)}")
     names = ("stream_include_usage", "stream_continuous_usage_stats")
     include_usage, continuously = (_boolean(scalars, name) for name in names)
     for name, is_asked in zip(names, (include_usage, continuously), strict=True):
         if is_asked and not stream:
-            raise BadRequestError(f"`{name}` needs `stream`", param=name)
+            raise wrong(name, "needs `stream`")
     is_vllm = asked == "vllm" or (not asked and any(scalars.get(name, "").strip() for name in names))
     return "vllm" if is_vllm else "openai", include_usage or continuously
 
@@ -210,14 +186,12 @@ def _collect(fields: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[st
     for name, value in fields:
         base = name.removesuffix("[]")
         if base in _UNSUPPORTED and value:
-            raise BadRequestError(
-                f"`{base}` is not supported by the models here", param=base, code="unsupported_parameter"
-            )
+            raise wrong(base, "is not supported by the models here", code="unsupported_parameter")
         if base in _LISTS:
             lists.setdefault(base, []).append(value)
         elif name in _SCALARS or name.startswith(_OBJECTS):
             if name in scalars:
-                raise BadRequestError(f"`{name}` is given twice", param=name)
+                raise wrong(name, "is given twice")
             scalars[name] = value
         else:
             raise _unknown(name)
@@ -227,9 +201,7 @@ def _collect(fields: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[st
 def _unknown(name: str) -> BadRequestError:
     """The refusal of a field that nobody defines, with the one that may have been meant."""
     hint = meant(name, _LISTS | _SCALARS)
-    return BadRequestError(
-        f"`{name[:100]}` is not a field of this request{hint}", param=name[:100], code="unknown_parameter"
-    )
+    return wrong(name[:100], f"is not a field of this request{hint}", code="unknown_parameter")
 
 
 def _keywords(lists: Mapping[str, list[str]]) -> tuple[str, ...]:
@@ -239,7 +211,7 @@ def _keywords(lists: Mapping[str, list[str]]) -> tuple[str, ...]:
     hotwords = parse_keywords(_filled(words), param="hotwords")
     together = tuple(dict.fromkeys((*keywords, *hotwords)))
     if len(together) > MAX_KEYWORDS:
-        raise BadRequestError(f"`hotwords` and `keywords` are more than {MAX_KEYWORDS}", param="hotwords")
+        raise wrong("hotwords", f"and `keywords` are more than {MAX_KEYWORDS}")
     return together
 
 
@@ -253,29 +225,27 @@ def _response_format(value: str) -> ResponseFormat:
         if value == known:
             return known  # type: ignore[no-any-return]
     allowed = ", ".join(get_args(ResponseFormat))
-    raise BadRequestError(
-        f"`response_format` must be one of {allowed}, not {shown(value)}", param="response_format"
-    )
+    raise wrong("response_format", f"must be one of {allowed}, not {shown(value)}")
 
 
 def _granularities(values: list[str], response_format: ResponseFormat) -> frozenset[str]:
     param = "timestamp_granularities"
     for value in values:
         if value not in ("word", "segment"):
-            raise BadRequestError(f"`{param}` holds word or segment, not {shown(value)}", param=param)
+            raise wrong(param, f"holds word or segment, not {shown(value)}")
     if response_format == "verbose_json":
         return frozenset(values or ["segment"])
     if "word" in values:
-        raise BadRequestError(f"`{param}` word needs `response_format` verbose_json", param=param)
+        raise wrong(param, "word needs `response_format` verbose_json")
     return frozenset()  # `segment` costs nothing, and Vercel's AI SDK sends it with json
 
 
 def _logprobs(values: list[str], response_format: ResponseFormat) -> bool:
     for value in values:
         if value != "logprobs":
-            raise BadRequestError(f"`include` holds logprobs, not {shown(value)}", param="include")
+            raise wrong("include", f"holds logprobs, not {shown(value)}")
     if values and response_format != "json":
-        raise BadRequestError("`include` needs `response_format` json", param="include")
+        raise wrong("include", "needs `response_format` json")
     return bool(values)
 
 
@@ -283,7 +253,7 @@ def _multichannel(scalars: Mapping[str, str], lists: Mapping[str, list[str]], *,
     is_asked = _boolean(scalars, "multichannel")
     if is_asked and (stream or _filled(lists.get("include", []))):
         other = "stream" if stream else "include"
-        raise BadRequestError(f"`multichannel` goes without `{other}`", param="multichannel")
+        raise wrong("multichannel", f"goes without `{other}`")
     return is_asked
 
 
@@ -294,4 +264,4 @@ def _boolean(scalars: Mapping[str, str], param: str) -> bool:
             return True
         case "false" | "0" | "":
             return False
-    raise BadRequestError(f"`{param}` must be true or false, not {shown(value)}", param=param)
+    raise wrong(param, f"must be true or false, not {shown(value)}")

@@ -32,7 +32,7 @@ from ..protocols.calls import (
     audio_format,
     content_format,
 )
-from ..protocols.errors import BadRequestError, ClientError, SensoriumError, close_code
+from ..protocols.errors import BadRequestError, ClientError, SensoriumError, close_code, wrong
 from ..protocols.realtime import (
     ConversationItemInputAudioTranscriptionCompleted,
     ConversationItemInputAudioTranscriptionDelta,
@@ -178,10 +178,10 @@ class CallMachine:
                 self._end("stop", now)
                 self._settle(now)
             case _:
-                raise BadRequestError(
-                    f"`event` is {frame.event[:40]!r}; known are connected, start, media, mark, dtmf, stop",
+                raise wrong(
+                    "event",
+                    f"is {frame.event[:40]!r}; known are connected, start, media, mark, dtmf, stop",
                     code="unknown_event",
-                    param="event",
                 )
 
     def _start(self, start: Start, now: float) -> None:
@@ -206,7 +206,7 @@ class CallMachine:
             raise _too_early()
         if name not in self._tracks:
             known = ", ".join(self._tracks)
-            raise BadRequestError(f"`{param}` is {name[:40]!r}; the call has {known}", param=param)
+            raise wrong(param, f"is {name[:40]!r}; the call has {known}")
         return self._tracks[name]
 
     def _hear(self, media: Media) -> None:
@@ -214,7 +214,7 @@ class CallMachine:
         try:
             chunk = None if media.chunk is None else int(media.chunk)
         except ValueError:
-            raise BadRequestError("`media.chunk` is no number", param="media.chunk") from None
+            raise wrong("media.chunk", "is no number") from None
         if chunk is not None:
             track.count(chunk)
         self._hear_on(track, media.payload)
@@ -323,5 +323,5 @@ def _too_early() -> BadRequestError:
 
 def _given(value: T | None, name: str) -> T:
     if value is None:
-        raise BadRequestError(f"`{name}` is missing", code="invalid_frame", param=name)
+        raise wrong(name, "is missing", code="invalid_frame")
     return value

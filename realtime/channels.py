@@ -28,7 +28,7 @@ from .settings import SessionSettings
 Heard = AudioAppended | SpeechScored | CutFound | HypothesisReady | HypothesisFailed
 
 
-class _OfChannel:
+class _OfChannel(Teller):
     """Says of everything which channel it is of, where there are several."""
 
     def __init__(self, outgoing: Outgoing, channel: int) -> None:
@@ -36,13 +36,11 @@ class _OfChannel:
         self._channel = channel
 
     def send(self, event: ServerEvent) -> None:
-        """See `Teller.send`."""
         if hasattr(event, "channel"):
             event = msgspec.structs.replace(event, channel=self._channel)
         self._outgoing.send(event)
 
     def do(self, effect: Effect) -> None:
-        """See `Teller.do`."""
         if hasattr(effect, "channel"):
             effect = msgspec.structs.replace(effect, channel=self._channel)
         self._outgoing.do(effect)

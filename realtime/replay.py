@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from ..protocols.errors import BadRequestError, ClientError
+from ..protocols.errors import ClientError, wrong
 
 
 class Replay:
@@ -58,9 +58,7 @@ class Replay:
         number that was never sent.
         """
         if after_seq > self.last_seq:
-            raise BadRequestError(
-                f"`after_seq` is {after_seq}; the session has sent {self.last_seq} events", param="after_seq"
-            )
+            raise wrong("after_seq", f"is {after_seq}; the session has sent {self.last_seq} events")
         if after_seq + 1 < self.first_seq:
             raise ClientError(
                 f"the events after {after_seq} are not kept any more; the oldest is {self.first_seq}",

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from ..protocols.audio import SUPPORTED_RATES, WIRE_TYPES, AudioFormat, Encoding, ms_to_samples
 from ..protocols.container_format import CONTAINER_TYPES, ContainerFormat, InputFormat, parse_container
-from ..protocols.errors import BadRequestError
+from ..protocols.errors import BadRequestError, wrong
 from ..protocols.hints import KEYWORD_BOOST
 from ..protocols.realtime_session import (
     AudioView,
@@ -230,7 +230,7 @@ def _format(
     encoding = _ENCODINGS[patch.type]
     if encoding != "pcm16":
         if patch.rate not in (UNSET, None, 8_000):
-            raise BadRequestError(f"`{param}` of {patch.type} is 8000", param=param)
+            raise wrong(param, f"of {patch.type} is 8000")
         return AudioFormat(encoding, 8_000, _num_channels(current, patch, encoding))
     rate = patch.rate
     if rate is UNSET or rate is None:
@@ -238,7 +238,7 @@ def _format(
         rate = known.rate
     if rate not in SUPPORTED_RATES:
         allowed = ", ".join(map(str, SUPPORTED_RATES))
-        raise BadRequestError(f"`{param}` must be one of {allowed}, not {rate}", param=param)
+        raise wrong(param, f"must be one of {allowed}, not {rate}")
     return AudioFormat("pcm16", rate, _num_channels(current, patch, "pcm16"))
 
 
@@ -253,7 +253,7 @@ def _container_format(patch: FormatPatch, rate_param: str) -> ContainerFormat:
     known = parse_container(patch.type, param=param)
     if known is None:
         allowed = ", ".join((*_ENCODINGS, *CONTAINER_TYPES))
-        raise BadRequestError(f"`{param}` must be one of {allowed}, not {patch.type[:60]!r}", param=param)
+        raise wrong(param, f"must be one of {allowed}, not {patch.type[:60]!r}")
     if patch.rate not in (UNSET, None):
         message = f"`{rate_param}` belongs to audio/pcm: a container tells its own"
         raise BadRequestError(message, param=rate_param)

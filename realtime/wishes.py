@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ..protocols.errors import BadRequestError
+from ..protocols.errors import BadRequestError, wrong
 from ..protocols.hints import KEYWORD_BOOST, parse_keywords, parse_language, parse_languages
 from ..protocols.languages import known_language
 from ..protocols.numerals import check_numerals
@@ -104,7 +104,7 @@ def check_model(options: TranscriptionOptions, model: RealtimeModel, left_contex
 
 def unsupported(param: str, reason: str) -> BadRequestError:
     """The refusal of what is not served."""
-    return BadRequestError(f"`{param}` {reason}", code="unsupported_parameter", param=param)
+    return wrong(param, f"{reason}", code="unsupported_parameter")
 
 
 def merged(current: S, patch: msgspec.Struct, default: S) -> S:

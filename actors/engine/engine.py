@@ -156,7 +156,6 @@ class Engine(EngineClient):
     async def held(
         self, items: tuple[ItemKey, ...], fetch: Fetch, *, lane: Lane = INTERACTIVE
     ) -> AsyncIterator[None]:
-        """See `EngineClient.held`."""
         group = self._live()
         if not items:
             yield
@@ -205,7 +204,6 @@ class Engine(EngineClient):
             self._group.scheduler.handle.close_session(session)
 
     def statistics(self) -> EngineStatistics:
-        """See `EngineClient.statistics`."""
         now = EngineStatistics() if self._group is None else self._group.statistics()
         now = msgspec.structs.replace(now, num_restarts=self._supervisor.num_restarts)
         return self._former + now
@@ -214,7 +212,6 @@ class Engine(EngineClient):
         """See `EngineClient.refresh`: nothing to do."""
 
     def inboxes(self) -> Sequence[InboxStatistics]:
-        """See `EngineClient.inboxes`."""
         return () if self._group is None else self._group.inboxes()
 
     @asynccontextmanager

@@ -35,7 +35,7 @@ from ..callers import Caller
 from ..kernel.nursery import all_of
 from ..kernel.off_loop import off_loop
 from ..text.generation import Answer, Drafting, TextModel, answer_all
-from .event_stream import EventStream, Put, SlicedResponse, unless_gone
+from .event_stream import EventStream, Put, SlicedResponse, put_any, unless_gone
 from .service import Hold, Service
 from .text_requests import JSON
 
@@ -71,8 +71,9 @@ class Shape(Protocol):
     def end(self, found: CompletionUsage) -> bytes:
         """The last event, where usage was asked for."""
 
-    def fail(self, error: SensoriumError) -> bytes | None:
+    def fail(self, _: SensoriumError) -> bytes | None:
         """The last event of a stream that fails; None where it is that of `actors/http/failures.py`."""
+        return None
 
 
 class Answering:
@@ -179,13 +180,13 @@ class Answering:
 
             def on_accepted(place: int, index: int) -> None:
                 number = place * num_choices + index
-                _put(put, self._shape.begin(number, so_far(place, number)))
+                put_any(put, self._shape.begin(number, so_far(place, number)))
 
             def on_piece(place: int, index: int, piece: TextGenerated) -> None:
                 number = place * num_choices + index
                 num_tokens[number] += len(piece.token_ids)
                 num_cached[place] = max(num_cached[place], piece.num_cached)
-                _put(put, self._shape.piece(number, prompts[place], piece, so_far(place, number)))
+                put_any(put, self._shape.piece(number, prompts[place], piece, so_far(place, number)))
 
             return self._total(prompts, await self._run(prompts, on_piece, on_accepted))
 
@@ -287,8 +288,3 @@ def _num_media(prompts: Sequence[Prompt], *, is_seen: bool) -> int:
     """Tokens of images and videos, or of audio."""
     spans = (span for prompt in prompts for span in prompt.spans if (span.grid is not None) == is_seen)
     return sum(span.num_tokens for span in spans)
-
-
-def _put(put: Put, frame: bytes | None) -> None:
-    if frame is not None:
-        put(frame)

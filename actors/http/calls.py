@@ -27,6 +27,7 @@ from ...protocols.errors import (
     UnauthorizedError,
     UnavailableError,
     close_code,
+    wrong,
 )
 from ...protocols.realtime import SessionUpdate
 from ...protocols.realtime_session import SessionPatch
@@ -153,7 +154,7 @@ def _caller_of(service: Service, parameters: Mapping[str, str]) -> Caller:
 def _terms(service: Service, asked: Mapping[str, str], caller: Caller) -> Terms:
     """What a call has. Raises SensoriumError for options that are wrong, or where there is no room."""
     if asked.get("events", "on") not in ("on", "off"):
-        raise BadRequestError("`events` must be on or off", param="events")
+        raise wrong("events", "must be on or off")
     open_callback = _callback(service, asked, caller)
     try:
         _session(service, asked, AudioFormat("pcmu", 8_000), caller)

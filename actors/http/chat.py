@@ -28,14 +28,13 @@ from ...protocols.chat_answers import (
     ChunkChoice,
     Delta,
 )
-from ...protocols.errors import SensoriumError
 from ...protocols.generation import CompletionTokensDetails, CompletionUsage, sse, stopped_by
 from ...protocols.messages import SamplingParams, TextGenerated
 from ...protocols.unserved import answered_tier
 from ..text.generation import Answer, TextModel
 from ..text.reading import AnswerReading
 from ..text.thought_count import ThoughtCount
-from .answering import Answering, UsageSoFar
+from .answering import Answering, Shape, UsageSoFar
 from .chat_events import delta_of, finished_chat, message_of
 from .logprobs import chat_logprobs, prompt_logprob_list
 from .service import Service
@@ -93,7 +92,7 @@ class _Streamed:
         return delta
 
 
-class _ChatShape:
+class _ChatShape(Shape):
     """One conversation with its `n` answers."""
 
     def __init__(self, model: TextModel, wish: ChatRequest, conversation: Conversation) -> None:
@@ -109,18 +108,15 @@ class _ChatShape:
 
     @asynccontextmanager
     async def prompts(self, scope: str, caller: str) -> AsyncIterator[Sequence[Prompt]]:
-        """See `Shape`."""
         async with self._model.prompter.chat(self._conversation, scope=scope, caller=caller) as prompt:
             yield (prompt,)
 
     def fit(self, prompt: Prompt, params: SamplingParams) -> SamplingParams:
-        """See `Shape`."""
         return self._reading.fit(prompt, params)
 
     def body(
         self, prompts: Sequence[Prompt], answers: Sequence[Sequence[Answer]], found: CompletionUsage
     ) -> bytes:
-        """See `Shape`."""
         ids = prompts[0].token_ids
         if self._reading.may_think:
             found = _counted(found, sum(self._reading.num_thought(each.token_ids) for each in answers[0]))
@@ -145,7 +141,6 @@ class _ChatShape:
         return self._event([choice], found)
 
     def piece(self, number: int, _: Prompt, piece: TextGenerated, found: UsageSoFar) -> bytes | None:
-        """See `Shape`."""
         streamed = self._choices[number]
         delta = streamed.delta(piece, shows_reasoning=self._wish.shows_reasoning)
         tells_tokens = bool(piece.token_ids) and (self._wish.logprobs or self._wish.return_token_ids)
@@ -163,13 +158,9 @@ class _ChatShape:
         return self._event([choice], found)
 
     def end(self, found: CompletionUsage) -> bytes:
-        """See `Shape`."""
         if self._reading.may_think:
             found = _counted(found, sum(each.thought.num for each in self._choices.values()))
         return self._event([], found)
-
-    def fail(self, _: SensoriumError) -> None:
-        """See `Shape`."""
 
     def _choice(self, index: int, answer: Answer) -> ChatChoice:
         events = read_whole(self._reading.machine(), answer.text)

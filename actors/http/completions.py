@@ -31,13 +31,12 @@ from ...protocols.completions import (
     prompts_of,
 )
 from ...protocols.completions import Prompt as AskedPrompt
-from ...protocols.errors import SensoriumError
 from ...protocols.generation import CompletionUsage, finished_by, sse, stopped_by, usage
 from ...protocols.messages import PromptLogprobs, SamplingParams, TextGenerated
 from ...protocols.tokenize import DetokenizeResponse, TokenizeResponse, parse_detokenize, parse_tokenize
 from ..kernel.off_loop import off_loop
 from ..text.generation import Answer, TextModel
-from .answering import Answering, UsageSoFar
+from .answering import Answering, Shape, UsageSoFar
 from .event_stream import SlicedResponse
 from .logprobs import completion_logprobs, prompt_logprob_list
 from .service import Service
@@ -121,7 +120,7 @@ class _Sent:
     has_begun: bool = False
 
 
-class _CompletionShape:
+class _CompletionShape(Shape):
     """One request: its prompts, each answered `n` times, numbered through."""
 
     def __init__(self, model: TextModel, wish: CompletionRequest, asked: Sequence[AskedPrompt]) -> None:
@@ -136,7 +135,6 @@ class _CompletionShape:
 
     @asynccontextmanager
     async def prompts(self, _: str, __: str) -> AsyncIterator[Sequence[Prompt]]:
-        """See `Shape`."""
         is_one = isinstance(self._wish.prompt, str) or isinstance(self._wish.prompt[0], int)
         prompter, found = self._model.prompter, []
         for place, asked in enumerate(self._asked):
@@ -169,7 +167,6 @@ class _CompletionShape:
         return isinstance(asked, str) and self._wish.truncate_prompt_tokens is None
 
     def fit(self, _: Prompt, params: SamplingParams) -> SamplingParams:
-        """See `Shape`."""
         if not self._wish.shows_special:
             return params
         return msgspec.structs.replace(params, shown=self._model.prompter.builder.text.special_tokens)
@@ -177,7 +174,6 @@ class _CompletionShape:
     def body(
         self, prompts: Sequence[Prompt], answers: Sequence[Sequence[Answer]], found: CompletionUsage
     ) -> bytes:
-        """See `Shape`."""
         choices = (
             self._choice(place * self._wish.num_choices + index, place, prompt, answer)
             for place, (prompt, group) in enumerate(zip(prompts, answers, strict=True))
@@ -189,16 +185,11 @@ class _CompletionShape:
         """A choice begins with its first text."""
 
     def piece(self, number: int, prompt: Prompt, piece: TextGenerated, found: UsageSoFar) -> bytes | None:
-        """See `Shape`."""
         chunk = self._chunk(number, prompt, piece)
         return None if chunk is None else sse(self._completion([chunk], found))
 
     def end(self, found: CompletionUsage) -> bytes:
-        """See `Shape`."""
         return sse(self._completion([], found))
-
-    def fail(self, _: SensoriumError) -> None:
-        """See `Shape`."""
 
     def _choice(self, number: int, place: int, prompt: Prompt, answer: Answer) -> CompletionChoice:
         if self._wish.num_generated == 0:  # one token was made, because a request makes at least one

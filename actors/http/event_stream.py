@@ -6,7 +6,6 @@ The response owns the work: when the client leaves or does not read, the work is
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from collections import deque
@@ -21,16 +20,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ...protocols import rest
-from ...protocols.errors import InternalError, SensoriumError
 from ...protocols.transcript import TimedSegment, Transcript
 from ...protocols.transcription_chunks import ChunkFrames
 from ...protocols.transcription_form import TranscriptionRequest
 from ..kernel.nursery import open_work
 from ..kernel.off_loop import off_loop
 from ..wire.exchange import HALF_CLOSED
-from .failures import error_frame
-
-logger = logging.getLogger(__name__)
+from .failures import error_frame, shown
 
 _KEEP_ALIVE_S: Final = 5.0
 """Silence on the line after which a comment is sent: shorter than any proxy's patience."""
@@ -39,6 +35,12 @@ SLICE_BYTES: Final = 64 * 1024
 
 Put = Callable[[bytes], None]
 """Sends one frame. Never waits: what a client does not read is bounded by the longest answer."""
+
+
+def put_any(put: Put, frames: bytes | None) -> None:
+    """Put what there is to tell, if anything."""
+    if frames:
+        put(frames)
 
 
 class EventStream(Response):
@@ -103,10 +105,7 @@ class EventStream(Response):
         except Exception as error:
             if not self._has_begun and not self._waiting:
                 raise
-            if not isinstance(error, SensoriumError):
-                logger.exception("a streamed answer failed")
-                error = InternalError("The server failed on this request.")
-            self._put(error_frame(error, path))
+            self._put(error_frame(shown(error, "a streamed answer"), path))
         self._finished = True
         self._wake.set()
 

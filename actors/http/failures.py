@@ -5,18 +5,29 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 import msgspec
 from starlette.responses import Response
 
 from ...protocols import rest
-from ...protocols.errors import SensoriumError
+from ...protocols.errors import InternalError, SensoriumError
 from ...protocols.generation import named_sse
 from ...protocols.message_answer import message_error
 
+logger = logging.getLogger(__name__)
+
 _MESSAGES: Final = "/v1/messages"
 _JSON: Final = "application/json"
+
+
+def shown(error: Exception, what: str) -> SensoriumError:
+    """What a client is told of an error; one that is not meant for clients is logged, with `what` failed."""
+    if isinstance(error, SensoriumError):
+        return error
+    logger.error("%s failed", what, exc_info=error)
+    return InternalError("The server failed on this request.")
 
 
 def error_response(error: SensoriumError, path: str) -> Response:

@@ -67,11 +67,9 @@ class HostedItems:
         self.items.append(item)
         self._to_call.append(HostedCall(place, item, hosted))
         return [
-            OutputItemAdded(sequence_number=self._next(), output_index=place, item=item),
-            McpCallInProgress(sequence_number=self._next(), item_id=item.id, output_index=place),
-            McpArgumentsDone(
-                sequence_number=self._next(), item_id=item.id, output_index=place, arguments=item.arguments
-            ),
+            OutputItemAdded(self._next(), place, item),
+            McpCallInProgress(self._next(), item.id, place),
+            McpArgumentsDone(self._next(), item.id, place, arguments=item.arguments),
         ]
 
     def end_call(self, call: HostedCall, outcome: CallOutcome) -> list[ResponseEvent]:
@@ -86,8 +84,8 @@ class HostedItems:
         self.items[call.place] = item
         ended = McpCallFailed if has_failed else McpCallCompleted
         return [
-            ended(sequence_number=self._next(), item_id=item.id, output_index=call.place),
-            OutputItemDone(sequence_number=self._next(), output_index=call.place, item=item),
+            ended(self._next(), item.id, call.place),
+            OutputItemDone(self._next(), call.place, item),
         ]
 
     def begin_list(self, label: str) -> tuple[int, list[ResponseEvent]]:
@@ -96,8 +94,8 @@ class HostedItems:
         item = McpListTools(id=item_id("mcpl", self._response_id, place), server_label=label, tools=[])
         self.items.append(item)
         return place, [
-            OutputItemAdded(sequence_number=self._next(), output_index=place, item=item),
-            McpListToolsInProgress(sequence_number=self._next(), item_id=item.id, output_index=place),
+            OutputItemAdded(self._next(), place, item),
+            McpListToolsInProgress(self._next(), item.id, place),
         ]
 
     def end_list(self, place: int, tools: list[McpTool], error: str | None) -> list[ResponseEvent]:
@@ -108,8 +106,8 @@ class HostedItems:
         self.items[place] = item
         ended = McpListToolsCompleted if error is None else McpListToolsFailed
         return [
-            ended(sequence_number=self._next(), item_id=item.id, output_index=place),
-            OutputItemDone(sequence_number=self._next(), output_index=place, item=item),
+            ended(self._next(), item.id, place),
+            OutputItemDone(self._next(), place, item),
         ]
 
     def _give_up_calls(self) -> list[ResponseEvent]:
@@ -118,7 +116,7 @@ class HostedItems:
         for call in self.take_calls():
             item = msgspec.structs.replace(call.item, status="incomplete")
             self.items[call.place] = item
-            told.append(OutputItemDone(sequence_number=self._next(), output_index=call.place, item=item))
+            told.append(OutputItemDone(self._next(), call.place, item))
         return told
 
     def _next(self) -> int:

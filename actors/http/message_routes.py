@@ -17,15 +17,14 @@ from starlette.responses import Response
 
 from ...engine.models.prompts import Prompt
 from ...engine.text.tools.machine import AnswerMachine, read_more, read_whole
-from ...protocols.errors import SensoriumError
 from ...protocols.generation import CompletionUsage, named_sse
-from ...protocols.message_answer import MessageAnswer, MessageEvent, MessageTokenCount, MessageUsage
+from ...protocols.message_answer import MessageAnswer, MessageTokenCount, MessageUsage
 from ...protocols.message_config import FIELD_NAMES
 from ...protocols.message_request import AskedMessage, parse_message, parse_message_count
 from ...protocols.messages import SamplingParams, TextGenerated
 from ..text.generation import Answer, TextModel
 from ..text.reading import AnswerReading
-from .answering import Answering, UsageSoFar
+from .answering import Answering, Shape, UsageSoFar
 from .message_writer import MessageWriter
 from .service import Service
 from .text_requests import admission, chat_params_for, json_response, read_and_parse, text_model
@@ -71,7 +70,7 @@ class MessageRoutes:
                 return json_response(MessageTokenCount(len(prompt.token_ids)))
 
 
-class _MessageShape:
+class _MessageShape(Shape):
     """One conversation with its one answer."""
 
     def __init__(self, model: TextModel, asked: AskedMessage) -> None:
@@ -89,20 +88,17 @@ class _MessageShape:
 
     @asynccontextmanager
     async def prompts(self, scope: str, caller: str) -> AsyncIterator[Sequence[Prompt]]:
-        """See `Shape`."""
         conversation = self._asked.conversation
         async with self._model.prompter.chat(conversation, scope=scope, caller=caller) as prompt:
             yield (prompt,)
 
     def fit(self, prompt: Prompt, params: SamplingParams) -> SamplingParams:
-        """See `Shape`."""
         self._num_prompt = len(prompt.token_ids)
         fit = self._reading.fit(prompt, params)
         self._machine = self._reading.machine()
         return fit
 
     def body(self, _: Sequence[Prompt], answers: Sequence[Sequence[Answer]], found: CompletionUsage) -> bytes:
-        """See `Shape`."""
         answer = answers[0][0]
         self._writer.begin(self._num_prompt)
         self._writer.add(read_whole(self._machine, answer.text))
@@ -110,21 +106,15 @@ class _MessageShape:
         return msgspec.json.encode(self._writer.message)
 
     def begin(self, _: int, __: UsageSoFar) -> bytes:
-        """See `Shape`."""
-        return _frames(self._writer.begin(self._num_prompt))
+        return named_sse(*self._writer.begin(self._num_prompt))
 
     def piece(self, _: int, __: Prompt, piece: TextGenerated, ___: UsageSoFar) -> bytes | None:
-        """See `Shape`."""
         self._reason, self._stop = piece.finish_reason, piece.stop
         events = read_more(self._machine, piece.text, is_last=piece.finish_reason is not None)
-        return _frames(self._writer.add(events)) or None
+        return named_sse(*self._writer.add(events)) or None
 
     def end(self, found: CompletionUsage) -> bytes:
-        """See `Shape`."""
-        return _frames(self._writer.finish(_usage(found), self._reason, self._stop))
-
-    def fail(self, _: SensoriumError) -> None:
-        """See `Shape`."""
+        return named_sse(*self._writer.finish(_usage(found), self._reason, self._stop))
 
 
 def _usage(found: CompletionUsage) -> MessageUsage:
@@ -134,7 +124,3 @@ def _usage(found: CompletionUsage) -> MessageUsage:
         output_tokens=found.completion_tokens,
         cache_read_input_tokens=cached,
     )
-
-
-def _frames(events: Sequence[MessageEvent]) -> bytes:
-    return b"".join(map(named_sse, events))

@@ -7,7 +7,6 @@ written comes from `engine/text/tools/events.py`. Read next: `actors/http/messag
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
@@ -19,6 +18,7 @@ from ...engine.text.tools.events import (
     ReasoningAdded,
     TextAdded,
 )
+from ...protocols.chat_content import read_object
 from ...protocols.message_answer import (
     Block,
     ContentBlockDelta,
@@ -116,16 +116,7 @@ class MessageWriter:
             case ThinkingBlock():
                 self._blocks.append(ThinkingBlock(thinking=text))
             case ToolUseBlock(id=call_id, name=name):
-                self._blocks.append(ToolUseBlock(id=call_id, name=name, input=_input(text)))
+                self._blocks.append(ToolUseBlock(id=call_id, name=name, input=read_object(text) or {}))
         self._open = None
         self._texts.clear()
         return [ContentBlockStop(len(self._blocks) - 1)]
-
-
-def _input(text: str) -> dict[str, Any]:
-    """What a model wrote as an object; what is none, as one that was cut, is an empty one."""
-    try:
-        found = msgspec.json.decode(text or "{}")
-    except (msgspec.DecodeError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {}

@@ -11,18 +11,18 @@ all of it. Read next: `actors/mcp/session.py`, `actors/http/response_writer.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from ...protocols.errors import BadRequestError
+from ...protocols.chat_content import read_object
+from ...protocols.errors import BadRequestError, wrong
 from ...protocols.generation import CompletionUsage, named_sse, usage
 from ...protocols.mcp_results import CallOutcome, protocol_error
 from ...protocols.mcp_tools import HostedTool, hosted_tools
 from ...protocols.messages import SamplingParams
 from ...protocols.response_input import Approval
 from ...protocols.response_items import McpApprovalRequest, McpListTools
-from ...protocols.response_stream import ResponseEvent
 from ...protocols.responses import FIELD_NAMES, AskedResponse
 from ..callers import Caller
 from ..kernel.nursery import all_of, open_work
@@ -30,7 +30,7 @@ from ..mcp.client import McpFailure
 from ..mcp.session import McpSession
 from ..text.generation import TextModel
 from .answering import Answering
-from .event_stream import Put
+from .event_stream import Put, put_any
 from .hosted_items import HostedCall
 from .response_rows import KeptResponse
 from .response_shape import ResponseShape
@@ -95,7 +95,7 @@ class RoundAnswering(Answering):
             found = await self.put_answers(put)
             total = found if total is None else _together(total, found)
             num_rounds += 1
-            _put(put, shape.writer.end_round(is_cut=shape.is_cut))
+            put_any(put, named_sse(*shape.writer.end_round(is_cut=shape.is_cut)))
             calls = [] if shape.is_cut else shape.writer.take_calls()
             waits = shape.waits_for_client
             await self._call(put, calls)
@@ -120,7 +120,7 @@ class RoundAnswering(Answering):
                 told = shape.writer.end_list(place, await session.tools(), None)
             except McpFailure as failure:
                 told = shape.writer.end_list(place, [], str(failure))
-            _put(put, told)
+            put_any(put, named_sse(*told))
 
         places: list[int] = []
         async with open_work() as nursery:
@@ -128,7 +128,7 @@ class RoundAnswering(Answering):
                 if label not in known:
                     place, told = shape.writer.begin_list(label)
                     places.append(place)
-                    _put(put, told)
+                    put_any(put, named_sse(*told))
                     nursery.start_soon(one, session, place)
         new = [each for each in shape.writer.items if isinstance(each, McpListTools)]
         shape.listed = (*shape.listed, *new)
@@ -138,7 +138,7 @@ class RoundAnswering(Answering):
     async def _call_approved(self, put: Put) -> None:
         shape = self._response
         for _, request in self._approved:
-            _put(put, shape.writer.begin_call(request, self._found(request)))
+            put_any(put, named_sse(*shape.writer.begin_call(request, self._found(request))))
         outcomes = await self._call(put, shape.writer.take_calls())
         for (approval, _), outcome in zip(self._approved, outcomes, strict=True):
             shape.set_result(approval.place, outcome.text)
@@ -159,7 +159,7 @@ class RoundAnswering(Answering):
                 outcome = await self._outcome(calls[number])
             else:
                 outcome = protocol_error(-32000, f"The response has made its {most} calls.")
-            _put(put, self._response.writer.end_call(calls[number], outcome))
+            put_any(put, named_sse(*self._response.writer.end_call(calls[number], outcome)))
             return outcome
 
         return await all_of(one, range(len(calls)))
@@ -167,11 +167,8 @@ class RoundAnswering(Answering):
     async def _outcome(self, call: HostedCall) -> CallOutcome:
         if call.hosted is None:
             return protocol_error(-32602, "There is no such tool any more, or it is not allowed.")
-        try:
-            arguments: Any = msgspec.json.decode(call.item.arguments)
-        except (msgspec.DecodeError, RecursionError):
-            arguments = None
-        if not isinstance(arguments, dict):
+        arguments = read_object(call.item.arguments)
+        if arguments is None:
             return protocol_error(-32602, "The arguments are no JSON object.")
         return await self._sessions[call.hosted.server.label].call(call.hosted.tool.name, arguments)
 
@@ -194,10 +191,7 @@ def approved_calls(asked: AskedResponse, before: KeptResponse | None) -> list[Ap
         if not approval.is_given:
             continue
         if request.server_label not in labels:
-            raise BadRequestError(
-                f"`tools` has no MCP server `{request.server_label[:80]}`, whose call is approved.",
-                param="tools",
-            )
+            raise wrong("tools", f"has no MCP server `{request.server_label[:80]}`, whose call is approved.")
         found.append((approval, request))
     return found
 
@@ -207,8 +201,3 @@ def _together(one: CompletionUsage, other: CompletionUsage) -> CompletionUsage:
     return usage(
         one.prompt_tokens + other.prompt_tokens, one.completion_tokens + other.completion_tokens, cached
     )
-
-
-def _put(put: Put, events: Sequence[ResponseEvent]) -> None:
-    if events:
-        put(b"".join(map(named_sse, events)))

@@ -10,15 +10,16 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ...engine.models.prompts import Prompt
 from ...engine.text.tools.machine import AnswerMachine, read_more, read_whole
+from ...protocols.assistant_turn import AssistantTurn, call_result
 from ...protocols.chat import Conversation
 from ...protocols.chat_answers import TokenLogprob
-from ...protocols.chat_content import ChatMessage
+from ...protocols.chat_content import ChatMessage, read_object
 from ...protocols.errors import BadRequestError, SensoriumError
 from ...protocols.generation import CompletionUsage, named_sse
 from ...protocols.item_ids import call_id_of, new_response_id
@@ -39,13 +40,12 @@ from ...protocols.response_items import (
     ResponseObject,
     ResponseUsage,
 )
-from ...protocols.response_stream import ResponseEvent
 from ...protocols.responses import AskedResponse
 from ...realtime.dialogue.truncation import answer_room
 from ..callers import Caller
 from ..text.generation import Answer, TextModel
 from ..text.reading import AnswerReading
-from .answering import UsageSoFar
+from .answering import Shape, UsageSoFar
 from .logprobs import chat_logprobs
 from .response_rows import KeptResponse
 from .response_writer import ResponseWriter
@@ -55,7 +55,7 @@ from .text_tokens import TextTokens
 _BEFORE: Final = "previous_response_id"
 
 
-class ResponseShape:
+class ResponseShape(Shape):
     """One conversation with its one answer."""
 
     def __init__(
@@ -149,7 +149,6 @@ class ResponseShape:
 
     @asynccontextmanager
     async def prompts(self, scope: str, caller: str) -> AsyncIterator[Sequence[Prompt]]:
-        """See `Shape`."""
         prompter = self._model.prompter
         async with prompter.fetched(self._conversation, caller=caller) as whole, AsyncExitStack() as opened:
             self._messages = whole.messages[len(whole.messages) - len(self._messages) :]
@@ -180,7 +179,6 @@ class ResponseShape:
             yield (await build(newest),)
 
     def fit(self, prompt: Prompt, params: SamplingParams) -> SamplingParams:
-        """See `Shape`."""
         fit = self._reading.fit(prompt, params)
         self._machine = self._reading.machine(traces=self._has_logprobs)
         self._text_tokens = TextTokens(self._model.prompter.builder.tokens, self._reading.shown_ids)
@@ -189,7 +187,6 @@ class ResponseShape:
         return msgspec.structs.replace(fit, max_tokens=1) if self._is_warm_up else fit
 
     def body(self, _: Sequence[Prompt], answers: Sequence[Sequence[Answer]], found: CompletionUsage) -> bytes:
-        """See `Shape`."""
         answer = answers[0][0]
         self.writer.begin()
         self._thought.push(answer.token_ids)
@@ -198,41 +195,37 @@ class ResponseShape:
         return msgspec.json.encode(self.response)
 
     def begin(self, _: int, __: UsageSoFar) -> bytes | None:
-        """See `Shape`."""
         return None if self.has_begun else self.begun()
 
     def begun(self) -> bytes:
         """The first events, which in the background come before there is a place in the engine's queue."""
         self.has_begun = True
-        return _frames(self.writer.begin())
+        return named_sse(*self.writer.begin())
 
     def piece(self, _: int, __: Prompt, piece: TextGenerated, ___: UsageSoFar) -> bytes | None:
-        """See `Shape`."""
         if self._is_warm_up:
             return None
         self._thought.push(piece.token_ids)
         self.is_cut = piece.finish_reason == "length"
         events = read_more(self._machine, piece.text, is_last=piece.finish_reason is not None)
-        return _frames(self.writer.add(events, self._logprobs(piece))) or None
+        return named_sse(*self.writer.add(events, self._logprobs(piece))) or None
 
     def end(self, found: CompletionUsage) -> bytes:
-        """See `Shape`."""
         told = self.writer.finish(self._usage(found), is_cut=self.is_cut, now=int(time.time()))
         if self._asked.request.stream:
             self._keep()
-        return _frames(told)
+        return named_sse(*told)
 
     def fail(self, error: SensoriumError) -> bytes | None:
-        """See `Shape`."""
         told = self.writer.fail(ResponseFault(_fault_code(error.status), error.message))
         if not self.has_begun:
             return None
         self._keep()
-        return _frames(told)
+        return named_sse(*told)
 
     def cancel(self) -> bytes:
         """The last events of one that its client has given up."""
-        return _frames(self.writer.cancel())
+        return named_sse(*self.writer.cancel())
 
     async def settle(self) -> None:
         """Keep it, if it is to be: its client has all of it when that is done."""
@@ -332,48 +325,19 @@ def said_in(items: Sequence[OutputItem], hosted: Mapping[str, HostedTool]) -> tu
     """Items of one round as the messages they are in a conversation: what was said and called, and what the
     calls came to that the server has made."""
     shown = {(each.server.label, each.tool.name): name for name, each in hosted.items()}
-    texts: list[str] = []
-    thoughts: list[str] = []
-    calls: list[dict[str, Any]] = []
-    results: list[ChatMessage] = []
-
-    def call(call_id: str, name: str, arguments: str) -> None:
-        function = {"name": name, "arguments": _arguments(arguments)}
-        calls.append({"id": call_id, "type": "function", "function": function})
-
+    turn = AssistantTurn(_BEFORE)
     for item in items:
         match item:
             case OutputMessage():
-                texts += (part.text for part in item.content)
+                turn.texts += (part.text for part in item.content)
             case Reasoning():
-                thoughts += (part.text for part in item.content)
+                turn.thoughts += (part.text for part in item.content)
             case FunctionCall():
-                call(item.call_id, item.name, item.arguments)
-            case McpApprovalRequest():
-                name = shown.get((item.server_label, item.name), item.name)
-                call(call_id_of(item.id), name, item.arguments)
-            case McpCall(status="completed" | "failed"):
+                turn.call(item.call_id, item.name, read_object(item.arguments) or {})
+            case McpApprovalRequest() | McpCall(status="completed" | "failed"):
                 name, call_id = shown.get((item.server_label, item.name), item.name), call_id_of(item.id)
-                call(call_id, name, item.arguments)
-                text, of_call = CallOutcome(item.output, item.error).text, {"tool_call_id": call_id}
-                results.append(ChatMessage(role="tool", content=text, extra=of_call, param=_BEFORE))
-    if not texts and not thoughts and not calls:
-        return ()
-    extra: dict[str, Any] = {"reasoning_content": "\n\n".join(thoughts)} if thoughts else {}
-    if calls:
-        extra["tool_calls"] = calls
-    said = ChatMessage(role="assistant", content="".join(texts), extra=extra, param=_BEFORE)
-    return (said, *results)
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    """What a model wrote as an object; what is none cannot be shown to a template."""
-    try:
-        found = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {}
-
-
-def _frames(events: Sequence[ResponseEvent]) -> bytes:
-    return b"".join(map(named_sse, events))
+                turn.call(call_id, name, read_object(item.arguments) or {})
+                if isinstance(item, McpCall):
+                    text = CallOutcome(item.output, item.error).text
+                    turn.results.append(call_result(call_id, text, _BEFORE))
+    return turn.messages() if turn.texts or turn.thoughts or turn.calls else ()

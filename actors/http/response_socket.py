@@ -8,7 +8,6 @@ and is bounded as a posted one is; sockets are bounded by `Service.response_sock
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import deque
 from functools import partial
@@ -18,7 +17,7 @@ import trio
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
-from ...protocols.errors import ClientError, InternalError, SensoriumError, UnavailableError
+from ...protocols.errors import ClientError, SensoriumError, UnavailableError
 from ...protocols.response_socket import (
     ResponseCreate,
     as_messages,
@@ -30,13 +29,12 @@ from ...protocols.response_socket import (
 from ..callers import Caller
 from ..kernel.nursery import open_work
 from .event_stream import Put
+from .failures import shown
 from .response_shape import ResponseShape
 from .responses import ResponseRoutes
 from .service import Service
 from .text_requests import is_light, parsed
 from .websocket import RealtimeSocket, accepted
-
-logger = logging.getLogger(__name__)
 
 ROUTE: Final = "/v1/responses"
 _MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
@@ -183,11 +181,8 @@ class ResponseSocket:
             if not in_time.cancelled_caught:
                 return 200
             ended: SensoriumError = UnavailableError("The server is shutting down.", code="draining")
-        except SensoriumError as error:
-            ended = error
-        except Exception:
-            logger.exception("a response on a WebSocket failed")
-            ended = InternalError("The server failed on this request.")
+        except Exception as error:
+            ended = shown(error, "a response on a WebSocket")
         finally:
             making, self._making = self._making, None
         shape = None if making is None else making[0]

@@ -98,8 +98,8 @@ class ResponseWriter(HostedItems):
         """It is being worked on."""
         self.response = msgspec.structs.replace(self.response, status="in_progress")
         return [
-            ResponseCreated(sequence_number=self._next(), response=self.response),
-            ResponseInProgress(sequence_number=self._next(), response=self.response),
+            ResponseCreated(self._next(), self.response),
+            ResponseInProgress(self._next(), self.response),
         ]
 
     def add(
@@ -141,17 +141,17 @@ class ResponseWriter(HostedItems):
             completed_at=None if is_cut else now,
         )
         last = ResponseIncomplete if is_cut else ResponseCompleted
-        return [*told, last(sequence_number=self._next(), response=self.response)]
+        return [*told, last(self._next(), self.response)]
 
     def fail(self, fault: ResponseFault) -> list[ResponseEvent]:
         """It came to nothing, or not to an end."""
         self._break_off("failed", fault)
-        return [ResponseFailed(sequence_number=self._next(), response=self.response)]
+        return [ResponseFailed(self._next(), self.response)]
 
     def cancel(self) -> list[ResponseEvent]:
         """Its client wants no more of it; this API has no event of its own for that."""
         self._break_off("cancelled", None)
-        return [ResponseIncomplete(sequence_number=self._next(), response=self.response)]
+        return [ResponseIncomplete(self._next(), self.response)]
 
     def _break_off(self, status: Literal["failed", "cancelled"], fault: ResponseFault | None) -> None:
         self._close("incomplete")
@@ -178,19 +178,11 @@ class ResponseWriter(HostedItems):
         index = len(self.items)
         if item.kind == "approval":
             return []  # nobody is asked before all of it is there
-        told: list[ResponseEvent] = [
-            OutputItemAdded(
-                sequence_number=self._next(), output_index=index, item=self._written("in_progress")
-            )
-        ]
+        told: list[ResponseEvent] = [OutputItemAdded(self._next(), index, self._written("in_progress"))]
         if item.kind == "hosted":
-            told.append(McpCallInProgress(sequence_number=self._next(), item_id=item.id, output_index=index))
+            told.append(McpCallInProgress(self._next(), item.id, index))
         elif item.call is None:
-            told.append(
-                ContentPartAdded(
-                    sequence_number=self._next(), item_id=item.id, output_index=index, part=self._part()
-                )
-            )
+            told.append(ContentPartAdded(self._next(), item.id, index, part=self._part()))
         return told
 
     def _close(self, status: ItemStatus) -> list[ResponseEvent]:
@@ -204,49 +196,29 @@ class ResponseWriter(HostedItems):
         written, part = self._written(status), self._part()
         told: list[ResponseEvent] = []
         if item.kind == "approval":
-            told.append(OutputItemAdded(sequence_number=self._next(), output_index=index, item=written))
+            told.append(OutputItemAdded(self._next(), index, written))
         elif item.kind == "hosted":
-            told.append(
-                McpArgumentsDone(
-                    sequence_number=self._next(), item_id=item.id, output_index=index, arguments=item.text
-                )
-            )
+            told.append(McpArgumentsDone(self._next(), item.id, index, arguments=item.text))
         elif item.call is not None:
             told.append(
-                FunctionArgumentsDone(
-                    sequence_number=self._next(),
-                    item_id=item.id,
-                    output_index=index,
-                    name=item.call.name,
-                    arguments=item.text,
-                )
+                FunctionArgumentsDone(self._next(), item.id, index, name=item.call.name, arguments=item.text)
             )
         else:
             told.append(self._text_done(item, index))
-            told.append(
-                ContentPartDone(sequence_number=self._next(), item_id=item.id, output_index=index, part=part)
-            )
+            told.append(ContentPartDone(self._next(), item.id, index, part=part))
         self.items.append(written)
         self._open = None
         if isinstance(written, McpCall) and status == "completed":
             self._to_call.append(HostedCall(index, written, item.hosted))
             return told
-        told.append(OutputItemDone(sequence_number=self._next(), output_index=index, item=written))
+        told.append(OutputItemDone(self._next(), index, written))
         return told
 
     def _text_done(self, item: _Open, index: int) -> ResponseEvent:
         number = self._next()
         if item.kind == "reasoning":
-            return ReasoningTextDone(
-                sequence_number=number, item_id=item.id, output_index=index, text=item.text
-            )
-        return OutputTextDone(
-            sequence_number=number,
-            item_id=item.id,
-            output_index=index,
-            text=item.text,
-            logprobs=item.logprobs,
-        )
+            return ReasoningTextDone(number, item.id, index, text=item.text)
+        return OutputTextDone(number, item.id, index, text=item.text, logprobs=item.logprobs)
 
     def _written(self, status: ItemStatus) -> OutputItem:
         """The open item as it is."""
@@ -284,28 +256,18 @@ class ResponseWriter(HostedItems):
         item = self._taken(text)
         logprobs = [*self._take_waiting(), *logprobs]
         item.logprobs += logprobs
-        return OutputTextDelta(
-            sequence_number=self._next(),
-            item_id=item.id,
-            output_index=len(self.items),
-            delta=text,
-            logprobs=logprobs,
-        )
+        return OutputTextDelta(self._next(), item.id, len(self.items), delta=text, logprobs=logprobs)
 
     def _thought_delta(self, text: str) -> ResponseEvent:
         item = self._taken(text)
-        return ReasoningTextDelta(
-            sequence_number=self._next(), item_id=item.id, output_index=len(self.items), delta=text
-        )
+        return ReasoningTextDelta(self._next(), item.id, len(self.items), delta=text)
 
     def _arguments_delta(self, text: str) -> list[ResponseEvent]:
         item = self._taken(text)
         if item.kind == "approval":
             return []
         delta = McpArgumentsDelta if item.kind == "hosted" else FunctionArgumentsDelta
-        return [
-            delta(sequence_number=self._next(), item_id=item.id, output_index=len(self.items), delta=text)
-        ]
+        return [delta(self._next(), item.id, len(self.items), delta=text)]
 
     def _take_waiting(self) -> list[TokenLogprob]:
         waiting, self._waiting = self._waiting, []

@@ -6,7 +6,6 @@ Requests are `protocols/responses.py`, what is written `actors/http/response_wri
 
 from __future__ import annotations
 
-import logging
 import re
 from contextlib import nullcontext
 from functools import partial
@@ -18,13 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...protocols.body import refuse, renamed
-from ...protocols.errors import (
-    BadRequestError,
-    InternalError,
-    NotFoundError,
-    SensoriumError,
-    TooLargeError,
-)
+from ...protocols.errors import BadRequestError, InternalError, NotFoundError, TooLargeError, wrong
 from ...protocols.item_ids import place_of
 from ...protocols.mcp_tools import hosted_tools
 from ...protocols.response_input import continued
@@ -35,13 +28,12 @@ from ..kernel.off_loop import off_loop
 from ..text.reading import AnswerReading, check_calls
 from .answering import Answering
 from .event_stream import EventStream, Put, SlicedResponse
+from .failures import shown
 from .response_rounds import RoundAnswering, approved_calls
 from .response_rows import ENDED, KeptResponse
 from .response_shape import ResponseShape
 from .service import Hold, Service
 from .text_requests import JSON, admission, chat_params_for, json_response, read_and_parse, text_model
-
-logger = logging.getLogger(__name__)
 
 _FINISHED = ("completed", "incomplete")
 _NUMBER: Final = re.compile("[0-9]{1,9}")
@@ -192,10 +184,7 @@ class ResponseRoutes:
             code = "previous_response_not_found"
             raise BadRequestError(error.message, code=code, param="previous_response_id") from None
         if kept.response.status not in _FINISHED:
-            raise BadRequestError(
-                f"`previous_response_id` names a response that is {kept.response.status}.",
-                param="previous_response_id",
-            )
+            raise wrong("previous_response_id", f"names a response that is {kept.response.status}.")
         return kept
 
     def _followed(self, response_id: str, after: int) -> Response:
@@ -236,10 +225,7 @@ class ResponseRoutes:
                     else:
                         await answering.whole()
                 except Exception as error:  # there is nobody to raise it to
-                    if not isinstance(error, SensoriumError):
-                        logger.exception("a response in the background failed")
-                        error = InternalError("The server failed on this request.")
-                    put(shape.fail(error) or b"")
+                    put(shape.fail(shown(error, "a response in the background")) or b"")
                 settle()
             if in_time.cancelled_caught and not shape.is_over:
                 put(shape.fail(InternalError(ENDED.message)) or b"")

@@ -29,7 +29,6 @@ from ...protocols.client_secrets import ClientSecret, parse_client_secret
 from ...protocols.errors import (
     BadRequestError,
     ClientError,
-    InternalError,
     NotFoundError,
     SensoriumError,
     UnavailableError,
@@ -41,7 +40,7 @@ from ..wire.websocket import PROXY_HINT
 from .chat import ChatRoutes
 from .completions import CompletionRoutes
 from .described import Described
-from .failures import error_frame, error_response
+from .failures import error_frame, error_response, shown
 from .message_routes import MessageRoutes
 from .origins import Fields, Origins, is_preflight
 from .responses import ResponseRoutes
@@ -113,7 +112,7 @@ class Gate:
             if answer.status:  # it had begun: all that is left is to break it off
                 logger.exception("an answer failed midway")
                 raise
-            refusal = error_response(_shown(error, request), path)
+            refusal = error_response(shown(error, f"{request.method} {request.url.path}"), path)
             await refusal(scope, receive, answer.send)
         finally:
             if path not in self._paths:
@@ -217,13 +216,6 @@ async def not_found(scope: Scope, _: Receive, __: Send) -> None:
         where = "live sessions are at /v1/realtime, responses of models that chat at /v1/responses"
         raise NotFoundError(f"No WebSocket at {scope['path'][:80]}; {where}.")
     raise NotFoundError(f"No route {scope['method']} {scope['path'][:80]} for the models served here.")
-
-
-def _shown(error: Exception, request: Request) -> SensoriumError:
-    if isinstance(error, SensoriumError):
-        return error
-    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return InternalError("The server failed on this request.")
 
 
 def _route(path: str, endpoint: Endpoint, *methods: str) -> Route:

@@ -18,7 +18,7 @@ from ...protocols import rest
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.chat_content import MediaAddress, read_address
 from ...protocols.data_uri import read_data_text
-from ...protocols.errors import BadRequestError, SensoriumError
+from ...protocols.errors import BadRequestError, SensoriumError, wrong
 from ...protocols.transcript import Task, TimedSegment, Transcript
 from ...protocols.transcription_form import TranscriptionRequest, parse_transcription_form
 from ..callers import Caller
@@ -56,7 +56,7 @@ class TranscriptionRoutes:
             model = self._service.transcribing_model(wish.model)
             _check_task(model, wish, task)
             if upload.data is not None and wish.url:
-                raise BadRequestError("`url` and `file` are both given; send one of them.", param="url")
+                raise wrong("url", "and `file` are both given; send one of them.")
             transcribed = partial(self._transcribed, model.transcriber, upload.data, wish, caller)
 
             if wish.stream:

@@ -270,8 +270,8 @@ class _Shard:
         )
 
 
-class _Stream:
-    """See `Sound`."""
+class _Stream(Sound):
+    """One session's stream, decoded by a shard."""
 
     def __init__(
         self, shard: _Shard, numbers: itertools.count[int], container: StreamContainer, num_channels: int
@@ -290,7 +290,6 @@ class _Stream:
         shard.handle.follow_up(_Work(None, b"", is_end=False))
 
     async def decode(self, data: bytes, *, is_first: bool = False, is_end: bool = False) -> Decoded:
-        """See `Sound.decode`."""
         if self._is_broken and is_first and begins_stream(data, self.container):
             self._begin_again()
         if self._is_broken and data:
@@ -314,7 +313,6 @@ class _Stream:
         return Decoded(samples.reshape(shape), answer.has_more)
 
     def close(self) -> None:
-        """See `Sound.close`."""
         self._shard.ended.append(self.number)
         self._shard.num_streams -= 1
 

@@ -16,7 +16,7 @@ import trio
 from ...engine.models.prompts import Prompt as EnginePrompt
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.body import refuse
-from ...protocols.errors import BadRequestError, UnavailableError
+from ...protocols.errors import BadRequestError, UnavailableError, wrong
 from ...protocols.generation import fitted
 from ...protocols.messages import Lane, SamplingParams, TextGenerated
 from ...protocols.rest import render_transcript
@@ -110,7 +110,7 @@ class LocalCore:
             raise BadRequestError(f"The model `{loaded.name}` does not transcribe.")
         loaded.speech.check(wish)
         if on_segment is not None and wish.multichannel:
-            raise BadRequestError("`multichannel` is not for segments as they come.", param="multichannel")
+            raise wrong("multichannel", "is not for segments as they come.")
         samples = await read_recording(recording, are_channels_kept=wish.multichannel)
         lane = lane_of(audio_s=samples.size / INTERNAL_RATE)
         return await loaded.speech.transcribe(samples, wish, lane=lane, on_segment=on_segment)

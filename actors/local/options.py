@@ -23,7 +23,7 @@ from ...protocols.audio import INTERNAL_RATE
 from ...protocols.body import refuse
 from ...protocols.chat import Conversation
 from ...protocols.chat_content import ChatMessage, MediaPart, Part, TextPart, read_messages
-from ...protocols.errors import BadRequestError
+from ...protocols.errors import BadRequestError, wrong
 from ...protocols.generation import NOTHING_SAID, GenerationRequest, SamplingDefaults, sampling_params
 from ...protocols.messages import MediaKind, PromptLogprobs, SamplingParams, TopLogprobs
 from ...protocols.structured import StructuredOutputs
@@ -310,10 +310,10 @@ def _pixels(given: Any, param: str) -> PixelArray:  # noqa: ANN401
         return np.asarray(_opaque(ImageOps.exif_transpose(given)))
     array = np.asarray(given)
     if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
-        raise BadRequestError(
-            f"`{param}` is {array.dtype} {list(array.shape)}; allowed: a file, a PIL image, or uint8 "
+        raise wrong(
+            param,
+            f"is {array.dtype} {list(array.shape)}; allowed: a file, a PIL image, or uint8 "
             "[height, width, 3].",
-            param=param,
         )
     return array
 
@@ -345,7 +345,7 @@ def read_samples(given: Any, param: str) -> npt.NDArray[np.float32]:  # noqa: AN
     except (TypeError, ValueError, OverflowError):
         array, rate, given_rate = np.zeros((0, 0), np.float32), 0, 0
     if rate and not array.size:
-        raise BadRequestError(f"`{param}` holds no audio samples.", param=param)
+        raise wrong(param, "holds no audio samples.")
     if array.ndim == 2 and 0 < array.shape[1] <= MAX_CHANNELS:
         array = array.mean(axis=1, dtype=np.float32)
     is_sound = array.ndim == 1 and array.size and np.isfinite(array).all()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, BinaryIO, Final, Literal, TypedDict, cast, get_args
+from typing import Any, BinaryIO, Final, Literal, cast, get_args
 
 import msgspec
 import numpy as np
@@ -18,9 +18,9 @@ import trio
 from ...media.decode import MAX_CHANNELS, DecodeLimits, decode_audio
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.body import refuse
-from ...protocols.errors import BadRequestError
-from ...protocols.numerals import Numerals
+from ...protocols.errors import BadRequestError, wrong
 from ...protocols.other_names import meant
+from ...protocols.speech_options import RecordingOptions
 from ...protocols.transcript import Task
 from ...protocols.transcription_form import (
     ResponseFormat,
@@ -41,42 +41,11 @@ _LIMITS: Final = DecodeLimits(max_bytes=2**40, max_seconds=7 * 24 * 3600.0)
 """Files one trusts."""
 
 
-class TranscribeOptions(TypedDict, total=False):
+class TranscribeOptions(RecordingOptions, total=False):
     """The form fields of `/v1/audio/transcriptions` under their names; `task` says which route."""
 
-    task: Task
-    language: str | None
-    languages: Sequence[str]
-    prompt: str | None
-    keywords: Sequence[str]
     hotwords: str | None
-    keyword_boost: float | None
-    numerals: Numerals | None
-    temperature: float | Sequence[float] | None
-    best_of: int | None
-    beam_size: int | None
-    length_penalty: float | None
-    patience: float | None
-    top_p: float | None
-    top_k: int | None
-    min_p: float | None
-    presence_penalty: float | None
-    frequency_penalty: float | None
-    repetition_penalty: float | None
-    no_repeat_ngram_size: int | None
-    hallucination_silence_threshold: float | None
-    clip_timestamps: str | Sequence[float] | None
-    seed: int | None
-    condition_on_previous_text: bool | None
-    multichannel: bool | None
-    vad_filter: bool | None
-    vad_parameters: Mapping[str, float] | None
-    chunking_strategy: str | Mapping[str, object] | None
     timestamp_granularities: Sequence[Literal["segment", "word"]]
-    max_line_width: int | None
-    max_line_count: int | None
-    max_words_per_line: int | None
-    highlight_words: bool | None
 
 
 def read_wish(
@@ -87,8 +56,8 @@ def read_wish(
     for name in options:
         if name not in known:
             hint = meant(name, known) or f"; there are: {', '.join(known)}."
-            raise BadRequestError(f"`{name}` is no option here{hint}", param=name)
-    task = options.get("task", "transcribe")
+            raise wrong(name, f"is no option here{hint}")
+    task = options.get("task") or "transcribe"
     if task not in get_args(Task):
         raise refuse("task", task, " or ".join(get_args(Task)))
     fields = [("response_format", str(response_format))]

@@ -16,7 +16,7 @@ from typing import Final, Literal
 import httpx
 import trio
 
-from ...protocols.errors import BadRequestError
+from ...protocols.errors import BadRequestError, wrong
 from ...protocols.mcp_results import CallOutcome, http_error
 from ...protocols.mcp_tools import McpServer
 from ..config.mcp import McpConfig, read_mcp_address
@@ -108,10 +108,8 @@ class McpClients:
         for server in servers:
             address = read_mcp_address(server.url)
             if address is None:
-                raise BadRequestError(
-                    f"`{server.param}` is no http: or https: address without a user's name.",
-                    param=server.param,
-                    code="url_refused",
+                raise wrong(
+                    server.param, "is no http: or https: address without a user's name.", code="url_refused"
                 )
             if not self.config.allowed_as(address):
                 raise BadRequestError(

@@ -62,7 +62,7 @@ def _default_workers() -> int:
 
 @dataclass(frozen=True, slots=True)
 class MediaConfig:
-    """Bounds of the media actor."""
+    """Bounds of the media actor, all above 0: an operator's are checked by `actors/config/files.py`."""
 
     max_workers: int = field(default_factory=_default_workers)
     """Files decoded at the same time; by default one core is left to the server. A caller that has none and
@@ -77,16 +77,6 @@ class MediaConfig:
     """Seconds after which an unused worker leaves."""
     max_worker_bytes: int = 4 * 1024**3
     """Address space of a worker. The result is copied once on its way, so allow 3 times the largest."""
-
-    def __post_init__(self) -> None:
-        """Raise ValueError naming the option, its value and what is allowed."""
-        for name, minimum in (("max_workers", 1), ("max_waiting", 0), ("max_worker_bytes", 1 << 30)):
-            value = getattr(self, name)
-            if value < minimum:
-                raise ValueError(f"{name} must be at least {minimum}, not {value}")
-        for name in ("deadline_s", "cpu_s", "idle_s"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
 
 
 @dataclass(slots=True)

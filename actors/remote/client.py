@@ -112,7 +112,6 @@ class RemoteEngine(EngineClient):
     async def held(
         self, items: tuple[ItemKey, ...], fetch: Fetch, *, lane: Lane = INTERACTIVE
     ) -> AsyncIterator[None]:
-        """See `EngineClient.held`."""
         line = self._live()
         if not items:
             yield
@@ -128,24 +127,20 @@ class RemoteEngine(EngineClient):
 
     @asynccontextmanager
     async def generate(self, request: Generate) -> AsyncIterator[TextStream]:
-        """See `EngineClient.generate`."""
         stream = TextStream(request.request_id)
         async with self._live().call(messages.Run(self._index, request, whole=False), stream) as call:
             await call.answer(messages.Accepted)
             yield stream
 
     async def complete(self, request: Generate) -> TextGenerated:
-        """See `EngineClient.complete`."""
         async with self._live().call(messages.Run(self._index, request, whole=True)) as call:
             return (await call.answer(messages.Text)).body
 
     async def align(self, command: Align) -> TokensAligned:
-        """See `EngineClient.align`."""
         async with self._live().call(messages.Times(self._index, command)) as call:
             return (await call.answer(messages.Aligned)).aligned
 
     def close_session(self, session: SessionKey) -> None:
-        """See `EngineClient.close_session`."""
         if self._line is not None:
             self._line.tell(messages.CloseSession(self._index, session))
 

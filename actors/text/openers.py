@@ -38,15 +38,13 @@ class MediaOpener(Protocol):
         """An audio file's samples at 16 kHz."""
 
 
-class ThreadOpener:
+class ThreadOpener(MediaOpener):
     """Opens files in threads of this process: for files one trusts."""
 
     def of(self, caller: str) -> ThreadOpener:  # noqa: ARG002 (all are one's own)
-        """See `MediaOpener`."""
         return self
 
     async def measure(self, data: bytes, measuring: Callable[[bytes], _T], what: str) -> _T:  # noqa: ARG002
-        """See `MediaOpener`."""
         return await in_thread(measuring, data)
 
     async def prepare(
@@ -55,13 +53,10 @@ class ThreadOpener:
         prepare: Callable[[bytes], MediaItems],
         what: str,  # noqa: ARG002
     ) -> MediaItems:
-        """See `MediaOpener`."""
         return await in_thread(prepare, data)
 
     async def measure_audio(self, data: bytes, *, limits: DecodeLimits) -> float:
-        """See `MediaOpener`."""
         return await in_thread(partial(measure_audio, data, limits=limits))
 
     async def decode(self, data: bytes, *, limits: DecodeLimits) -> DecodedAudio:
-        """See `MediaOpener`."""
         return await in_thread(partial(decode_audio, data, limits=limits))

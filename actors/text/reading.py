@@ -15,7 +15,7 @@ from ...engine.text.tools.grammars import behind_thinking, call_grammar
 from ...engine.text.tools.machine import AnswerMachine
 from ...engine.text.tools.thinking import Thinking
 from ...protocols.chat import Conversation
-from ...protocols.errors import BadRequestError
+from ...protocols.errors import BadRequestError, wrong
 from ...protocols.messages import SamplingParams, ThoughtBudget
 from .thought_count import ThoughtCount
 
@@ -98,10 +98,10 @@ class AnswerReading:
             return None
         asides = [name for key, name in self._shown if (key, name) not in self._marks]
         if traces and asides:
-            raise BadRequestError(
-                "`skip_special_tokens` false and log-probabilities are served together for answers that are "
+            raise wrong(
+                "skip_special_tokens",
+                "false and log-probabilities are served together for answers that are "
                 "text only, without tools and by models that do not reason.",
-                param="skip_special_tokens",
             )
         return AnswerMachine(
             self._kind,

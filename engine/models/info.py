@@ -20,7 +20,7 @@ from ...protocols.generation import (
     NOTHING_SAID,
     SamplingDefaults,
 )
-from ..text.json_file import read_json
+from ...protocols.json_file import read_json
 
 _DEPTHS: Final = frozenset(
     {"num_hidden_layers", "encoder_layers", "decoder_layers", "depth", "n_layer", "n_layers", "num_layers"}

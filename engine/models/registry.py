@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast, get_args
 from ...kernels.codes import GRIDS, Quantization
 from ...kernels.kv_codes import KvDtype
 from ...protocols.errors import ModelLoadError
-from ..text.json_file import read_json
+from ...protocols.json_file import read_json
 from . import families
 from .embedded import embedded_models
 from .info import check_numbers

@@ -22,7 +22,7 @@ from ...kernels.linear import LinearWeight, arrange_linear, arrange_parts
 from ...kernels.linear_bits import num_packed_bytes
 from ...kernels.unpack import Unpacked
 from ...protocols.errors import ModelLoadError
-from ..text.json_file import read_json
+from ...protocols.json_file import read_json
 from .embedded import embedded_folder, not_embedded
 from .hub_names import hub_name
 from .memory import host_bytes

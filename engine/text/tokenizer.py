@@ -20,7 +20,7 @@ from typing import Any, Final
 from tokenizers import AddedToken, Tokenizer
 
 from ...protocols.errors import ModelLoadError
-from .json_file import read_json
+from ...protocols.json_file import read_json
 from .token_bytes import byte_table
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

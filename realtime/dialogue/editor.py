@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from ...protocols.audio import wave_file
 from ...protocols.chat_content import TextPart
 from ...protocols.container_format import ContainerFormat, InputFormat
-from ...protocols.errors import BadRequestError
+from ...protocols.errors import BadRequestError, wrong
 from ...protocols.messages import ItemId
 from ...protocols.realtime import ConversationItemAdded, ConversationItemDone
 from ...protocols.realtime_dialogue import (
@@ -159,9 +159,7 @@ class Editor:
             raise BadRequestError("`content_index`: an answer has one part", param="content_index")
         text_end = event.text_end or 0
         if text_end > len(item.text):
-            raise BadRequestError(
-                f"`text_end` is {text_end}; the answer has {len(item.text)} characters", param="text_end"
-            )
+            raise wrong("text_end", f"is {text_end}; the answer has {len(item.text)} characters")
         if event.audio_end_ms and not isinstance(event.text_end, int):
             raise BadRequestError(
                 "answers are text here: say in `text_end` how many characters of it were had",
@@ -219,11 +217,11 @@ def _part(part: PartGiven, where: str, config: DialogueConfig, audio_format: Inp
                 if isinstance(audio_format, ContainerFormat):
                     return Sound(data, transcript)
                 if not data or len(data) % audio_format.bytes_per_frame:
-                    raise BadRequestError(
-                        f"`{where}.audio` has {len(data)} bytes; allowed: whole samples of "
+                    raise wrong(
+                        f"{where}.audio",
+                        f"has {len(data)} bytes; allowed: whole samples of "
                         f"{audio_format.bytes_per_frame} bytes",
                         code="invalid_audio",
-                        param=f"{where}.audio",
                     )
                 return Sound(wave_file(data, audio_format), transcript)
             if transcript:
@@ -235,6 +233,4 @@ def _part(part: PartGiven, where: str, config: DialogueConfig, audio_format: Inp
 
 def _unsupported(where: str, what: str, config: DialogueConfig) -> BadRequestError:
     takes = ", ".join(sorted(config.kinds | {"text"}))
-    return BadRequestError(
-        f"`{where}` is {what}; the model {config.model} takes {takes}", code="unsupported_media", param=where
-    )
+    return wrong(where, f"is {what}; the model {config.model} takes {takes}", code="unsupported_media")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ...protocols.errors import BadRequestError, ClientError
+from ...protocols.errors import ClientError, wrong
 
 _AHEAD_S: Final = 10.0
 """How far a client's clock may run ahead of ours, between the first frame and now."""
@@ -48,16 +48,16 @@ class FrameClock:
         if is_first:
             return timestamp_ms
         if timestamp_ms <= self.last_ms:
-            raise BadRequestError(
-                f"`timestamp_ms` is {timestamp_ms}; the frame before it has {self.last_ms}",
+            raise wrong(
+                "timestamp_ms",
+                f"is {timestamp_ms}; the frame before it has {self.last_ms}",
                 code="frame_out_of_order",
-                param="timestamp_ms",
             )
         if timestamp_ms > self.first_ms + (passed_s + _AHEAD_S) * 1000:
-            raise BadRequestError(
-                f"`timestamp_ms` is {timestamp_ms}, more than {_AHEAD_S:g} s ahead of what has passed",
+            raise wrong(
+                "timestamp_ms",
+                f"is {timestamp_ms}, more than {_AHEAD_S:g} s ahead of what has passed",
                 code="frame_from_the_future",
-                param="timestamp_ms",
             )
         if timestamp_ms - self.last_ms < 1000 / self._max_fps * _SLACK:
             raise ClientError(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
+from ...protocols.assistant_turn import AssistantTurn, call_result
 from ...protocols.chat import Conversation, thinking_kwargs
 from ...protocols.chat_content import ChatMessage, TextPart, read_arguments
 from ...protocols.errors import BadRequestError
@@ -63,18 +63,17 @@ def conversation(items: Iterable[Item], settings: AnswerSettings) -> Conversatio
 
 @dataclass(slots=True)
 class _Talk:
-    """Messages so far, and the one of the model that may still call something."""
+    """Messages so far, and what the model says, which may still call something."""
 
     messages: list[ChatMessage] = field(default_factory=list)
-    _said: ChatMessage | None = None
-    _calls: list[dict[str, Any]] = field(default_factory=list)
-    _outputs: list[ChatMessage] = field(default_factory=list)
+    _turn: AssistantTurn | None = None
 
     def say(self, message: ChatMessage) -> None:
         """The next message."""
         self.close()
         if message.role == "assistant":
-            self._said = message
+            assert isinstance(message.content, str), "what it says is text"
+            self._turn = AssistantTurn(message.param, [message.content])
         else:
             self.messages.append(message)
 
@@ -86,24 +85,12 @@ class _Talk:
             arguments = read_arguments(call.arguments, item.id)
         except BadRequestError:
             return  # cut off
-        if self._said is None:
-            self._said = ChatMessage(role="assistant", content="", extra={}, param=item.id)
-        function = {"name": call.name, "arguments": arguments}
-        self._calls.append({"id": call.call_id, "type": "function", "function": function})
-        self._outputs.append(
-            ChatMessage(
-                role="tool", content=output.output, extra={"tool_call_id": call.call_id}, param=item.id
-            )
-        )
+        self._turn = self._turn or AssistantTurn(item.id)
+        self._turn.call(call.call_id, call.name, arguments)
+        self._turn.results.append(call_result(call.call_id, output.output, item.id))
 
     def close(self) -> None:
         """Somebody else speaks."""
-        said, self._said = self._said, None
-        if said is None:
-            return
-        extra: dict[str, Any] = {"tool_calls": self._calls} if self._calls else {}
-        self.messages.append(
-            ChatMessage(role="assistant", content=said.content, extra=extra, param=said.param)
-        )
-        self.messages += self._outputs
-        self._calls, self._outputs = [], []
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            self.messages += turn.messages()

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from ...protocols.errors import BadRequestError
+from ...protocols.errors import BadRequestError, wrong
 from ...protocols.realtime_dialogue_session import (
     AnswerPatch,
     DialoguePatch,
@@ -68,11 +68,7 @@ def audio_patch(patch: DialoguePatch) -> SessionPatch:
 def merge(current: DialogueSettings, patch: DialoguePatch, config: DialogueConfig) -> DialogueSettings:
     """The settings after `patch`. Raises `BadRequestError` and changes nothing if any part is refused."""
     if patch.model and patch.model not in (config.model, *config.aliases):
-        raise BadRequestError(
-            f"`session.model` is {config.model!r} as long as the session lasts",
-            code="model_fixed",
-            param="session.model",
-        )
+        raise wrong("session.model", f"is {config.model!r} as long as the session lasts", code="model_fixed")
     return DialogueSettings(
         answers=_answers(current.answers, patch, AnswerSettings(), config, "session"),
         truncation=either(patch.truncation, current.truncation, "auto"),
@@ -161,7 +157,7 @@ def _tools(
     for index, tool in enumerate(given):
         if not isinstance(tool, dict):
             where = f"{param}.tools[{index}]"
-            raise BadRequestError(f"`{where}` is no object", param=where)
+            raise wrong(where, "is no object")
     try:
         use = read_tool_use(list(given), chosen, is_parallel=is_parallel, is_nested=False)
     except BadRequestError as error:
@@ -181,17 +177,15 @@ def _decoded(
         return current
     size = len(bytes(memoryview(raw)))
     if size > most:
-        raise BadRequestError(f"`{param}` has {size} bytes; the limit is {most}", param=param)
+        raise wrong(param, f"has {size} bytes; the limit is {most}")
     try:
         found = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError):
-        raise BadRequestError(f"`{param}` is nested too deeply", param=param) from None
+        raise wrong(param, "is nested too deeply") from None
     if found is None:
         return default
     if not isinstance(found, kind):
-        raise BadRequestError(
-            f"`{param}` is {type(found).__name__}; see the types of OpenAI's sessions", param=param
-        )
+        raise wrong(param, f"is {type(found).__name__}; see the types of OpenAI's sessions")
     return found
 
 

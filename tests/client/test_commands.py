@@ -17,8 +17,8 @@ import pytest
 from sensorium.actors.commands import app, run
 from sensorium.client import Client, commands
 from sensorium.client.bench.commands import bench, bench_text
-from sensorium.client.requests import SpeechOptions
 from sensorium.protocols.realtime import SessionUpdate
+from sensorium.protocols.speech_options import SpeechOptions
 from support.fake_server import Answer, FakeDialog, serve_realtime, serve_rest
 
 VERBOSE = b'{"task":"transcribe","language":"en","duration":1.5,"text":"good day","segments":[],"words":[]}'

@@ -264,5 +264,5 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"preprocessor_config\.json: the file must be"):
         FeatureConfig.from_folder(tmp_path, EXTRACTORS)
     (tmp_path / "preprocessor_config.json").write_text("{")
-    with pytest.raises(ModelLoadError, match=r"preprocessor_config\.json could not be read"):
+    with pytest.raises(ModelLoadError, match=r"preprocessor_config\.json: not readable JSON"):
         FeatureConfig.from_folder(tmp_path, EXTRACTORS)

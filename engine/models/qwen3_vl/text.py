@@ -17,8 +17,8 @@ from typing import Final
 
 from ....protocols.chat import Conversation
 from ....protocols.errors import BadRequestError, ModelLoadError
+from ....protocols.json_file import read_json
 from ....protocols.messages import EncoderItem, MediaItems, MediaSpan
-from ...text.json_file import read_json
 from ...text.tokenizer import TextTokenizer
 from ..prompts import EmbedsRule, MediaRules, Prompt, TextPrompts, unique
 

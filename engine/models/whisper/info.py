@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Final
 
 from ....protocols.audio import INTERNAL_RATE
 from ....protocols.errors import ModelLoadError
+from ....protocols.json_file import read_json
 from ....protocols.transcript import Task
-from ...text.json_file import read_json
 from ..info import ModelInfo
 
 _LANGUAGE_TOKEN: Final = re.compile(r"<\|([a-z]{2,3})\|>")

@@ -12,7 +12,7 @@ from typing import Final
 
 from .events import EventSink
 from .json_calls import Tools
-from .json_text import NAME, read_json, read_value
+from .json_text import begin_call, read_json, read_value
 from .schemas import as_json, escaped
 from .source import Sink, Source, Steps, collect, literal, peek, read_run, skip_space, until
 
@@ -32,11 +32,8 @@ def read_gemma(source: Source, sink: EventSink, _: Tools) -> Steps[None]:
         name, end = "", None
         if (yield from literal(source, "call:")):
             name, end = yield from collect(source, ("{", closing))
-        if end != "{" or not NAME.fullmatch(name.strip()):
-            sink.text(source.go_back())
+        if not begin_call(source, sink, name.strip() if end == "{" else ""):
             continue
-        source.let_go()
-        sink.begin_call(name.strip())
         is_whole = yield from _read_members(source, sink.arguments, quote, "}", 0)
         if is_whole or not source.is_ended:
             sink.end_call()

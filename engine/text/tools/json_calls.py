@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from .events import EventSink
-from .json_text import NAME, ignore, read_calls, read_value
+from .json_text import NAME, begin_call, ignore, read_calls, read_value
 from .source import Source, Steps, collect, literal, peek, skip_space, until
 
 Tools = Mapping[str, dict[str, Any]]
@@ -87,12 +87,8 @@ def read_deepseek(source: Source, sink: EventSink, _: Tools) -> Steps[None]:
         name, mark = yield from collect(source, (separator, end))
         if name.strip() == "function" and mark == separator:
             name, mark = yield from collect(source, ("```json", end))
-        if mark in (None, end) or not NAME.fullmatch(name.strip()):
-            sink.text(source.go_back())
-            continue
-        source.let_go()
-        sink.begin_call(name.strip())
-        yield from _read_until(source, sink, end, section_end)
+        if begin_call(source, sink, "" if mark in (None, end) else name.strip()):
+            yield from _read_until(source, sink, end, section_end)
 
 
 def read_kimi(source: Source, sink: EventSink, _: Tools) -> Steps[None]:
@@ -101,12 +97,9 @@ def read_kimi(source: Source, sink: EventSink, _: Tools) -> Steps[None]:
     while (yield from _next_of(source, sink, section, call)):
         call_id, mark = yield from collect(source, (arguments, end))
         found = _KIMI_ID.fullmatch(call_id.strip())
-        if mark != arguments or found is None or not NAME.fullmatch(found["name"]):
-            sink.text(source.go_back())
-            continue
-        source.let_go()
-        sink.begin_call(found["name"], call_id.strip())
-        yield from _read_until(source, sink, end, section_end)
+        name = "" if mark != arguments or found is None else found["name"]
+        if begin_call(source, sink, name, call_id.strip()):
+            yield from _read_until(source, sink, end, section_end)
 
 
 def _next_of(source: Source, sink: EventSink, section: str, call: str) -> Steps[bool]:

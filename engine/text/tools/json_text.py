@@ -27,6 +27,16 @@ def ignore(_: str) -> None:
     """Leave a text out."""
 
 
+def begin_call(source: Source, sink: EventSink, name: str, call_id: str | None = None) -> bool:
+    """Begin a call of that name. False where nothing is called so: what was read behind the mark is text."""
+    if not NAME.fullmatch(name):
+        sink.text(source.go_back())
+        return False
+    source.let_go()
+    sink.begin_call(name, call_id)
+    return True
+
+
 def read_value(source: Source, sink: Sink) -> Steps[bool]:
     """Give `sink` the text of one value. False if the text ended before it, or none is there."""
     match (yield from peek(source)):

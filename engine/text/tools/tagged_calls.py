@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from .events import EventSink
 from .json_calls import Tools
-from .json_text import NAME
+from .json_text import begin_call
 from .schemas import STRING, as_json, escaped, types_of
 from .source import Source, Steps, collect, literal, skip_space, until
 
@@ -81,12 +81,9 @@ def read_coder(source: Source, sink: EventSink, tools: Tools) -> Steps[None]:
         name, end = "", None
         if mark == function:
             name, end = yield from collect(source, (">", "\n"))
-        if end != ">" or not NAME.fullmatch(name.strip()):
-            sink.text(source.go_back())
+        name = name.strip() if end == ">" else ""
+        if not begin_call(source, sink, name):
             continue
-        source.let_go()
-        name = name.strip()
-        sink.begin_call(name)
         arguments = Arguments(sink, tools.get(name, {}))
         yield from _read_named(source, arguments, parameter, value_end)
         yield from literal(source, function_end)
@@ -119,13 +116,11 @@ def read_minimax(source: Source, sink: EventSink, tools: Tools) -> Steps[None]:
             name, end = "", None
             if (yield from literal(source, invoke)):
                 name, end = yield from collect(source, (">", "\n"))
-            if end != ">" or not NAME.fullmatch(unquoted(name)):
-                sink.text(source.go_back())
+            name = unquoted(name) if end == ">" else ""
+            if not begin_call(source, sink, name):
                 break
-            source.let_go()
             num_found += 1
-            sink.begin_call(unquoted(name))
-            arguments = Arguments(sink, tools.get(unquoted(name), {}))
+            arguments = Arguments(sink, tools.get(name, {}))
             yield from _read_named(source, arguments, parameter, value_end)
             yield from literal(source, invoke_end)
         if num_found:
@@ -137,12 +132,9 @@ def read_glm(source: Source, sink: EventSink, tools: Tools) -> Steps[None]:
     opening, key_start, key_end, value_start, value_end, closing = GLM
     while (yield from until(source, (opening,), sink.text, marks=True)):
         name, mark = yield from collect(source, (key_start, closing))
-        if mark is None or not NAME.fullmatch(name.strip()):
-            sink.text(source.go_back())
+        name = "" if mark is None else name.strip()
+        if not begin_call(source, sink, name):
             continue
-        source.let_go()
-        name = name.strip()
-        sink.begin_call(name)
         arguments = Arguments(sink, tools.get(name, {}))
         while mark == key_start:
             key, mark = yield from collect(source, (key_end,))

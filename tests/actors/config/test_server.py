@@ -89,6 +89,7 @@ from sensorium.engine.models.memory import MemorySize
             "--media-memory is '64MiB'; allowed: at least 879MiB, of which one file of --max-audio-s 7200 "
             "takes half",
         ),
+        (lambda: FileConfig(decode_workers=0), "--decode-workers is 0; allowed: 1 to 256"),
         (
             lambda: FileConfig(decode_timeout_s=float("nan")),
             "--decode-timeout-s is nan; allowed: at least 0.1",

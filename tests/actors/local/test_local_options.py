@@ -299,7 +299,7 @@ def test_no_samples_are_told_as_of_a_file() -> None:
     [
         ("word_timestamps", "ask for `timestamp_granularities` word"),
         ("beam", "did you mean `beam_size`"),
-        ("xyz", "there are: task, language"),
+        ("xyz", "there are: language, prompt"),
     ],
 )
 def test_an_option_of_others_is_told_by_our_name(name: str, told: str) -> None:

@@ -318,19 +318,6 @@ async def test_shutdown_ends_requests_in_flight_and_waiting(children: Children) 
         await actor.handle.decode(plain_wav(tone(0.1)))
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"max_workers": 0}, "max_workers"),
-        ({"max_waiting": -1}, "max_waiting"),
-        ({"deadline_s": 0}, "deadline_s"),
-    ],
-)
-async def test_impossible_options_are_named(options: dict[str, int], named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        MediaConfig(**options)
-
-
 async def test_images_and_videos_are_prepared_in_workers() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (40, 48, 3), dtype=np.uint8)
     buffer = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Reading the JSON files of a checkpoint's folder."""
+"""Reading the JSON files of a checkpoint's folder: the engine, and what prepares media for it, do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ...protocols.errors import ModelLoadError
+from .errors import ModelLoadError
 
 
 def read_json(path: Path) -> dict[str, Any]:
