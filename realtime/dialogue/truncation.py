@@ -151,9 +151,7 @@ class Truncator:
         items = list(items)
         newest = _newest(items)
         free = [
-            item
-            for item in items
-            if item.status != "in_progress" and not item.waits and item not in newest
+            item for item in items if item.status != "in_progress" and not item.waits and item not in newest
         ]
         num_tokens, num_items = self._all_tokens(items, answers), len(items)
         end = 0
