@@ -1,8 +1,8 @@
 """How the items of a conversation become what a model is asked: messages, as a chat has them.
 
 What the model said and called in a row is one message; what it called knowing what another call gave is the
-next one. What a call gave stands right behind it, wherever its item is; a call that has given nothing yet, or was
-cut off, is left out, as if it had not been made. Used by `realtime/dialogue/dialogue.py`.
+next one. What a call gave stands right behind it, wherever its item is; a call that has given nothing yet, or
+was cut off, is left out, as if it had not been made. Used by `realtime/dialogue/dialogue.py`.
 """
 
 from __future__ import annotations
