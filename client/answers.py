@@ -101,9 +101,9 @@ class AnswerState:
 
     @property
     def calls(self) -> list[FunctionCall]:
-        """The tools that it calls, once it is over."""
+        """The tools that it calls, once it is over; not one that was cut off."""
         output = [] if self.response is None else self.response.output
-        return [item for item in output if isinstance(item, FunctionCall)]
+        return [item for item in output if isinstance(item, FunctionCall) and item.status == "completed"]
 
     @property
     def response(self) -> ResponseView | None:

@@ -61,7 +61,8 @@ ConversationTruncated: TypeAlias = realtime_dialogue.ConversationTruncated
 FunctionCall: TypeAlias = realtime_items.FunctionCallItem
 """A tool that the model calls: `call_id`, `name`, `arguments` (JSON)."""
 ArgumentsDone: TypeAlias = realtime_responses.ResponseFunctionCallArgumentsDone
-"""A call is complete, while the answer may go on: `call_id`, `name`, `arguments`."""
+"""A call is over, while the answer may go on: `call_id`, `name`, `arguments`. Also one that was cut off,
+whose arguments may be no JSON: its item, in the `ItemDone` that follows, is `incomplete`."""
 SegmentEvent: TypeAlias = wire.ConversationItemInputAudioTranscriptionSegment
 ErrorEvent: TypeAlias = wire.Error
 """The server refused one message; the session goes on."""

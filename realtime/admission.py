@@ -80,7 +80,7 @@ class Admission:
         """
         if warned:
             return used > at // 2
-        if used == 0 or used < at:
+        if used < at:
             return False
         self._outgoing.send(
             InputAudioBufferBackpressure(buffered_ms=samples_to_ms(used), limit_ms=samples_to_ms(limit))

@@ -54,4 +54,3 @@ class OwedAnswers:
     def clear(self) -> None:
         """Owe nothing."""
         self._all = []
-        self.is_postponed = False

@@ -1,8 +1,8 @@
 """How the items of a conversation become what a model is asked: messages, as a chat has them.
 
-What the model said and called in a row is one message. What a call gave stands right behind it, wherever its
-item is; a call that has given nothing yet, or was cut off, is left out, as if it had not been made. Used by
-`realtime/dialogue/dialogue.py`.
+What the model said and called in a row is one message; what it called knowing what another call gave is the
+next one. What a call gave stands right behind it, wherever its item is; a call that has given nothing yet, or
+was cut off, is left out, as if it had not been made. Used by `realtime/dialogue/dialogue.py`.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ def conversation(items: Iterable[Item], settings: AnswerSettings) -> Conversatio
     for item in items:
         if item.call is not None:
             talk.call(item, item.call, outputs.get(item.call.call_id))
+        elif item.output is not None:
+            talk.close()
         elif (message := item.message()) is not None:
             talk.say(message)
     talk.close()
@@ -90,7 +92,7 @@ class _Talk:
         self._turn.results.append(call_result(call.call_id, output.output, item.id))
 
     def close(self) -> None:
-        """Somebody else speaks."""
+        """What comes next is no part of the model\'s message."""
         turn, self._turn = self._turn, None
         if turn is not None:
             self.messages += turn.messages()

@@ -149,9 +149,10 @@ class Truncator:
     ) -> list[Item]:
         """Those that go until no more is left than that, but never the newest; up to behind an answer."""
         items = list(items)
-        free = [item for item in items if item.status != "in_progress" and not item.waits]
-        if len(free) == len(items):
-            free = free[:-1]
+        newest = _newest(items)
+        free = [
+            item for item in items if item.status != "in_progress" and not item.waits and item not in newest
+        ]
         num_tokens, num_items = self._all_tokens(items, answers), len(items)
         end = 0
         while end < len(free) and (num_tokens > most_tokens or num_items > most_items):
@@ -173,6 +174,19 @@ class Truncator:
 def _kept(settings: DialogueSettings) -> float:
     said = settings.truncation
     return said.retention_ratio if isinstance(said, RetentionRatio) else _KEPT
+
+
+def _newest(items: Sequence[Item]) -> Sequence[Item]:
+    """The last item; or calls made together, with what they gave, and the question they were made for."""
+    start = len(items) - 1
+    while start > 0 and items[start].output is not None:
+        start -= 1
+    while start > 0 and items[start].call is not None and items[start - 1].call is not None:
+        start -= 1
+    if not items or items[start].call is None:
+        return items[-1:]
+    questions = [item for item in items[:start] if item.role == "user" and item.output is None]
+    return [*questions[-1:], *items[start:]]
 
 
 def _begins_turn(before: Item, item: Item) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 
 import msgspec
-from sensorium.client.answers import AnswerLog
+from sensorium.client.answers import AnswerLog, AnswerState
 from sensorium.client.dialogue_core import DialogueCore, new_answer
 from sensorium.protocols.errors import MediaError
 from support.talks import Talk, said
@@ -17,7 +17,7 @@ class Pair:
     """A client's machine and a server's; frames go when they are told to."""
 
     def __init__(self) -> None:
-        self.core, self.talk = DialogueCore(), Talk()
+        self.core, self.talk = DialogueCore(), Talk(dialogue={"calls_tools": True})
         self.num_read = 0
         self.send(*self.core.opening())
 
@@ -101,3 +101,16 @@ def test_an_answer_is_over_once_the_wish_for_it_is_refused() -> None:
     assert log.has_more(0)
     assert pair.core.interrupt() == []
     assert pair.core.num_unfinished == 0
+
+
+def test_a_call_that_an_interruption_cut_off_is_not_to_be_made() -> None:
+    pair = Pair()
+    log = new_answer()
+    pair.send(*pair.core.ask(log, "?", tools=[{"type": "function", "name": "look"}]))
+    pair.talk.begin()
+    pair.talk.call("look", "{}", call_id="whole")
+    pair.talk.call("look", '{"at": "do', call_id="cut")
+    pair.talk.speak(800)
+    pair.read()
+    assert log.status == "cancelled"
+    assert [call.call_id for call in AnswerState(log).calls] == ["whole"]

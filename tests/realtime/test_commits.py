@@ -38,6 +38,10 @@ def test_a_second_commit_is_answered_by_an_empty_item(detection: bool) -> None:
         dialog.answer("hi")
     assert [event["transcript"] for event in dialog.of("completed")] == ["hi", ""]
     assert not dialog.of("error")
+    dialog.clear()
+    dialog.read()
+    dialog.commit()
+    assert dialog.names() == ["error"], "that was no second commit"
 
 
 def test_commit_after_the_detector_committed_is_answered_without_the_model() -> None:

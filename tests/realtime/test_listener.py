@@ -6,7 +6,9 @@ import itertools
 
 import pytest
 from sensorium.protocols.audio import ms_to_samples
+from sensorium.realtime.buffer import FORGET_STEP
 from sensorium.realtime.effects import (
+    ForgetBefore,
     ForgetItem,
     ResetVoiceActivity,
 )
@@ -108,6 +110,8 @@ def test_silence_and_short_noise_start_nothing() -> None:
     assert dialog.names() == []
     assert not dialog.asked
     assert dialog.forgotten >= dialog.num_samples - ms_to_samples(300 + 500 + 64)
+    told = [effect for effect in dialog.effects if isinstance(effect, ForgetBefore)]
+    assert len(told) <= dialog.num_samples // FORGET_STEP, "in steps that are worth it"
 
 
 def test_audio_faster_than_real_time_is_cut_into_the_same_turns() -> None:

@@ -103,3 +103,17 @@ def test_starts_and_stops_alternate_and_hold_their_times(
                 assert speaking
                 speaking, previous_end = False, end
                 assert silence <= now - end < max(silence, 1) + FRAME_SAMPLES
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.4, 0.5, 0.9]), max_size=30), st.lists(st.sampled_from([0.0, 0.4, 0.5]))
+)
+def test_after_a_reset_nothing_counts_that_was_heard_before(before: list[float], after: list[float]) -> None:
+    used, new = TurnDetector(CONFIG), TurnDetector(CONFIG)
+    for index, probability in enumerate(before):
+        used.push((index + 1) * FRAME_SAMPLES, probability)
+    used.reset()
+    for index, probability in enumerate(after, len(before)):
+        end_sample = (index + 1) * FRAME_SAMPLES
+        assert used.push(end_sample, probability) == new.push(end_sample, probability)
+        assert used.candidate_start == new.candidate_start

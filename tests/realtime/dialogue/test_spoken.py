@@ -147,6 +147,17 @@ def test_a_turn_comes_behind_an_item_that_stays_however_full_the_conversation_is
     assert told == [item.id for item in talk.session.dialogue.items]
 
 
+def test_what_waits_for_its_words_does_not_make_room() -> None:
+    talk = Talk(dialogue={"max_items": 3})
+    talk.speak(800)
+    talk.silence(700)
+    older = talk.add(said("look"))
+    talk.add(said("there"))
+    talk.speak(800)
+    talk.silence(700)
+    assert [event["item_ids"] for event in talk.of("conversation.truncated")] == [[older]]
+
+
 def test_a_turn_that_was_never_ended_takes_no_id() -> None:
     talk = Talk()
     talk.speak(800)

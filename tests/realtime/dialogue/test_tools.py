@@ -91,6 +91,25 @@ def test_answers_that_only_call_have_no_message() -> None:
     talk.check_responses()
 
 
+def test_a_call_made_knowing_what_another_gave_is_a_message_of_its_own() -> None:
+    """So the model reads on from what it read before, and no template is asked for calls made together."""
+    talk = Talk(dialogue=CALLS)
+    talk.configure(tools=[TOOL])
+    talk.add(said("?"))
+    read: list[ChatMessage] = []
+    for call_id in "abc":
+        talk.respond()
+        asked = called(talk)
+        assert asked[: len(read)] == read
+        read = asked
+        talk.begin()
+        talk.call("look", "{}", call_id=call_id)
+        talk.end()
+        talk.add(output(call_id))
+    talk.respond()
+    assert [message.role for message in called(talk)] == ["user", *("assistant", "tool") * 3]
+
+
 def test_what_a_call_gave_stands_behind_it_and_nothing_yet_is_no_call() -> None:
     talk = Talk(dialogue=CALLS)
     talk.configure(tools=[TOOL])

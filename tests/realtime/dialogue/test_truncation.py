@@ -38,6 +38,10 @@ class LongTalk(Watch):
     def turn(self, words: str = WORDS) -> None:
         """A question and its answer, if there is one."""
         self.add(said(words))
+        self.ask_on()
+
+    def ask_on(self) -> None:
+        """An answer to all there is, if there is one."""
         self.respond()
         while self.questions:
             asked = self.ask()
@@ -197,6 +201,29 @@ def test_a_long_item_drops_what_was_before_it(words: str, num_refused: int) -> N
     assert talk.dropped
     assert talk.of("response.done")[-1]["response"]["status"] == "completed"
     assert talk.num_tokens <= BOUND
+
+
+@pytest.mark.parametrize("num_rounds", [1, 6])
+@pytest.mark.parametrize("given", ["%" * 67, "x" * 200])
+def test_what_calls_gave_goes_with_them_and_the_question(given: str, num_rounds: int) -> None:
+    """Also where that alone is more than is kept."""
+    talk = LongTalk(bounds={"calls_tools": True})
+    talk.configure(tools=[{"type": "function", "name": "look"}])
+    for _ in range(4):
+        talk.turn()
+    talk.add(said("Where?"))
+    for index in range(num_rounds):
+        talk.respond()
+        talk.begin()
+        for each in "ab":
+            talk.call("look", "{}", call_id=f"{each}{index}")
+        talk.end()
+        talk.add({"type": "function_call_output", "call_id": f"a{index}", "output": "short"})
+        talk.add({"type": "function_call_output", "call_id": f"b{index}", "output": given})
+    talk.ask_on()
+    assert talk.of("response.done")[-1]["response"]["status"] == "completed"
+    assert talk.dropped
+    assert talk.known[-1][:-1] == ["Where?", "", "short", given]
 
 
 def test_to_keep_all_that_fits_is_to_drop_what_does_not() -> None:
