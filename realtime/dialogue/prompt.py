@@ -92,7 +92,7 @@ class _Talk:
         self._turn.results.append(call_result(call.call_id, output.output, item.id))
 
     def close(self) -> None:
-        """What comes next is no part of the model\'s message."""
+        """What comes next is no part of the model's message."""
         turn, self._turn = self._turn, None
         if turn is not None:
             self.messages += turn.messages()
