@@ -297,6 +297,17 @@ def test_a_reader_that_has_enough_is_no_error(command: tuple[str, ...]) -> None:
         assert process.stderr.read() == ""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_said_in_a_line(unbuffered: str) -> None:
+    """Whether it shows while something is printed, or when all of it is written at the end."""
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    command = [sys.executable, "-c", WRITES]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=environment, timeout=60)
+    assert (done.returncode, done.stderr) == (1, b"sensorium: No space left on device\n")
+
+
 SHOWS = """
 import sys
 from sensorium.actors import cli, commands
@@ -342,7 +353,7 @@ def test_help_shows_examples_and_models_lists_them(run: Run) -> None:
     assert "sensorium serve openai/whisper-base" in run("serve", "--help").stdout
     listed = run("models").stdout
     assert "tiny-qwen3-asr: transcribe · en, es, de · 4096 tokens of context" in listed
-    assert "tiny-qwen3-vl: qwen3_vl · 8192 tokens of context" in listed
+    assert "tiny-qwen3-vl: chat · text, images, video · 8192 tokens of context" in listed
     assert "tiny-whisper: transcribe · de, en, es · 8 s window" in listed
 
 
