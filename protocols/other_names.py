@@ -18,7 +18,7 @@ _UNLIKELY: Final = "a list of `temperature` is tried where an answer is unlikely
 _REPEATED: Final = "a list of `temperature` is tried where an answer repeats itself"
 _WRITTEN: Final = "text is punctuated as the model writes it, and `numerals` digits writes numbers so"
 _DETECTED: Final = "the language is detected where `language` is not given; `languages` are those to expect"
-_ELSEWHERE: Final = {
+OF_SPEECH: Final = {
     "word_timestamps": "ask for `timestamp_granularities` word",
     "without_timestamps": "there are none where `timestamp_granularities` does not ask for any",
     "initial_prompt": "it is called `prompt` here",
@@ -85,7 +85,7 @@ OF_TEXT: Final = {
 """Of the fields that are sent together the first."""
 
 
-def meant(name: str, known: Collection[str], elsewhere: Mapping[str, str] = _ELSEWHERE) -> str:
+def meant(name: str, known: Collection[str], elsewhere: Mapping[str, str] = OF_SPEECH) -> str:
     """The end of a sentence about a name that is none of `known`: what may be meant, or nothing. `elsewhere`
     has names of others with what there is instead, which is said where all of it is `known`."""
     instead = elsewhere.get(name, "")
