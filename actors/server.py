@@ -190,8 +190,9 @@ def application(service: Service) -> AsgiApp:
     """The ASGI application of a service."""
     found = routes(service)
     sockets = [realtime_route(service), *call_routes(service), *response_sockets(service)]
-    router = Router([*found, *sockets], default=not_found, redirect_slashes=False)
-    return Gate(router, service, frozenset(route.path for route in found))
+    paths = frozenset(route.path for route in found)
+    router = Router([*found, *sockets], default=not_found(paths), redirect_slashes=False)
+    return Gate(router, service, paths)
 
 
 def _media_limits(config: ServerConfig) -> MediaLimits:
