@@ -301,6 +301,7 @@ def test_a_field_nobody_defines_may_be_meant_for_another() -> None:
         ("word_timestamps", "`timestamp_granularities` word"),
         ("initial_prompt", "it is called `prompt` here"),
         ("logprob_threshold", "a list of `temperature`"),
+        ("temperature_inc", "a list of `temperature`"),
         ("output_format", "it is called `response_format` here"),
         ("smart_format", "`numerals` digits"),
         ("keyterm", "`keywords`"),
