@@ -41,6 +41,8 @@ _OPTIONS: Final = ("format", "output_dir", "stream", *FileOptions.__annotations_
 _OF_WHISPER: Final = OF_SPEECH | {
     "output_format": "it is called `format` here",
     "word_timestamps": "words and their times are in `format` json",
+    "device": "it is an option of sensorium serve",
+    "threads": "the server has --num-threads",
 }
 _AT_A_TIME: Final = 4
 """Files in flight: the server works on several at once."""

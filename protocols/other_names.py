@@ -20,6 +20,8 @@ _UNTIMED: Final = "there are none where `timestamp_granularities` does not ask f
 _UNLIKELY: Final = "a list of `temperature` is tried where an answer is unlikely"
 _REPEATED: Final = "a list of `temperature` is tried where an answer repeats itself"
 _WRITTEN: Final = "text is punctuated as the model writes it, and `numerals` digits writes numbers so"
+_TRANSLATED: Final = "English of any language is made at `/v1/audio/translations`"
+_LOADED: Final = "numbers have the type that the model was loaded with"
 _DETECTED: Final = "the language is detected where `language` is not given; `languages` are those to expect"
 OF_SPEECH: Final = {
     "word_timestamps": "ask for `timestamp_granularities` word",
@@ -45,7 +47,13 @@ OF_SPEECH: Final = {
     "multilingual": _DETECTED,
     "detect_language": _DETECTED,
     "output_format": "it is called `response_format` here",
-    "task": "English of any language is made at `/v1/audio/translations`",
+    "task": _TRANSLATED,
+    "to_language": _TRANSLATED,
+    "batch_size": "the windows of a file are answered side by side, as many as the server runs at once",
+    "chunk_length": "windows are as long as the model's",
+    "max_new_tokens": "an answer has room for as much as can be said in its window",
+    "fp16": _LOADED,
+    "compute_type": _LOADED,
 }
 
 _MAX_TOKENS: Final = "it is called `max_tokens` here"

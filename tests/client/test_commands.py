@@ -350,6 +350,7 @@ def test_a_misspelt_option_is_no_source(capsys: pytest.CaptureFixture[str]) -> N
         ("--word_timestamps", "; words and their times are in --format json"),
         ("--output_format=srt", "; it is called --format here"),
         ("--initial-prompt", "; it is called --prompt here"),
+        ("--device", "; it is an option of sensorium serve"),
         ("--langauge", "; did you mean --language?"),
         ("--zzz", ""),
     ],
