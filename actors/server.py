@@ -7,6 +7,7 @@ what a model is made of.
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 import sys
@@ -235,7 +236,8 @@ def _listen(config: ServerConfig) -> socket.socket:
     try:
         return open_listener(host, port, send_timeout_s=config.listen.send_timeout_s)
     except OSError as error:
-        raise AddressError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        hint = "; say another --port" if error.errno == errno.EADDRINUSE else ""
+        raise AddressError(f"cannot listen on {host}:{port}: {error.strerror or error}{hint}") from error
 
 
 def _url(listener: socket.socket) -> str:

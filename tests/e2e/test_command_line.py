@@ -155,7 +155,8 @@ def test_a_port_in_use_is_one_line(run: Run) -> None:
         port = taken.getsockname()[1]
         done = run("serve", "--port", str(port))
     assert done.returncode == 1
-    assert done.stderr == f"sensorium: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    said = f"cannot listen on 127.0.0.1:{port}: Address already in use; say another --port"
+    assert done.stderr == f"sensorium: {said}\n"
 
 
 def test_a_missing_model_folder_is_one_line_that_names_it(run: Run, tmp_path: Path) -> None:
