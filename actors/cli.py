@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import NoReturn
@@ -40,9 +41,19 @@ def main() -> None:
     except ModuleNotFoundError as error:
         _leave_without(error)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the exit
+        _write_nowhere()
         code = _BROKEN_PIPE
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _write_nowhere()
+        sys.exit(f"sensorium: {error.strerror}")
     sys.exit(code)
+
+
+def _write_nowhere() -> None:
+    """What is still to be written would fail again, at the exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_standard_streams() -> None:

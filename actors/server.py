@@ -7,6 +7,7 @@ what a model is made of.
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 import sys
@@ -190,8 +191,9 @@ def application(service: Service) -> AsgiApp:
     """The ASGI application of a service."""
     found = routes(service)
     sockets = [realtime_route(service), *call_routes(service), *response_sockets(service)]
-    router = Router([*found, *sockets], default=not_found, redirect_slashes=False)
-    return Gate(router, service, frozenset(route.path for route in found))
+    paths = frozenset(route.path for route in found)
+    router = Router([*found, *sockets], default=not_found(paths), redirect_slashes=False)
+    return Gate(router, service, paths)
 
 
 def _media_limits(config: ServerConfig) -> MediaLimits:
@@ -234,7 +236,8 @@ def _listen(config: ServerConfig) -> socket.socket:
     try:
         return open_listener(host, port, send_timeout_s=config.listen.send_timeout_s)
     except OSError as error:
-        raise AddressError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        hint = "; say another --port" if error.errno == errno.EADDRINUSE else ""
+        raise AddressError(f"cannot listen on {host}:{port}: {error.strerror or error}{hint}") from error
 
 
 def _url(listener: socket.socket) -> str:

@@ -105,7 +105,10 @@ def listen_to(
 def _plain(source: Path) -> Audio:
     """A WAV file. Raises AudioError, which says how others are sent, too."""
     if str(source) == "-":
-        raise AudioError("standard input is sent as it comes: say what it is by --audio-format, or auto")
+        raise AudioError(
+            "standard input is sent as it comes: say its container by --audio-format, or auto (a WAV file is "
+            "named instead)"
+        )
     try:
         return read_wav(source)
     except AudioError as error:

@@ -17,6 +17,7 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
+from ..protocols.other_names import OF_SPEECH, meant
 from ..protocols.realtime_session import Granularity
 from .client import Client
 from .errors import SDKError
@@ -36,6 +37,13 @@ _SUFFIXES: Final[dict[Format, str]] = {
     "vtt": ".vtt",
     "tsv": ".tsv",
 }
+_OPTIONS: Final = ("format", "output_dir", "stream", *FileOptions.__annotations__)
+_OF_WHISPER: Final = OF_SPEECH | {
+    "output_format": "it is called `format` here",
+    "word_timestamps": "words and their times are in `format` json",
+    "device": "it is an option of sensorium serve",
+    "threads": "the server has --num-threads",
+}
 _AT_A_TIME: Final = 4
 """Files in flight: the server works on several at once."""
 
@@ -45,9 +53,16 @@ def fault_of(file: str | Path) -> str | None:
     if str(file) == "-" or is_address(file):
         return None
     if file == "" or not Path(file).exists():  # (Path makes the current folder of no name)
-        is_misspelt = str(file).startswith("-")
-        return f"there is no option {file}" if is_misspelt else f"no such file: {file or repr(file)}"
+        if not str(file).startswith("-"):
+            return f"no such file: {file or repr(file)}"
+        name = str(file).lstrip("-").partition("=")[0].replace("-", "_")
+        hint = re.sub(r"`(\w+)`", _as_option, meant(name, _OPTIONS, _OF_WHISPER))
+        return f"there is no option {file}{hint}"
     return f"not a file: {file}" if Path(file).is_dir() else None
+
+
+def _as_option(name: re.Match[str]) -> str:
+    return f"--{name[1].replace('_', '-')}"
 
 
 def transcribe_files(

@@ -18,6 +18,8 @@ MALFORMED: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 """What a decoder raises."""
 _INSTEAD: Final = {
     "transcription_session.update": "use session.update with `session.type` transcription",
+    "session.modalities": "it is `session.output_modalities` now, in sessions that answer",
+    "session.max_response_output_tokens": "it is `session.max_output_tokens` now, in sessions that answer",
     "session.turn_detection": "it is `session.audio.input.turn_detection` now",
     "session.input_audio_format": 'it is `session.audio.input.format` now, as {"type": "audio/pcm"}',
     "session.input_audio_transcription": "it is `session.audio.input.transcription` now",

@@ -1,7 +1,8 @@
 """What others call otherwise: the hint behind an option that nobody here defines.
 
-Those of a transcription are names of faster-whisper, of openai-whisper with its command line, and of
-Deepgram: forms (`protocols/transcription_form.py`), the SDK and the local engine refuse an option with it.
+Those of a transcription are names of faster-whisper, of openai-whisper with its command line, of
+whisper.cpp's server, and of Deepgram: forms (`protocols/transcription_form.py`), the SDK and the local engine
+refuse an option with it.
 Those of text are llama.cpp's, SGLang's and transformers': `protocols/body.py` refuses a field with it.
 """
 
@@ -14,13 +15,17 @@ from typing import Final
 
 _KEYWORDS: Final = "name words to expect by `keywords`"
 _SPEAKERS: Final = "speakers are not told apart; `multichannel` transcribes each channel for itself"
+_NO_SPEECH: Final = "what is no speech is left out by `vad_filter`"
+_UNTIMED: Final = "there are none where `timestamp_granularities` does not ask for any"
 _UNLIKELY: Final = "a list of `temperature` is tried where an answer is unlikely"
 _REPEATED: Final = "a list of `temperature` is tried where an answer repeats itself"
 _WRITTEN: Final = "text is punctuated as the model writes it, and `numerals` digits writes numbers so"
+_TRANSLATED: Final = "English of any language is made at `/v1/audio/translations`"
+_LOADED: Final = "numbers have the type that the model was loaded with"
 _DETECTED: Final = "the language is detected where `language` is not given; `languages` are those to expect"
-_ELSEWHERE: Final = {
+OF_SPEECH: Final = {
     "word_timestamps": "ask for `timestamp_granularities` word",
-    "without_timestamps": "there are none where `timestamp_granularities` does not ask for any",
+    "without_timestamps": _UNTIMED,
     "initial_prompt": "it is called `prompt` here",
     "hotwords": _KEYWORDS,
     "keyterm": _KEYWORDS,
@@ -29,15 +34,26 @@ _ELSEWHERE: Final = {
     "suppress_numerals": "ask for `numerals` words",
     "smart_format": _WRITTEN,
     "punctuate": _WRITTEN,
-    "no_speech_threshold": "what is no speech is left out by `vad_filter`",
+    "no_speech_threshold": _NO_SPEECH,
     "log_prob_threshold": _UNLIKELY,
     "logprob_threshold": _UNLIKELY,
     "compression_ratio_threshold": _REPEATED,
     "temperature_increment_on_fallback": _UNLIKELY,
+    "temperature_inc": _UNLIKELY,
+    "logprob_thold": _UNLIKELY,
+    "entropy_thold": _REPEATED,
+    "no_speech_thold": _NO_SPEECH,
+    "no_timestamps": _UNTIMED,
     "multilingual": _DETECTED,
     "detect_language": _DETECTED,
     "output_format": "it is called `response_format` here",
-    "task": "English of any language is made at `/v1/audio/translations`",
+    "task": _TRANSLATED,
+    "to_language": _TRANSLATED,
+    "batch_size": "the windows of a file are answered side by side, as many as the server runs at once",
+    "chunk_length": "windows are as long as the model's",
+    "max_new_tokens": "an answer has room for as much as can be said in its window",
+    "fp16": _LOADED,
+    "compute_type": _LOADED,
 }
 
 _MAX_TOKENS: Final = "it is called `max_tokens` here"
@@ -85,7 +101,7 @@ OF_TEXT: Final = {
 """Of the fields that are sent together the first."""
 
 
-def meant(name: str, known: Collection[str], elsewhere: Mapping[str, str] = _ELSEWHERE) -> str:
+def meant(name: str, known: Collection[str], elsewhere: Mapping[str, str] = OF_SPEECH) -> str:
     """The end of a sentence about a name that is none of `known`: what may be meant, or nothing. `elsewhere`
     has names of others with what there is instead, which is said where all of it is `known`."""
     instead = elsewhere.get(name, "")

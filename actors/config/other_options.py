@@ -13,12 +13,24 @@ from .checks import ConfigError
 
 _ONE_DEVICE: Final = "a model runs on one device; start a server for each device, with a balancer in front"
 _KNOWN_BY_ITSELF: Final = "the task of a model is known from its checkpoint"
+_IN_PARTS: Final = "long prompts are computed in parts, between the tokens of others"
+_IN_THE_FOLDER: Final = "weights (*.safetensors), tokenizer and config.json are those of the model's folder"
 _IN_FRONT: Final = "that is the work of a proxy in front (docs/operate.md)"
 _OPTIONS: Final = {
     "--max-model-len": "it is called --max-context here",
     "--max-num-seqs": "it is called --max-running here",
+    "--max-num-batched-tokens": _IN_PARTS,
+    "--enable-chunked-prefill": _IN_PARTS,
+    "--num-gpu-blocks-override": "it is called --num-blocks here",
+    "--kv-cache-memory-bytes": "it is called --kv-memory here",
     "--gpu-memory-utilization": "say the share for keys and values by --kv-memory, as 0.8",
     "--kv-cache-dtype": "it is called --kv-dtype here",
+    "--swap-space": "nothing is swapped; what has to make room is computed again",
+    "--cpu-offload-gb": _ONE_DEVICE,
+    "--async-scheduling": "say --plans-in-flight 2",
+    "--max-logprobs": "say by --max-logprob-entries how many an answer may have",
+    "--mm-processor-kwargs": "a request says its `mm_processor_kwargs`",
+    "--mm-processor-cache-gb": "it is called --media-cache here",
     "--limit-mm-per-prompt": "say by --max-media-items how many files a chat may have",
     "--allowed-local-media-path": "it is called --allowed-media-folder here",
     "--enforce-eager": "say --cuda-graphs off",
@@ -32,6 +44,9 @@ _OPTIONS: Final = {
     "--enable-prompt-tokens-details": "usage always says what was cached",
     "--trust-remote-code": "no code of a checkpoint is ever run",
     "--revision": "download that revision, and serve its folder",
+    "--tokenizer": _IN_THE_FOLDER,
+    "--load-format": _IN_THE_FOLDER,
+    "--hf-overrides": _IN_THE_FOLDER,
     "--download-dir": "say by HF_HOME in the environment where downloads are kept",
     "--hf-token": "say it by HF_TOKEN in the environment",
     "--task": _KNOWN_BY_ITSELF,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -210,12 +210,20 @@ def routes(service: Service) -> list[Route]:
     ]
 
 
-async def not_found(scope: Scope, _: Receive, __: Send) -> None:
-    """Where no route matches."""
-    if scope["type"] == "websocket":
-        where = "live sessions are at /v1/realtime, responses of models that chat at /v1/responses"
-        raise NotFoundError(f"No WebSocket at {scope['path'][:80]}; {where}.")
-    raise NotFoundError(f"No route {scope['method']} {scope['path'][:80]} for the models served here.")
+def not_found(paths: Collection[str]) -> ASGIApp:
+    """Where no route matches. `paths`: of those there are. The commonest mistake is a client's base address
+    with `/v1` left out or said twice, or a slash at the end."""
+
+    async def answer(scope: Scope, _: Receive, __: Send) -> None:
+        path: str = scope["path"][:80]
+        if scope["type"] == "websocket":
+            where = "live sessions are at /v1/realtime, responses of models that chat at /v1/responses"
+            raise NotFoundError(f"No WebSocket at {path}; {where}.")
+        meant = [each for each in paths if path.rstrip("/").endswith(each.removeprefix("/v1"))]
+        hint = f"Did you mean {max(meant, key=len)}?" if meant else "GET /docs lists those there are."
+        raise NotFoundError(f"No route {scope['method']} {path} for the models served here. {hint}")
+
+    return answer
 
 
 def _route(path: str, endpoint: Endpoint, *methods: str) -> Route:

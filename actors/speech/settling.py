@@ -101,7 +101,7 @@ class Settler:
         if self.spoken is not None and part == self.asker.growing and is_short and not index:
             return ((part, first_language(detected, self.spoken)),)
         clear = detected.code if self._is_alone else clear_language(part, detected)
-        if clear is not None and (self._is_alone or not self._may_change(index)):
+        if clear is not None and not self._may_change(index):
             return ((part, clear),)
         before = clear or before
         pieces = [part]

@@ -29,6 +29,10 @@ NOT_INSTALLED: Final = (
     "sensorium-checkpoints is not installed: pip install ./engine/checkpoints in sensorium's sources"
 )
 
+A_CHECKPOINT: Final = (
+    "a model is a folder of config.json, tokenizer and *.safetensors (no GGUF, no GGML, no adapter by itself)"
+)
+
 
 def embedded_models() -> tuple[str, ...]:
     """Names of the models that come with the server; none where `sensorium-checkpoints` is missing."""

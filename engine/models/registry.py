@@ -16,7 +16,7 @@ from ...kernels.kv_codes import KvDtype
 from ...protocols.errors import ModelLoadError
 from ...protocols.json_file import read_json
 from . import families
-from .embedded import embedded_models
+from .embedded import A_CHECKPOINT, embedded_models
 from .info import check_numbers
 from .published import read_published
 from .source import ModelSource, Opening
@@ -57,6 +57,8 @@ def open_model(
     _check_kv_dtype(kv_dtype, chosen_device.type)
     folder = find_folder(model)
     path = folder / "config.json"
+    if not path.exists():
+        raise ModelLoadError(f"{path}: missing; {A_CHECKPOINT}")
     config = read_json(path)
     check_numbers(config, path)
     opening = Opening(

@@ -23,7 +23,7 @@ from ...kernels.linear_bits import num_packed_bytes
 from ...kernels.unpack import Unpacked
 from ...protocols.errors import ModelLoadError
 from ...protocols.json_file import read_json
-from .embedded import embedded_folder, not_embedded
+from .embedded import A_CHECKPOINT, embedded_folder, not_embedded
 from .hub_names import hub_name
 from .memory import host_bytes
 from .packed_weights import IGNORED, PackedWeight, Stored, faults_of, find_packed
@@ -167,6 +167,8 @@ def find_folder(model: str | Path) -> Path:
             if path.exists() and not (path.is_file() or path.is_dir()):
                 raise ModelLoadError(f"{path}: not a regular file")
         return folder
+    if folder.is_file():
+        raise ModelLoadError(f"{name}: a file; {A_CHECKPOINT}")
     known = hub_name(name)
     if isinstance(model, str) and _HUB_ID.fullmatch(known) and not known.startswith("."):
         return _download(known)

@@ -344,9 +344,21 @@ def test_a_misspelt_option_is_no_source(capsys: pytest.CaptureFixture[str]) -> N
     assert "there is no option --modle" in capsys.readouterr().err
 
 
-def test_a_misspelt_option_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["transcribe", "--word-timestamps"]) == 2
-    assert capsys.readouterr().err == "sensorium: there is no option --word-timestamps\n"
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("--word_timestamps", "; words and their times are in --format json"),
+        ("--output_format=srt", "; it is called --format here"),
+        ("--initial-prompt", "; it is called --prompt here"),
+        ("--device", "; it is an option of sensorium serve"),
+        ("--langauge", "; did you mean --language?"),
+        ("--zzz", ""),
+    ],
+)
+def test_a_misspelt_option_is_no_file(option: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nor is one of Whisper's own command line."""
+    assert run(["transcribe", option, "True", "talk.wav"]) == 2
+    assert capsys.readouterr().err == f"sensorium: there is no option {option}{hint}\n"
 
 
 @pytest.mark.parametrize("option", ["--temprature", "--temprature=0", "-t"])

@@ -32,6 +32,12 @@ def test_no_microphone_says_to_name_a_file(
     assert "name a WAV file: sensorium listen FILE" in capsys.readouterr().err
 
 
+def test_a_wav_file_is_not_sent_from_standard_input(capsys: pytest.CaptureFixture[str]) -> None:
+    """No server takes one as it comes: who pipes one is told before."""
+    assert commands.listen(Path("-")) == 2
+    assert "--audio-format, or auto (a WAV file is named instead)" in capsys.readouterr().err
+
+
 def test_a_recording_that_is_refused_is_no_success(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 
+import httpx
 import pytest
 from support.raw_socket import RawSession, check_shape, pcm, raw_session, silence
 from support.server import Server
@@ -146,6 +147,20 @@ def test_an_unknown_path_is_refused(server: Server) -> None:
     assert caught.value.response.status_code == 404
     assert caught.value.response.body is not None
     assert json.loads(caught.value.response.body)["error"]["code"] == "not_found"
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/audio/transcriptions", "Did you mean /v1/audio/transcriptions?"),
+        ("/v1/v1/audio/transcriptions/", "Did you mean /v1/audio/transcriptions?"),
+        ("/inference", "GET /docs lists those there are."),
+    ],
+)
+def test_a_wrong_base_address_is_told_the_right_one(server: Server, path: str, hint: str) -> None:
+    answer = httpx.post(f"{server.url}{path}")
+    assert answer.status_code == 404
+    assert answer.json()["error"]["message"].endswith(f"for the models served here. {hint}")
 
 
 def test_a_socket_that_vanishes_in_the_middle_of_a_turn(server: Server, lights: bytes) -> None:

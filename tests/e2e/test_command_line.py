@@ -155,7 +155,8 @@ def test_a_port_in_use_is_one_line(run: Run) -> None:
         port = taken.getsockname()[1]
         done = run("serve", "--port", str(port))
     assert done.returncode == 1
-    assert done.stderr == f"sensorium: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    said = f"cannot listen on 127.0.0.1:{port}: Address already in use; say another --port"
+    assert done.stderr == f"sensorium: {said}\n"
 
 
 def test_a_missing_model_folder_is_one_line_that_names_it(run: Run, tmp_path: Path) -> None:
@@ -297,6 +298,17 @@ def test_a_reader_that_has_enough_is_no_error(command: tuple[str, ...]) -> None:
         assert process.stderr.read() == ""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_said_in_a_line(unbuffered: str) -> None:
+    """Whether it shows while something is printed, or when all of it is written at the end."""
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    command = [sys.executable, "-c", WRITES]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=environment, timeout=60)
+    assert (done.returncode, done.stderr) == (1, b"sensorium: No space left on device\n")
+
+
 SHOWS = """
 import sys
 from sensorium.actors import cli, commands
@@ -342,7 +354,7 @@ def test_help_shows_examples_and_models_lists_them(run: Run) -> None:
     assert "sensorium serve openai/whisper-base" in run("serve", "--help").stdout
     listed = run("models").stdout
     assert "tiny-qwen3-asr: transcribe · en, es, de · 4096 tokens of context" in listed
-    assert "tiny-qwen3-vl: qwen3_vl · 8192 tokens of context" in listed
+    assert "tiny-qwen3-vl: chat · text, images, video · 8192 tokens of context" in listed
     assert "tiny-whisper: transcribe · de, en, es · 8 s window" in listed
 
 

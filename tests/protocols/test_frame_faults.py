@@ -25,3 +25,17 @@ def test_a_field_that_lay_flat_is_told_where_it_is_now(name: str, value: object,
     assert isinstance(event, InvalidEvent)
     assert (event.code, event.param) == ("unknown_parameter", f"session.{name}")
     assert f"`session.audio.input.{name.removeprefix('input_audio_')}` now" in event.message
+
+
+@pytest.mark.parametrize("answers", [False, True])
+@pytest.mark.parametrize(
+    ("name", "value", "now"),
+    [("modalities", ["text"], "output_modalities"), ("max_response_output_tokens", 9, "max_output_tokens")],
+)
+def test_a_field_of_answers_is_told_its_name_of_today(
+    name: str, value: object, now: str, *, answers: bool
+) -> None:
+    frame = {"type": "session.update", "session": {name: value}}
+    event = decode_client_event(json.dumps(frame), answers=answers)
+    assert isinstance(event, InvalidEvent)
+    assert event.message.endswith(f"not a known field; it is `session.{now}` now, in sessions that answer")

@@ -301,10 +301,13 @@ def test_a_field_nobody_defines_may_be_meant_for_another() -> None:
         ("word_timestamps", "`timestamp_granularities` word"),
         ("initial_prompt", "it is called `prompt` here"),
         ("logprob_threshold", "a list of `temperature`"),
+        ("temperature_inc", "a list of `temperature`"),
         ("output_format", "it is called `response_format` here"),
         ("smart_format", "`numerals` digits"),
         ("keyterm", "`keywords`"),
         ("task", "`/v1/audio/translations`"),
+        ("to_language", "`/v1/audio/translations`"),
+        ("batch_size", "side by side"),
     ],
 )
 def test_a_field_that_others_have_is_told_by_our_name(name: str, told: str) -> None:

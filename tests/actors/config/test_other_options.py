@@ -24,6 +24,8 @@ def test_what_is_named_instead_are_options_and_what_is_refused_is_none() -> None
         (["--max-model-len", "4096"], "--max-model-len is no option: it is called --max-context here"),
         (["tiny-whisper", "--max_num_seqs=8"], "--max-num-seqs is no option: .*--max-running"),
         (["--no-enable-prefix-caching"], "--no-enable-prefix-caching is no option: prefixes"),
+        (["--max-num-batched-tokens", "8192"], "tokens is no option: long prompts are computed in parts"),
+        (["--tokenizer", "x"], "--tokenizer is no option: .* the model's folder"),
         (["-tp", "2"], "-tp is no option: a model runs on one device"),
     ],
 )

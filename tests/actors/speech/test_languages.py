@@ -182,10 +182,10 @@ async def test_where_somebody_speaks_is_found_once() -> None:
     assert not memory.regions
 
 
-async def test_of_named_languages_each_piece_is_asked_for_its_own() -> None:
-    family = ScriptedFamily(
-        ("fr", "a"), ("en", "b"), language_from="detection", probability=lambda seconds: 0.99
-    )
+@pytest.mark.parametrize("source", ["detection", "answer"])
+async def test_of_named_languages_each_piece_is_asked_for_its_own(source: LanguageSource) -> None:
+    """Also of a model whose single answer would name one language for all of it."""
+    family = ScriptedFamily(("fr", "a"), ("en", "b"), language_from=source, probability=lambda seconds: 0.99)
     transcript, deltas = await transcribe(
         family, [1] * 4 + [2] * 4, [(0, 2 * LONG)], (LONG,), languages=("en", "fr")
     )

@@ -105,6 +105,11 @@ def test_other_architectures_are_refused_with_what_is_supported(
     )
 
 
+def test_a_folder_of_something_else_is_told_what_a_model_is(folder: Path) -> None:
+    (folder / "config.json").rename(folder / "adapter_config.json")
+    assert refusal(folder).startswith(f"{folder / 'config.json'}: missing; a model is a folder of")
+
+
 def test_a_folder_of_faster_whisper_is_called_by_its_name(folder: Path) -> None:
     (folder / "model.bin").touch()
     edit_json(folder / "config.json", architectures=None, model_type=None)

@@ -233,6 +233,14 @@ def test_names_that_are_nothing_are_refused(name: str | Path, reason: str) -> No
     assert reason in str(caught.value)
 
 
+def test_a_file_is_no_model(tmp_path: Path) -> None:
+    """What llama.cpp and whisper.cpp are given."""
+    file = tmp_path / "ggml-base.bin"
+    file.touch()
+    with pytest.raises(ModelLoadError, match=r"ggml-base\.bin: a file; a model is a folder of config\.json"):
+        find_folder(str(file))
+
+
 @pytest.mark.parametrize(
     "name", ["config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"]
 )
