@@ -38,6 +38,8 @@ class ModelInfo:
     folder: Path
     family: str
     """For people to read; code asks for what it needs to know."""
+    purpose: str = ""
+    """What it is good for, for people to read, too; empty: its family tells."""
     vocab_size: int
     """Rows of the logits; may exceed the tokenizer's ids."""
     max_context: int
@@ -69,7 +71,7 @@ class ModelInfo:
 
     def describe(self) -> str:
         """What it can do, for people."""
-        return f"{self.family} · {self.max_context} tokens of context"
+        return f"{self.purpose or self.family} · {self.max_context} tokens of context"
 
 
 class ModelText(Protocol):

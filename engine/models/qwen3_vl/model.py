@@ -101,7 +101,8 @@ def open_source(opening: Opening) -> ModelSource:
     info = ModelInfo(
         name=opening.name,
         folder=opening.folder,
-        family="chat · text, images, video",
+        family="qwen3_vl",
+        purpose="chat · text, images, video",
         vocab_size=decoder.vocab_size,
         max_context=decoder.max_context,
         stop_token_ids=stop_token_ids(opening.folder, getattr(parts[0], "eos_token_id", None), text.end_ids),

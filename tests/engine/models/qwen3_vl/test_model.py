@@ -245,7 +245,8 @@ def test_pictures_matter_in_every_row(vl: Vl) -> None:
 
 def test_what_a_source_says(folder: Path, vl: Vl) -> None:
     source = vl.source
-    assert (source.info.family, source.info.max_context) == ("chat · text, images, video", 2048)
+    assert (source.info.family, source.info.max_context) == ("qwen3_vl", 2048)
+    assert source.info.describe() == "chat · text, images, video · 2048 tokens of context"
     assert source.info.stop_token_ids == (vl.text.id_of("<|im_end|>"), vl.text.id_of("<|endoftext|>"))
     tensors = load_file(folder / "model.safetensors")
     assert source.weight_bytes == sum(tensor.nbytes for tensor in tensors.values())
