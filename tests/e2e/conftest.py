@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
+import wave
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sensorium.actors.config.server import EngineConfig, ListenConfig
 from support.asr_folder import make_asr_folder
+from support.audio_files import plain_wav
 from support.chat_templates import QWEN3
 from support.command_line import Run, running
 from support.server import Server, make_config, running_server
@@ -43,6 +46,13 @@ def lights() -> bytes:
 def conversation() -> bytes:
     """A WAV file of six sentences in three languages, with pauses between them."""
     return (DATA / "conversation.wav").read_bytes()
+
+
+@pytest.fixture(scope="session")
+def sentences() -> bytes:
+    """A WAV file of the first three of them, which is more than a window of tiny-whisper."""
+    with wave.open(str(DATA / "conversation.wav")) as whole:
+        return plain_wav(np.frombuffer(whole.readframes(round(10.4 * 16_000)), "<i2") / np.float32(32767))
 
 
 @pytest.fixture(scope="session")
