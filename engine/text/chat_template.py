@@ -31,7 +31,7 @@ _PROBE: Final = "content-parts-probe"
 
 
 def _rendered(messages: list[dict[str, Any]], **options: Any) -> str:  # noqa: ANN401 (a template's variables)
-    # Half a second of a processor, which nobody spends who serves no template. Chats' is compiled at the start.
+    # Half a second of a processor, which who serves no template does not spend; others do as they start.
     from transformers.utils.chat_template_utils import render_jinja_template
 
     (rendered,), _ = render_jinja_template([messages], **options)

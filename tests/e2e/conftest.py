@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
-import wave
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
+import soundfile
 from sensorium.actors.config.server import EngineConfig, ListenConfig
 from support.asr_folder import make_asr_folder
-from support.audio_files import plain_wav
+from support.audio_files import sound_file
 from support.chat_templates import QWEN3
 from support.command_line import Run, running
 from support.server import Server, make_config, running_server
@@ -51,8 +50,8 @@ def conversation() -> bytes:
 @pytest.fixture(scope="session")
 def sentences() -> bytes:
     """A WAV file of the first three of them, which is more than a window of tiny-whisper."""
-    with wave.open(str(DATA / "conversation.wav")) as whole:
-        return plain_wav(np.frombuffer(whole.readframes(round(10.4 * 16_000)), "<i2") / np.float32(32767))
+    samples, _ = soundfile.read(DATA / "conversation.wav", frames=round(10.4 * 16_000), dtype="float32")
+    return sound_file(samples)
 
 
 @pytest.fixture(scope="session")
