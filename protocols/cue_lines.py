@@ -69,10 +69,13 @@ class Breaks:
         """The whole text, see `lines`."""
         found: list[str] = []
         begin, end = 0, len(self._text)
+        num_lines = {end: 0}  # from each place on; counted anew for each line, an hour's text took seconds
+        for place in reversed(self._places[: bisect_left(self._places, end)]):
+            num_lines[place] = 1 + num_lines[self._farthest(place, end)]
         while (farthest := self._farthest(begin, end)) != end:
-            num_left = self.num_lines(farthest, end)
+            num_left = num_lines[farthest]
             places = self._places[bisect_right(self._places, begin) : bisect_right(self._places, farthest)]
-            places = [place for place in places if self.num_lines(place, end) == num_left]
+            places = [place for place in places if num_lines[place] == num_left]
             if num_left == 1:
                 begin_last = min(places, key=lambda place: self._cost(begin, place, end))
             else:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 import jinja2
-from transformers.utils.chat_template_utils import render_jinja_template
 
 from ...protocols.chat import Conversation
 from ...protocols.chat_content import ChatMessage, MediaPart, Part, TextPart
@@ -31,12 +30,20 @@ _MAX_MESSAGE: Final = 500
 _PROBE: Final = "content-parts-probe"
 
 
+def _rendered(messages: list[dict[str, Any]], **options: Any) -> str:  # noqa: ANN401 (a template's variables)
+    # Half a second of a processor, which who serves no template does not spend; others do as they start.
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    (rendered,), _ = render_jinja_template([messages], **options)
+    return cast("str", rendered)
+
+
 def read_template(path: Path) -> str:
     """The Jinja source in a file. Raises ModelLoadError naming it if it cannot be read, or is no template."""
     source = ""
     try:
         source = path.read_text(encoding="utf-8-sig")  # some editors begin with a mark
-        render_jinja_template([[{"role": "user", "content": _PROBE}]], chat_template=source)
+        _rendered([{"role": "user", "content": _PROBE}], chat_template=source)
     except (OSError, UnicodeDecodeError, jinja2.TemplateSyntaxError) as error:
         raise ModelLoadError(f"the chat template {path} cannot be read: {error}") from None
     except Exception:  # a template may fail in any way on what it does not expect
@@ -79,9 +86,7 @@ class ChatTemplate:
         """Whether a message's content may be a list of parts. Templates of text models want one string."""
         message = {"role": "user", "content": [{"type": "text", "text": _PROBE}]}
         try:
-            (rendered,), _ = render_jinja_template(
-                [[message]], chat_template=self._text.chat_template, **self._text.names
-            )
+            rendered = _rendered([message], chat_template=self._text.chat_template, **self._text.names)
         except Exception:  # a template may fail in any way on what it does not expect
             return False
         return _PROBE in rendered and "'text'" not in rendered and '"text"' not in rendered
@@ -94,8 +99,8 @@ class ChatTemplate:
         hider: _Hider,
     ) -> str:
         try:
-            (rendered,), _ = render_jinja_template(
-                [messages],
+            return _rendered(
+                messages,
                 tools=tools,
                 chat_template=self._text.chat_template if tools is None else self._text.tool_template,
                 add_generation_prompt=conversation.add_generation_prompt,
@@ -116,8 +121,6 @@ class ChatTemplate:
                 param="messages",
                 code="chat_template",
             ) from None
-        found: str = rendered
-        return found
 
     def _message(self, message: ChatMessage, hider: _Hider) -> dict[str, Any]:
         # What the model itself wrote may hold the control tokens that decoding shows (<think>, <tool_call>).

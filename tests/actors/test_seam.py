@@ -23,6 +23,7 @@ for room in pkgutil.iter_modules(rooms, "sensorium.actors."):
         num += 1
 import_module("sensorium.actors.server")
 assert num > 100, num
+assert "transformers" not in sys.modules, "half a second, for who has a chat template"
 
 from sensorium.engine.text.chat_template import ChatTemplate
 from sensorium.engine.text.tokenizer import TextTokenizer

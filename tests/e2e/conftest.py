@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import soundfile
 from sensorium.actors.config.server import EngineConfig, ListenConfig
 from support.asr_folder import make_asr_folder
+from support.audio_files import sound_file
 from support.chat_templates import QWEN3
 from support.command_line import Run, running
 from support.server import Server, make_config, running_server
@@ -43,6 +45,13 @@ def lights() -> bytes:
 def conversation() -> bytes:
     """A WAV file of six sentences in three languages, with pauses between them."""
     return (DATA / "conversation.wav").read_bytes()
+
+
+@pytest.fixture(scope="session")
+def sentences() -> bytes:
+    """A WAV file of the first three of them, which is more than a window of tiny-whisper."""
+    samples, _ = soundfile.read(DATA / "conversation.wav", frames=round(10.4 * 16_000), dtype="float32")
+    return sound_file(samples)
 
 
 @pytest.fixture(scope="session")

@@ -102,7 +102,8 @@ def test_it_says_where_it_listens_and_leaves_on_a_signal() -> None:
 
 def test_a_session_is_told_and_its_turn_finished(lights: bytes) -> None:
     """Under `nohup`, so that it outlives its terminal."""
-    with serving("tiny-qwen3-asr", "--port", "0", command=("nohup", *SENSORIUM)) as (process, url):
+    arguments = ("tiny-whisper", "--port", "0", "--engine-process", "off")
+    with serving(*arguments, command=("nohup", *SENSORIUM)) as (process, url):
         status = Path(f"/proc/{process.pid}/status").read_text().split()
         assert int(status[status.index("SigIgn:") + 1], 16) & 1 << (signal.SIGHUP - 1)
         with raw_session(f"ws{url.removeprefix('http')}/v1/realtime") as session:
@@ -120,7 +121,7 @@ def test_a_session_is_told_and_its_turn_finished(lights: bytes) -> None:
 
 def test_a_terminal_that_closes_drains_the_server(lights: bytes, hangups: None) -> None:
     """Kernel and shell both tell of it, and the server's processes are told, too."""
-    with serving("tiny-qwen3-asr", "--port", "0") as (process, url):
+    with serving("tiny-whisper", "--port", "0") as (process, url):
         with raw_session(f"ws{url.removeprefix('http')}/v1/realtime") as session:
             session.configure(turn_detection={"type": "server_vad"})
             session.append(pcm(lights)[: 2 * 24_000] + silence(0.1))
@@ -285,7 +286,7 @@ commands = sys.modules["sensorium.actors.commands"] = types.ModuleType("commands
 commands.run = lambda _: print("shown", os.fstat(1)) or 0
 from sensorium.actors.cli import main; main()
 """
-A_SERVER = (*SENSORIUM, "serve", "tiny-whisper", "--port", "0", "--log-level", "error")
+A_SERVER = (*SENSORIUM, "serve", "tiny-whisper", "--port=0", "--log-level=error", "--engine-process=off")
 
 
 @pytest.mark.parametrize("command", [(sys.executable, "-c", WRITES), A_SERVER], ids=["writes", "serves"])

@@ -86,7 +86,7 @@ def test_a_recording_has_the_transcript_that_a_server_gives(server: Server, fold
 
 
 def test_a_document_is_the_one_that_a_server_gives(server: Server) -> None:
-    path = Path(__file__).parents[2] / "examples" / "data" / "conversation.wav"
+    path = Path(__file__).parents[2] / "examples" / "data" / "kitchen_lights.wav"
     with Client(server.url) as client, LocalEngine("tiny-whisper", **SETTINGS) as whisper:
         said = whisper.transcribe(path, timestamp_granularities=["word"])
         for is_filtered in (False, True):
@@ -117,8 +117,8 @@ async def _transcribe_async(path: Path) -> tuple[Transcript, list[TimedSegment]]
         return await whisper.transcribe(path), [each async for each in whisper.segments(path)]
 
 
-def test_a_keyword_is_spelt_as_it_is_given() -> None:
-    path = Path(__file__).parents[2] / "examples" / "data" / "conversation.wav"
+def test_a_keyword_is_spelt_as_it_is_given(sentences: bytes) -> None:
+    path = sentences[: 2 * 16_000 * 3]  # the first one
     with LocalEngine("tiny-qwen3-asr", **SETTINGS) as engine:
         plain = engine.transcribe(path).text
         assert plain.startswith("Good morning Alice, how")

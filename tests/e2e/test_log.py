@@ -89,7 +89,7 @@ def test_every_answer_has_an_id_and_a_session_too(server: Server) -> None:
 
 
 def test_where_standard_output_is_on_a_full_disk_the_log_says_where_it_listens() -> None:
-    command = [sys.executable, "-m", "sensorium", "serve", "tiny-qwen3-asr", "--port", "0"]
+    command = [sys.executable, "-m", "sensorium", "serve", "tiny-whisper", "--port=0", "--engine-process=off"]
     with (
         open("/dev/full", "w") as full,
         subprocess.Popen(command, stdout=full, stderr=subprocess.PIPE, text=True) as process,

@@ -101,13 +101,13 @@ def test_a_stream_as_the_tools_of_vllm_read_it(
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
 
 
-def test_openai_stream_joins_to_the_same_text(server: Server, conversation: bytes) -> None:
+def test_openai_stream_joins_to_the_same_text(server: Server, sentences: bytes) -> None:
     deltas = []
     done = None
     with (
         OpenAI(base_url=server.api, api_key="none") as client,
         client.audio.transcriptions.create(
-            model="tiny-whisper", file=("talk.wav", conversation), stream=True
+            model="tiny-whisper", file=("talk.wav", sentences), stream=True
         ) as stream,
     ):
         for event in stream:
@@ -116,7 +116,7 @@ def test_openai_stream_joins_to_the_same_text(server: Server, conversation: byte
             elif event.type == "transcript.text.done":
                 done = event
     assert done is not None
-    assert "".join(deltas) == done.text == text_of(server, conversation)
+    assert "".join(deltas) == done.text == text_of(server, sentences)
     assert len(deltas) > 1
 
 
@@ -230,17 +230,17 @@ def test_temperatures_and_the_likeliest_of_several_answers(server: Server, light
     assert {segment["temperature"] for segment in drawn[0]["segments"]} == {1.0}
 
 
-def test_answers_may_grow_side_by_side(server: Server, conversation: bytes) -> None:
+def test_answers_may_grow_side_by_side(server: Server, sentences: bytes) -> None:
     """The text is the same in every format."""
-    verbose = post(server, conversation, beam_size="3", response_format="verbose_json").json()
-    assert text_of(server, conversation, use_beam_search="true", n="3") == verbose["text"]
+    verbose = post(server, sentences, beam_size="3", response_format="verbose_json").json()
+    assert text_of(server, sentences, use_beam_search="true", n="3") == verbose["text"]
     assert " ".join(segment["text"].strip() for segment in verbose["segments"]) == verbose["text"]
-    frames = event_frames(post(server, conversation, beam_size="3", stream="true").text)
+    frames = event_frames(post(server, sentences, beam_size="3", stream="true").text)
     events = [json.loads(frame.removeprefix("data: ")) for frame in frames[:-1]]
     deltas = [event["delta"] for event in events if event["type"] == "transcript.text.delta"]
     assert "".join(deltas) == events[-1]["text"] == verbose["text"]
     assert len(deltas) > 1, "a part of the file is told before the next one is answered"
-    sure = post(server, conversation, **{"beam_size": "3", "include[]": "logprobs"}).json()
+    sure = post(server, sentences, **{"beam_size": "3", "include[]": "logprobs"}).json()
     assert sure["text"] == verbose["text"]
     assert sure["logprobs"]
     assert all(token["logprob"] <= 0 for token in sure["logprobs"])

@@ -113,7 +113,7 @@ def check_call(call: Any) -> None:  # noqa: ANN401
 FORCED = ("required", {"type": "function", "function": {"name": "get_weather"}})
 
 
-def test_200_of_200_forced_calls_are_valid(client: OpenAI) -> None:
+def test_every_forced_call_is_valid(client: OpenAI) -> None:
     kwargs = {"chat_template_kwargs": {"enable_thinking": False}}
     for seed, choice in enumerate(FORCED):
         answer = ask(
@@ -121,7 +121,7 @@ def test_200_of_200_forced_calls_are_valid(client: OpenAI) -> None:
             tools=[WEATHER, NOW],
             tool_choice=choice,
             parallel_tool_calls=False,
-            n=100,
+            n=32,
             seed=seed,
             max_tokens=600,
             extra_body=kwargs,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import gc
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -311,6 +311,20 @@ class WatchedEar:
         self._ear.reset()
 
 
+class CrowdedEar:
+    """With others that hear the half of what it hears."""
+
+    def __init__(self, ear: Ear, others: Sequence[Ear]) -> None:
+        self._ear, self._others = ear, others
+        self.reset = ear.reset
+
+    async def hear(self, samples: FloatArray, *, is_pushed: bool = False) -> Scores:
+        async with trio.open_nursery() as nursery:
+            for other in self._others:
+                nursery.start_soon(other.hear, samples[::-2])
+            return await self._ear.hear(samples, is_pushed=is_pushed)
+
+
 def deeds(speech: Samples) -> Iterator[Event | bytes]:
     """A client that uses all there is, at 24 and at 8 kHz, in pieces of every size."""
     rng = np.random.default_rng(0)
@@ -367,18 +381,10 @@ async def events_of(open_ear: OpenEar, script: Iterator[Event | bytes]) -> list[
 async def test_a_session_hears_the_same_however_frames_are_batched(
     model: VoiceActivityModel, speech: Samples
 ) -> None:
-    """Beside others that push, and with everything in the order in which the client did it."""
+    """Beside others, and with everything in the order in which the client did it."""
     alone = await events_of(lambda _: network_ear(model), deeds(speech))
     assert sum("completed" in event for event in alone) >= 8
-    async with running(model) as actor, trio.open_nursery() as nursery:
-
-        async def push() -> None:
-            ear = actor.open_ear()
-            while True:
-                await ear.hear(speech[:8_000])
-
-        for _ in range(3):
-            nursery.start_soon(push)
-        batched = await events_of(actor.open_ear, deeds(speech))
-        nursery.cancel_scope.cancel()
+    async with running(model) as actor:
+        others = [actor.open_ear() for _ in range(3)]
+        batched = await events_of(lambda caller: CrowdedEar(actor.open_ear(caller), others), deeds(speech))
     assert batched == alone

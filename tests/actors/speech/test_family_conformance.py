@@ -14,11 +14,11 @@ from sensorium.protocols.transcript import TranscriptionOptions
 from support import speech_conformance as suite
 from support.asr_folder import make_audio
 from support.fake_sessions import FakeModel
-from support.running_speech import random_asr_folder, random_folder, running_speech, sound
+from support.running_speech import TWO_THREADS, random_asr_folder, random_folder, running_speech, sound
 from support.speech_conformance import Subject
 
 MODELS = ("whisper", "qwen3_asr", "fake")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_answers")]
 
 OPTIONS = st.builds(
     TranscriptionOptions,
@@ -46,7 +46,8 @@ async def subject(name: str, seed: int = 3) -> AsyncIterator[Subject]:
         yield Subject(fake, audio, lambda: (fake.num_asked,), expect_nothing_held, starts=(0,), hears=False)
         return
     is_whisper = name == "whisper"
-    async with running_speech(random_folder() if is_whisper else random_asr_folder()) as running:
+    folder = random_folder() if is_whisper else random_asr_folder()
+    async with running_speech(folder, config=TWO_THREADS) as running:
 
         def work() -> tuple[int, ...]:
             now = running.engine.statistics()

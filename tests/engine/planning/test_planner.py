@@ -258,7 +258,7 @@ def test_worse_classes_fill_no_better_ones_queue() -> None:
     loop.run()
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     max_running=st.integers(4, 9),

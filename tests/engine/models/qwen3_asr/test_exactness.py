@@ -25,7 +25,7 @@ from support.exactness import NUM_TOKENS, Case, Engine, check_every_way, referen
 from support.text_folder import QwenShape
 from transformers import Qwen3ASRFeatureExtractor, Qwen3ASRForConditionalGeneration
 
-NUM_CHECKPOINTS = 52
+NUM_CHECKPOINTS = 30
 SPEECH = Path(__file__).parents[4] / "examples" / "data" / "kitchen_lights.wav"
 _CONTEXTS = ("", "", "Names: Łukasz and François.", "今日は")
 _LANGUAGES = (None, None, "en", "yue")
@@ -141,7 +141,7 @@ def grow(checkpoint: Checkpoint, samples: FloatArray) -> Iterator[tuple[FloatArr
         yield samples[: windows.num_samples], list(held)
 
 
-@pytest.mark.parametrize("seed", range(100, 109))
+@pytest.mark.parametrize("seed", range(100, 104))
 @torch.inference_mode()
 def test_every_hypothesis_of_a_growing_utterance_equals_one_from_scratch(tmp_path: Path, seed: int) -> None:
     """Each revision takes over a session's KV and verifies its last hypothesis; nothing of it shows."""
