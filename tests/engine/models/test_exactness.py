@@ -25,7 +25,7 @@ from support.whisper_folder import WhisperShape, make_whisper_folder
 from transformers import WhisperForConditionalGeneration
 
 TIE = 1e-4
-NUM_CHECKPOINTS = 20
+NUM_CHECKPOINTS = 50
 _TEXT = "Turn on the lights in the kitchen, mañana Grüße"
 
 

@@ -25,7 +25,7 @@ from support.text_folder import QwenShape, make_qwen3_folder
 from transformers import AutoModelForCausalLM, Qwen3VLTextConfig
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextModel
 
-NUM_CHECKPOINTS = 28
+NUM_CHECKPOINTS = 52
 _ROPES: tuple[dict[str, Any], ...] = (
     {"rope_type": "default", "rope_theta": 10_000.0},
     {"rope_type": "default", "rope_theta": 1_000_000.0},

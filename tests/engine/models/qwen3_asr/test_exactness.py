@@ -25,7 +25,7 @@ from support.exactness import NUM_TOKENS, Case, Engine, check_every_way, referen
 from support.text_folder import QwenShape
 from transformers import Qwen3ASRFeatureExtractor, Qwen3ASRForConditionalGeneration
 
-NUM_CHECKPOINTS = 30
+NUM_CHECKPOINTS = 52
 SPEECH = Path(__file__).parents[4] / "examples" / "data" / "kitchen_lights.wav"
 _CONTEXTS = ("", "", "Names: Łukasz and François.", "今日は")
 _LANGUAGES = (None, None, "en", "yue")
