@@ -72,10 +72,8 @@ def run(tokens: Sequence[str]) -> int:
     except (ConfigError, SensoriumError) as error:
         print(f"sensorium: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
-    except BaseExceptionGroup as group:
-        if group.subgroup(KeyboardInterrupt) is None:
+    except (KeyboardInterrupt, BaseExceptionGroup) as error:
+        if isinstance(error, BaseExceptionGroup) and error.subgroup(KeyboardInterrupt) is None:
             raise
         return 130
     return result if isinstance(result, int) else 0
@@ -261,8 +259,11 @@ def serve(
         flush()  # what led to it stands before it
         print(f"sensorium: {error}", file=sys.stderr, flush=True)
         if isinstance(error, DeviceLostError):
-            os._exit(1)  # the interpreter's own end would wait for what the device still runs
+            os._exit(1)  # as below
         return 1
+    if config.process.engine_process == "off":
+        flush()
+        os._exit(0)  # the interpreter's own end would wait for a step, or a grammar, that still goes on
     return 0
 
 

@@ -29,6 +29,7 @@ from ...engine.planning.plan import Plan, StepResult
 from ...protocols.errors import DeviceLostError, UnavailableError
 from ..config.server import STEP_TIMEOUT_S
 from ..kernel.actor import Handle, Inbox, Reply
+from ..kernel.threads import outlasting
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +111,8 @@ class ThreadWorker:
         self._jobs.put(work)
 
     async def aclose(self, *, grace_s: float) -> None:
-        """See `Worker.aclose`. A thread that does not end in time is left behind (it is a daemon)."""
+        """See `Worker.aclose`. A thread that does not end in time is left behind: the interpreter's
+        end waits for its job."""
         self._is_closed = True
         self._jobs.put(None)
         with trio.move_on_after(grace_s, shield=True):
@@ -120,9 +122,10 @@ class ThreadWorker:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            if not self._is_closed:
-                job()
-            del job  # it holds the runner
+            with outlasting():
+                if not self._is_closed:
+                    job()
+                del job  # it holds the runner
         self._post(self._stopped.set)
 
     def _post(self, call: Callable[[], None]) -> None:

@@ -15,7 +15,7 @@ import trio
 
 from ...protocols.errors import BadRequestError, OverloadedError
 from ...protocols.messages import Grammar
-from ..kernel.threads import in_thread
+from ..kernel.threads import in_thread, outlasting
 
 COMPILE_TIMEOUT_S: Final = 10.0
 """Longest a grammar may take; real ones take milliseconds."""
@@ -97,7 +97,8 @@ class GrammarCompiler:
             nonlocal has_begun
             has_begun = True
             try:
-                grammars.compile(grammar, caller)
+                with outlasting():
+                    grammars.compile(grammar, caller)
             finally:
                 with suppress(trio.RunFinishedError):
                     loop.run_sync_soon(leave)

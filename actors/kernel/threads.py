@@ -1,14 +1,17 @@
 """Threads for work that blocks: where the system gives no further one, work waits for one, and nothing fails.
 
 How many processes and threads there may be is bounded for a container, and for a user over all programs: so
-others may use them up.
+others may use them up. Work that is given up goes on in its thread: see `outlasting`.
 """
 
 from __future__ import annotations
 
+import atexit
 import errno
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, TypeVar, TypeVarTuple
 
 import trio
@@ -24,6 +27,8 @@ _AGAIN_S: Final = 0.25
 _MAX_WAIT_S: Final = 5.0
 _RETRY_AFTER_S: Final = 5.0
 _SHORT: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+_at_work: Final[set[threading.Event]] = set()
+_beginning: Final = threading.Lock()
 
 
 def is_short(error: BaseException) -> bool:
@@ -69,3 +74,28 @@ async def in_thread(
             if waited_s >= max_wait_s:
                 raise short_of("thread") from error
         await trio.sleep(_AGAIN_S)
+
+
+@contextmanager
+def outlasting() -> Iterator[None]:
+    """A context for native code in a thread that its loop may leave behind: the interpreter's end waits for
+    what has begun, and nothing begins any more.
+
+    What computes without Python's lock, and wants it back from an interpreter that is going down, takes the
+    process with it ("terminate called without an active exception", or a segmentation fault).
+    """
+    ended = threading.Event()
+    with _beginning:
+        _at_work.add(ended)
+    try:
+        yield
+    finally:
+        _at_work.discard(ended)
+        ended.set()
+
+
+@atexit.register
+def _wait_for_all() -> None:
+    _beginning.acquire()  # for good
+    for ended in tuple(_at_work):
+        ended.wait()
