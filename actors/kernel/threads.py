@@ -10,6 +10,7 @@ import atexit
 import errno
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar, TypeVarTuple
@@ -26,6 +27,7 @@ _Ts = TypeVarTuple("_Ts")
 _AGAIN_S: Final = 0.25
 _MAX_WAIT_S: Final = 5.0
 _RETRY_AFTER_S: Final = 5.0
+_MAX_END_S: Final = 60.0
 _SHORT: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 _at_work: Final[set[threading.Event]] = set()
 _beginning: Final = threading.Lock()
@@ -79,7 +81,7 @@ async def in_thread(
 @contextmanager
 def outlasting() -> Iterator[None]:
     """A context for native code in a thread that its loop may leave behind: the interpreter's end waits for
-    what has begun, and nothing begins any more.
+    what has begun, for a minute at most (a device may never answer), and nothing begins any more.
 
     What computes without Python's lock, and wants it back from an interpreter that is going down, takes the
     process with it ("terminate called without an active exception", or a segmentation fault).
@@ -97,5 +99,6 @@ def outlasting() -> Iterator[None]:
 @atexit.register
 def _wait_for_all() -> None:
     _beginning.acquire()  # for good
+    until = time.monotonic() + _MAX_END_S
     for ended in tuple(_at_work):
-        ended.wait()
+        ended.wait(max(0.0, until - time.monotonic()))
