@@ -63,6 +63,13 @@ def mixed() -> Tokenizer:
     )
 
 
+def mixed_and_spaced() -> Tokenizer:
+    """What is looked for behind the normalizer is no place to cut at: each piece would be normalized anew."""
+    tokenizer = mixed()
+    tokenizer.normalizer = normalizers.Prepend("▁")
+    return tokenizer
+
+
 TOKENIZERS: dict[str, Callable[[], Tokenizer]] = {
     "plain": plain,
     "takes spaces on the left": lambda: plain(lstrip=True),
@@ -72,6 +79,7 @@ TOKENIZERS: dict[str, Callable[[], Tokenizer]] = {
     "spaced everywhere": spaced_everywhere,
     "begun": begun,
     "mixed": mixed,
+    "mixed and spaced": mixed_and_spaced,
     "none added": characters,
 }
 TEXTS = st.lists(
