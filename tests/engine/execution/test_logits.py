@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -246,9 +248,29 @@ def test_begin_suppressed_and_min_tokens_count_the_draft() -> None:
     got = ruled(random_logits(5, 3), sampling, [1], [], [2, 2, 2, 2])
     assert torch.isinf(got[:, 4]).tolist() == [True, False, False, False, False]
     assert torch.isinf(got[:, STOP]).tolist() == [True, True, True, False, False]
+    assert not torch.isinf(ruled(random_logits(1, 3), sampling, [1], [7], [])[:, 4]).any()
     got = ruled(random_logits(3, 3), sampling, [1], [7, 7], [2, 2])
     assert torch.isinf(got[:, 4]).tolist() == [False] * 3
     assert torch.isinf(got[:, STOP]).tolist() == [True, False, False]
+
+
+def test_words_that_no_token_ends_are_never_said() -> None:
+    """Their last id is just outside the vocabulary."""
+    sampling = msgspec.structs.replace(PLAIN, bad_words=((VOCAB,), (1, VOCAB)))
+    assert torch.equal(ruled(random_logits(2, 5), sampling, [1], [], [1]), random_logits(2, 5))
+
+
+def test_rows_behind_a_draft_that_a_grammar_refuses_stay_as_they_are() -> None:
+    def masks(draft: Sequence[int], stop_token_ids: Sequence[int]) -> torch.Tensor:
+        assert (draft, stop_token_ids) == ((3, 4), (STOP,))
+        return torch.tensor([[0b100, 0]], dtype=torch.uint8)
+
+    span = RowSpan(SequenceState(SequenceStart(RequestId("r"), (1,), (), PLAIN), None), 1, (3, 4))
+    span.state.matcher = Mock(masks=masks)
+    logits, before = random_logits(5, 6), random_logits(5, 6)
+    assert apply_rules(logits, [span]) == {}
+    assert torch.equal(logits[[0, 2, 3, 4]], before[[0, 2, 3, 4]])
+    assert torch.isneginf(logits[1]).tolist() == [token != 2 for token in range(VOCAB)]
 
 
 def test_nothing_to_do_is_no_rule() -> None:
