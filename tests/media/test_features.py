@@ -261,7 +261,7 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"no preprocessor_config\.json"):
         FeatureConfig.from_folder(tmp_path, EXTRACTORS)
     write(tmp_path, "preprocessor_config.json", [1])
-    with pytest.raises(ModelLoadError, match=r"preprocessor_config\.json: the file must be"):
+    with pytest.raises(ModelLoadError, match=r"preprocessor_config\.json: not a JSON object"):
         FeatureConfig.from_folder(tmp_path, EXTRACTORS)
     (tmp_path / "preprocessor_config.json").write_text("{")
     with pytest.raises(ModelLoadError, match=r"preprocessor_config\.json: not readable JSON"):
