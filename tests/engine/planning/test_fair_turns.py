@@ -28,6 +28,12 @@ def aligned(caller: str, number: int, priority: int = 0) -> Align:
     return msgspec.structs.replace(command, lane=Lane("interactive", priority, caller))
 
 
+def test_of_one_round_whoever_came_first_is_first() -> None:
+    turns = FairTurns()
+    first, second = turns.take(0), turns.take(0)
+    assert first < second < turns.take(first)
+
+
 def test_a_newcomer_does_not_wait_for_all_of_somebody_elses() -> None:
     turns = FairTurns()
     bobs = list(accumulate(range(99), lambda last, _: turns.take(last), initial=turns.take(0)))

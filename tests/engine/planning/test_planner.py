@@ -64,6 +64,17 @@ def test_a_better_class_takes_a_slot_at_once_from_the_latest_of_the_worst() -> N
     expect_all_free(loop)
 
 
+def test_the_class_in_between_gives_a_slot_too_where_it_is_the_worst_that_runs() -> None:
+    loop = make_loop(max_running=4)
+    for number in range(4):
+        loop.submit(generate(f"i{number}", (number, 7), max_tokens=40))
+    step(loop)
+    loop.submit(generate("live", service="live"))
+    assert "live" in step(loop)
+    statistics = loop.scheduler.statistics()
+    assert (statistics.num_running_live, statistics.num_running, statistics.num_preemptions) == (1, 4, 1)
+
+
 def test_within_a_class_nobody_loses_a_slot() -> None:
     loop = make_loop(max_running=2)
     for name, priority in (("a", 1), ("b", 1), ("best", -5)):
