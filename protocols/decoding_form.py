@@ -54,11 +54,15 @@ NUMBERS: Final[Mapping[str, Number]] = {
     "no_repeat_ngram_size": Number(0, MAX_NGRAM_SIZE, 0, is_whole=True),
     "seed": Number(0, 2**63 - 1, None, is_whole=True),
     "keyword_boost": Number(
-        *(0, MAX_KEYWORD_BOOST, KEYWORD_BOOST),
+        0,
+        MAX_KEYWORD_BOOST,
+        KEYWORD_BOOST,
         description="How much likelier keywords are; 0: the model is told of them, no more.",
     ),
     "hallucination_silence_threshold": Number(
-        *(0, 60, None),
+        0,
+        60,
+        None,
         is_above=True,
         description="What is said while nobody is heard for so many seconds is left out.",
     ),

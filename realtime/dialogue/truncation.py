@@ -149,7 +149,7 @@ class Truncator:
     ) -> list[Item]:
         """Those that go until no more is left than that, but never the newest; up to behind an answer."""
         items = list(items)
-        newest = _newest(items)
+        newest = set(_newest(items))
         free = [
             item for item in items if item.status != "in_progress" and not item.waits and item not in newest
         ]
