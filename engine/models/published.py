@@ -14,6 +14,8 @@ from typing import Any, Final
 from ...protocols.errors import ModelLoadError
 
 METHODS: Final = ("awq", "bitsandbytes", "compressed-tensors", "fbgemm_fp8", "fp8", "gptq")
+FIELDS: Final = ("quantization_config", "compression_config")
+"""Of a config; the first is read if both are there."""
 _FORMATS: Final = (
     *("int-quantized", "naive-quantized", "pack-quantized", "float-quantized"),
     *("nvfp4-pack-quantized", "mxfp4-pack-quantized", "mixed-precision"),
@@ -35,7 +37,7 @@ class Published:
 
 def read_published(config: Mapping[str, Any], path: Path) -> Published | None:
     """The checked `quantization_config`, None if there is none. Raises ModelLoadError naming the field."""
-    raw = config.get("quantization_config") or config.get("compression_config")
+    raw = next((config[field] for field in FIELDS if config.get(field)), None)
     if raw is None:
         return None
 

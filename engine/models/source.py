@@ -43,14 +43,6 @@ class Opening:
     published: Published | None = None
     """How the checkpoint's weights are in fewer bits, if they are."""
 
-    def refuse_published(self) -> None:
-        """For families that read plain numbers only. Raises ModelLoadError."""
-        if self.published is not None:
-            raise ModelLoadError(
-                f"{self.folder / 'config.json'}: quantization_config: {self.published.method} is not read "
-                "for this architecture; use the float32, bfloat16 or float16 one"
-            )
-
 
 @dataclass(frozen=True, slots=True)
 class CheckedTensors:
@@ -84,7 +76,7 @@ def tensor_reader(
     checked = reader()
     if opening.published is not None:
         logger.info("%s: %s; %s", opening.name, opening.published.method, checked.describe_packed())
-    return CheckedTensors(reader, checked.saved_bytes)
+    return CheckedTensors(reader, checked.saved_bytes())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,8 +73,6 @@ class TensorReader:
         self.quantization = quantization
         self._stored = dict(stored)
         self._packed = dict(packed or {})
-        self.saved_bytes = sum(map(self._saved_bytes, self._packed.values()))
-        """Bytes that weights published as codes take less than as numbers of `dtype`."""
         self._files: dict[Path, Any] = {}
 
     def __contains__(self, name: object) -> bool:
@@ -104,10 +102,12 @@ class TensorReader:
         except (SafetensorError, OSError) as error:
             raise ModelLoadError(f"{stored.path}: cannot read {stored.key} ({error})") from error
 
-    def _saved_bytes(self, packed: PackedWeight) -> int:
-        return packed.saved_bytes(self.dtype) if self._are_codes(packed.name) else 0
+    def saved_bytes(self, prefix: str = "") -> int:
+        """Bytes that published codes of such names, not taken yet, take less than numbers of `dtype`."""
+        codes = [name for name in self._packed if name.startswith(prefix) and self.are_codes(name)]
+        return sum(self._packed[name].saved_bytes(self.dtype) for name in codes)
 
-    def _are_codes(self, name: str) -> bool:
+    def are_codes(self, name: str) -> bool:
         """Whether a product is computed with its codes."""
         packed = self._packed.get(name)
         return packed is not None and packed.grid is not None and self.device.type == "cpu"
@@ -118,13 +118,13 @@ class TensorReader:
 
     def take_linear(self, *names: str, bias: Tensor | None = None) -> LinearWeight:
         """Several weights, joined and arranged for products, in as few bits as was asked for."""
-        if not any(map(self._are_codes, names)):
+        if not any(map(self.are_codes, names)):
             return arrange_linear(self.take_all(*names), bias, GRIDS[self.quantization])
         return arrange_parts([self._take_codes(name) for name in names], bias)
 
     def describe_packed(self) -> str:
         """What becomes of weights that were published in fewer bits, for people."""
-        codes = [each for each in self._packed.values() if self._are_codes(each.name)]
+        codes = [each for each in self._packed.values() if self.are_codes(each.name)]
         bits = sorted({each.grid.bits for each in codes if each.grid is not None})
         as_codes = f"{len(codes)} weights stay codes of {' and '.join(map(str, bits))} bits" if codes else ""
         others = len(self._packed) - len(codes)
@@ -133,7 +133,7 @@ class TensorReader:
         return ", ".join(filter(None, (as_codes, as_numbers))) or "no weight is in fewer bits"
 
     def _take_codes(self, name: str) -> Unpacked | Tensor:
-        if not self._are_codes(name):
+        if not self.are_codes(name):
             return self.take(name)
         unpacked = self._packed.pop(name).unpack(self._read)
         if isinstance(unpacked, Unpacked):

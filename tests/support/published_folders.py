@@ -277,12 +277,15 @@ def publish(plain: Path, to: Path, name: str) -> tuple[Path, Path]:
     generator = torch.Generator().manual_seed(0)
     stored: Parts = {}
     numbers: Parts = {}
-    for key, tensor in load_file(plain / "model.safetensors").items():
-        if "_proj." not in key or tensor.ndim != 2:
+    tensors = load_file(plain / "model.safetensors")
+    for key, tensor in tensors.items():
+        if tensor.ndim != 2 or not any(part in key for part in ("_proj.", ".fc1.", ".fc2.")):
             stored[key] = numbers[key] = tensor
             continue
         base = key.removesuffix(".weight")
         parts, numbers[key] = pack(tensor.float(), generator)
+        if f"{base}.bias" in tensors:
+            parts.pop("bias", None)
         stored |= {f"{base}.{suffix}": each.contiguous() for suffix, each in parts.items()}
     save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
     save_file(numbers, twin / "model.safetensors", metadata={"format": "pt"})

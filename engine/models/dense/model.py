@@ -76,6 +76,9 @@ class Decoder:
         """`axes` (see `kernels/rotary.py`) if positions have three."""
         self.config = c = config
         self._dtype = tensors.dtype
+        saved_bytes = tensors.saved_bytes(prefix)
+        self.weight_bytes = step_bytes(c, tensors.dtype, tensors.quantization) - saved_bytes
+        """Bytes of weights a step reads."""
         self._tokens: Tensor | BitsWeight = tensors.take(f"{prefix}embed_tokens.weight")
         self._layers = [_layer(c, tensors, f"{prefix}layers.{i}", i) for i in range(c.num_layers)]
         heads = Heads(c.num_heads, c.num_kv_heads, c.head_dim)
@@ -85,8 +88,6 @@ class Decoder:
         self._head = self._output_projection(tensors, prefix)
         self._frequencies = torch.tensor(c.inverse_frequencies, dtype=torch.float32, device=tensors.device)
         self._axes = None if axes is None else axes.to(tensors.device)
-        self.weight_bytes = step_bytes(c, tensors.dtype, tensors.quantization) - tensors.saved_bytes
-        """Bytes of weights a step reads."""
 
     def _output_projection(self, tensors: TensorReader, prefix: str) -> LinearWeight:
         name = f"{prefix}lm_head.weight"

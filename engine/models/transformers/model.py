@@ -35,15 +35,19 @@ from ..base import EncoderOutput, KvShape, StepBatch
 from ..dense.config import check_size, max_context, parse_config, stop_token_ids
 from ..dense.side import side_of
 from ..info import ModelInfo
-from ..source import ModelSource, Opening
+from ..published import FIELDS
+from ..source import CheckedTensors, ModelSource, Opening, tensor_reader
 from ..weights import check_files, check_finite, listed, num_bytes
-from .rounded import round_linears, rounded_names
+from .rounded import linear_names, read_published, round_linears, rounded_in
 
 _ATTENTION: Final = "sensorium_paged"
 _PLAIN: Final = "eager"
 _CHECK_LENGTHS: Final = (7, 3, 12)
 _TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.08, torch.float16: 0.02}
 """Largest difference of logits, packed and plain, as a part of the largest logit."""
+_CODES_TOLERANCE: Final = 0.2
+"""The same behind layers of codes: the least difference rounds inputs another way. Neighbours that are mixed
+up make it 1."""
 
 
 @dataclass(slots=True)
@@ -131,7 +135,6 @@ class TransformersModel:
     ) -> None:
         """Raises ModelLoadError if the model does not give packed what it gives one by one."""
         self.info, self.kv_shape, self.device, self.dtype = info, kv_shape, device, model.dtype
-        weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
         with _refusing(info.folder):
             plain = _plain_logits(model, info, device)
         model.set_attn_implementation(_ATTENTION)
@@ -143,14 +146,19 @@ class TransformersModel:
         setattr(model, prefix, self._given)
         self._model = model
         self._check(plain)
-        self.weight_bytes = weight_bytes + round_linears(self._decoder, quantization)
+        round_linears(self._decoder, quantization)
+        parts = (self._decoder, model)
+        numbers = {id(each): each.nbytes for part in parts for each in part.parameters()}
+        codes = [each.codes.nbytes for part in parts for each in rounded_in(part)]
+        self.weight_bytes = sum(numbers.values()) + sum(codes)
 
     def _check(self, plain: list[Tensor]) -> None:
         with _refusing(self.info.folder), torch.inference_mode():
             packed = self._packed_logits()
+        tolerance = _CODES_TOLERANCE if rounded_in(self._decoder) else _TOLERANCE[self.dtype]
         for expected, got in zip(plain, packed, strict=True):
             difference = float((expected - got).abs().max() / expected.abs().max().clamp_min(1.0))
-            if not difference <= _TOLERANCE[self.dtype]:
+            if not difference <= tolerance:
                 raise ModelLoadError(
                     _refusal(
                         self.info.folder,
@@ -217,10 +225,10 @@ def is_causal_lm(architecture: object, model_type: object) -> bool:
 
 def open_source(opening: Opening) -> ModelSource:
     """Check config and tokenizer, and on a model without weights what its layers keep of a token."""
-    opening.refuse_published()
     path = opening.folder / "config.json"
     folder = opening.folder
-    parsed = parse_config(opening.config, CONFIG_MAPPING[opening.config["model_type"]].from_dict, path)
+    own = {field: value for field, value in opening.config.items() if field not in FIELDS}
+    parsed = parse_config(own, CONFIG_MAPPING[own["model_type"]].from_dict, path)
     config = parsed.get_text_config()
     num_layers = check_size(config, "num_hidden_layers", path)
     skeleton = _skeleton(folder, parsed)
@@ -238,7 +246,10 @@ def open_source(opening: Opening) -> ModelSource:
     check_files(folder)
     shapes = {name: tuple(parameter.shape) for name, parameter in skeleton.named_parameters()}
     prefix = skeleton.base_model_prefix
-    rounded = {f"{prefix}.{name}" for name in rounded_names(getattr(skeleton, prefix))}
+    rounded = {f"{prefix}.{name}" for name in linear_names(getattr(skeleton, prefix))}
+    tensors = None
+    if opening.published is not None:
+        tensors = tensor_reader(opening, shapes, tied=skeleton.all_tied_weights_keys)
     return ModelSource(
         info=info,
         device=opening.device,
@@ -247,10 +258,11 @@ def open_source(opening: Opening) -> ModelSource:
         weight_bytes=sum(
             num_bytes({name: shape}, opening.dtype, opening.quantization if name in rounded else "none")
             for name, shape in shapes.items()
-        ),
+        )
+        - (0 if tensors is None else tensors.saved_bytes),
         side=side_of(text),
         load=lambda: TransformersModel(
-            info, kv_shape, _read(opening, parsed), opening.device, opening.quantization
+            info, kv_shape, _read(opening, parsed, skeleton, tensors), opening.device, opening.quantization
         ),
     )
 
@@ -311,11 +323,17 @@ def _limits(config: PreTrainedConfig, step: _Step) -> Iterator[int]:
             yield int(config.attention_chunk_size)
 
 
-def _read(opening: Opening, config: PreTrainedConfig) -> PreTrainedModel:
-    """The model with its weights, each accounted for."""
+def _read(
+    opening: Opening, config: PreTrainedConfig, skeleton: PreTrainedModel, tensors: CheckedTensors | None
+) -> PreTrainedModel:
+    """The model with its weights, each accounted for; `tensors` of a checkpoint in fewer bits."""
+    tied, given = skeleton.all_tied_weights_keys, None
+    if tensors is not None:
+        given = read_published(tensors.read(), skeleton, tied)
     try:
         model, report = _model_class(config).from_pretrained(
-            opening.folder,
+            opening.folder if given is None else None,
+            state_dict=None if given is None else given.numbers,
             config=config,
             dtype=opening.dtype,
             use_safetensors=True,
@@ -338,6 +356,8 @@ def _read(opening: Opening, config: PreTrainedConfig) -> PreTrainedModel:
     faults = [f"{len(names)} {kind}: {listed(names)}" for kind, names in kinds if names]
     if faults:
         raise ModelLoadError(f"{opening.folder}: tensors do not fit the config; {'; '.join(faults)}")
+    for layer, codes in ({} if given is None else given.layers).items():
+        model.set_submodule(layer, codes)
     model = cast(PreTrainedModel, model.to(opening.device).eval().requires_grad_(requires_grad=False))
     for name, parameter in model.named_parameters():
         check_finite(parameter, f"{opening.folder}: {name}")

@@ -88,7 +88,8 @@ class WhisperModel:
         self.device, self.dtype = tensors.device, tensors.dtype
         self.kv_shape = a.kv_shape
         self._codes_windows = codes_windows
-        self.weight_bytes = step_bytes(a, tensors.dtype, tensors.quantization)
+        saved_bytes = tensors.saved_bytes("decoder.")
+        self.weight_bytes = step_bytes(a, tensors.dtype, tensors.quantization) - saved_bytes
         self._alignment_heads = alignment_heads
         self._conv1, self._conv2 = (_convolution(tensors, f"encoder.conv{number}") for number in (1, 2))
         self._encoder_positions = tensors.take("encoder.embed_positions.weight")

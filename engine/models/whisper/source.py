@@ -28,7 +28,6 @@ from .text import WhisperText
 
 def open_source(opening: Opening) -> ModelSource:
     """Check configs, tokenizer and tensor names of a Whisper folder."""
-    opening.refuse_published()
     folder, a = opening.folder, _read_architecture(opening)
     text = WhisperText.from_folder(folder, name=opening.name)
     heads = _alignment_heads(folder, a)
@@ -44,7 +43,7 @@ def open_source(opening: Opening) -> ModelSource:
         device=opening.device,
         dtype=opening.dtype,
         kv_shape=a.kv_shape,
-        weight_bytes=_loaded_bytes(a, opening),
+        weight_bytes=_loaded_bytes(a, opening) - tensors.saved_bytes,
         side=side_of(text),
         load=lambda: WhisperModel(text.info, a, heads, tensors.read(), codes_windows=codes_windows),
         encoder_bytes=lambda _: window_bytes,
