@@ -13,16 +13,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-)
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import ModelOutput
 
 from ....kernels.codes import Quantization
@@ -36,12 +33,12 @@ from ..dense.config import check_size, max_context, parse_config, stop_token_ids
 from ..dense.side import side_of
 from ..info import ModelInfo
 from ..published import FIELDS
-from ..source import CheckedTensors, ModelSource, Opening, tensor_reader
-from ..weights import check_files, check_finite, listed, num_bytes
-from .rounded import linear_names, read_published, round_linears, rounded_in
+from ..source import ModelSource, Opening, tensor_reader
+from ..weights import check_files, num_bytes
+from .reading import model_class, read_model, said
+from .rounded import linear_names, round_linears, rounded_in
 
 _ATTENTION: Final = "sensorium_paged"
-_PLAIN: Final = "eager"
 _CHECK_LENGTHS: Final = (7, 3, 12)
 _TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.08, torch.float16: 0.02}
 """Largest difference of logits, packed and plain, as a part of the largest logit."""
@@ -262,7 +259,11 @@ def open_source(opening: Opening) -> ModelSource:
         - (0 if tensors is None else tensors.saved_bytes),
         side=side_of(text),
         load=lambda: TransformersModel(
-            info, kv_shape, _read(opening, parsed, skeleton, tensors), opening.device, opening.quantization
+            info,
+            kv_shape,
+            read_model(opening, parsed, skeleton, tensors),
+            opening.device,
+            opening.quantization,
         ),
     )
 
@@ -271,9 +272,7 @@ def _skeleton(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
     """The model without weights, in our attention."""
     with _refusing(folder), torch.device("meta"):
         # bfloat16, because that is all some layers (mixtures of experts) are defined for there
-        model = _model_class(config)._from_config(
-            config, attn_implementation=_ATTENTION, dtype=torch.bfloat16
-        )
+        model = model_class(config)._from_config(config, attn_implementation=_ATTENTION, dtype=torch.bfloat16)
     return cast(PreTrainedModel, model.eval())
 
 
@@ -323,51 +322,6 @@ def _limits(config: PreTrainedConfig, step: _Step) -> Iterator[int]:
             yield int(config.attention_chunk_size)
 
 
-def _read(
-    opening: Opening, config: PreTrainedConfig, skeleton: PreTrainedModel, tensors: CheckedTensors | None
-) -> PreTrainedModel:
-    """The model with its weights, each accounted for; `tensors` of a checkpoint in fewer bits."""
-    tied, given = skeleton.all_tied_weights_keys, None
-    if tensors is not None:
-        given = read_published(tensors.read(), skeleton, tied)
-    try:
-        model, report = _model_class(config).from_pretrained(
-            opening.folder if given is None else None,
-            state_dict=None if given is None else given.numbers,
-            config=config,
-            dtype=opening.dtype,
-            use_safetensors=True,
-            local_files_only=True,
-            attn_implementation=_PLAIN,
-            ignore_mismatched_sizes=True,  # they are in the report
-            output_loading_info=True,
-        )
-    except Exception as error:  # transformers raises whatever its many readers raise
-        raise ModelLoadError(f"{opening.folder}: {_said(error)}") from error
-    misshapen = [
-        f"{name} is {list(found)}, expected {list(wanted)}"
-        for name, found, wanted in sorted(report["mismatched_keys"])
-    ]
-    kinds = (
-        ("missing", sorted(report["missing_keys"])),
-        ("unexpected", sorted(report["unexpected_keys"])),
-        ("misshapen", misshapen),
-    )
-    faults = [f"{len(names)} {kind}: {listed(names)}" for kind, names in kinds if names]
-    if faults:
-        raise ModelLoadError(f"{opening.folder}: tensors do not fit the config; {'; '.join(faults)}")
-    for layer, codes in ({} if given is None else given.layers).items():
-        model.set_submodule(layer, codes)
-    model = cast(PreTrainedModel, model.to(opening.device).eval().requires_grad_(requires_grad=False))
-    for name, parameter in model.named_parameters():
-        check_finite(parameter, f"{opening.folder}: {name}")
-    return model
-
-
-def _model_class(config: PreTrainedConfig) -> Any:  # noqa: ANN401 (a class of transformers)
-    return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-
-
 def _check_prompts(info: ModelInfo) -> list[Tensor]:
     """Tokens from all over the vocabulary, the same each time."""
     generator = torch.Generator().manual_seed(0)
@@ -388,12 +342,7 @@ def _refusing(folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # several libraries'
-        raise ModelLoadError(_refusal(folder, _said(error))) from error
-
-
-def _said(error: Exception) -> str:
-    """Its kind and first line: torch goes on with addresses of its own code."""
-    return f"{type(error).__name__}: {''.join(str(error).splitlines()[:1])}"
+        raise ModelLoadError(_refusal(folder, said(error))) from error
 
 
 def _refusal(folder: Path, reason: str) -> str:

@@ -19,6 +19,7 @@ from support.exactness import check_every_way, reference_case
 from support.text_folder import byte_level_tokenizer, make_text_folder
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.utils import logging
 
 _VOCAB_SIZE = byte_level_tokenizer().get_vocab_size(with_added_tokens=True)
 _COMMON: dict[str, Any] = {
@@ -91,6 +92,19 @@ def test_greedy_equals_transformers_every_way(tmp_path: Path, seed: int) -> None
 def test_bfloat16_passes_its_own_check(tmp_path: Path) -> None:
     model = open_model(make(tmp_path, "olmo2"), device="cpu", dtype="bfloat16").load()
     assert model.dtype is torch.bfloat16
+
+
+def test_reading_writes_no_bars_between_the_lines_of_a_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = opened(make(tmp_path, "olmo2"))
+    logging.enable_progress_bar()
+    try:
+        source.load()
+        assert logging.is_progress_bar_enabled(), "who shows them goes on doing so"
+    finally:
+        logging.disable_progress_bar()
+    assert capsys.readouterr().err == ""
 
 
 def test_what_is_known_before_the_weights_are_read(tmp_path: Path) -> None:
