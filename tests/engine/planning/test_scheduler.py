@@ -255,6 +255,20 @@ def test_drafts_leave_everyone_a_token() -> None:
         expect_answer(loop, request)
 
 
+def test_a_draft_leaves_half_of_a_step_to_who_waits_and_a_token_to_who_reads() -> None:
+    loop = make_loop(max_tokens_per_step=8)
+    request = generate("a", max_tokens=40)
+    loop.submit(msgspec.structs.replace(request, draft_token_ids=answer_alone(request)[0]))
+    loop.step()
+    loop.submit(generate("b", tuple(range(1, 11))))
+    for num_rows in ([4, 4], [7, 1]):
+        loop.step()
+        assert [step.num_rows for step in loop.steps[-1].sequences] == num_rows
+    loop.run()
+    expect_answer(loop, request)
+    expect_answer(loop, generate("b", tuple(range(1, 11))))
+
+
 def test_what_was_in_flight_before_a_preemption_is_not_taken_for_what_is_after() -> None:
     loop = make_loop(num_blocks=5, prefix_caching=False)
     requests = [generate("a", (1, 2, 3, 4), max_tokens=10), generate("b", (5, 6, 7, 8), max_tokens=9)]
