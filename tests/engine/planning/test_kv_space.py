@@ -31,15 +31,17 @@ def test_a_prefix_is_found_again_and_the_last_token_is_always_fed() -> None:
     expect_all_free(loop)
 
 
-def test_answers_are_prefixes_too() -> None:
+def test_each_turn_of_a_conversation_computes_only_what_is_new() -> None:
     loop = make_loop()
-    loop.submit(generate("a", SHARED, max_tokens=9))
-    loop.run()
-    longer = generate("b", (*SHARED, *loop.tokens[RequestId("a")], 5))
-    loop.submit(longer)
-    loop.run()
-    assert loop.first[RequestId("b")].num_cached == 20
-    expect_answer(loop, longer)
+    prompt, num_cached = SHARED, 0
+    for number in range(4):
+        turn = generate(str(number), prompt, max_tokens=3)
+        loop.submit(turn)
+        loop.run()
+        assert loop.first[turn.request_id].num_cached == num_cached
+        expect_answer(loop, turn)
+        num_cached = (len(prompt) + 2) // 4 * 4  # the last token of an answer is never fed
+        prompt = (*prompt, *loop.tokens[turn.request_id], 5)
 
 
 def test_without_caching_nothing_is_found() -> None:
