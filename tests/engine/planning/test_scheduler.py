@@ -185,6 +185,15 @@ def test_a_long_prompt_leaves_room_for_those_behind_it() -> None:
     expect_answer(loop, generate("long", tuple(range(1, 45)) * 2))
 
 
+def test_long_prompts_are_read_side_by_side() -> None:
+    loop = make_loop(max_tokens_per_step=32)
+    for first in (1, 2):
+        loop.submit(generate(f"{first}", tuple(range(first, 40)) * 2))
+    for _ in range(3):
+        loop.step()
+    assert [[step.num_rows for step in plan.sequences] for plan in loop.steps] == [[16, 16]] * 3
+
+
 def test_a_prompt_chunk_can_be_bounded() -> None:
     loop = make_loop(max_prefill_chunk=5)
     loop.submit(generate("a", tuple(range(12))))
