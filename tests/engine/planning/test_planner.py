@@ -179,6 +179,25 @@ def test_a_better_class_takes_the_blocks_it_needs_to_begin() -> None:
     expect_answer(loop, live)
 
 
+def test_who_begins_takes_no_blocks_from_its_own_class() -> None:
+    """Those of a worse one are not enough: it waits, and gets them before anybody worse."""
+    loop = make_loop(num_blocks=12)
+    requests = [
+        generate("first", tuple(range(30)), service="live", max_tokens=9),
+        generate("batch", (40, 2, 3), service="batch", max_tokens=20),
+        generate("next", (41,) * 24, service="live"),
+    ]
+    for request in requests:
+        loop.submit(request)
+        step(loop)
+    loop.run()
+    statistics = loop.scheduler.statistics()
+    assert (statistics.num_preemptions_live, statistics.num_preemptions_batch) == (0, 1)
+    assert list(loop.ends) == ["first", "next", "batch"]
+    for request in requests:
+        expect_answer(loop, request)
+
+
 def test_an_encode_for_live_passes_a_queue_of_others() -> None:
     loop = make_loop(max_encodes_per_step=2, num_blocks=400)
     for slot in range(20):
