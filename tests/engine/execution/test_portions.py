@@ -41,6 +41,7 @@ def test_nothing_is_lost_and_no_portion_could_be_smaller(rows: list[int], failed
     portions = Portions()
     portions.fail([fed(each) for each in failed])
     parts = sizes(portions, [fed(each) for each in rows])
+    assert all(parts), "nothing is run for nobody"
     assert [each for part in parts for each in part] == rows
     assert all(sum(part) <= sum(failed) // 2 or len(part) == 1 for part in parts)
     assert all(sum(one) + other[0] > sum(failed) // 2 for one, other in pairwise(parts))

@@ -45,9 +45,7 @@ def ids_of(letters: str) -> list[int]:
     return [vocabulary[letter] for letter in letters]
 
 
-def sampled(
-    ids: list[int], cuts: list[int], *, ends: bool, is_scored: bool = True
-) -> list[TokensSampled]:
+def sampled(ids: list[int], cuts: list[int], *, ends: bool, is_scored: bool = True) -> list[TokensSampled]:
     """Events with these ids, cut anywhere; log-probabilities, if any, count the tokens."""
     edges = [0, *sorted(min(cut, len(ids)) for cut in cuts), len(ids)]
     events = [
