@@ -30,6 +30,8 @@ def test_what_is_known_lasts_a_while() -> None:
     assert sizes(portions, step) == [[3], [1, 2], [9], [1, 1]], "three rows at once, or one sequence"
     portions.fail(step)
     assert sizes(portions, step) == [[3], [1, 2], [9], [1, 1]], "a larger failure teaches nothing"
+    portions.fail(step[:2])
+    assert sizes(portions, step) == [[3], [1], [2], [9], [1, 1]], "a smaller one does"
     num_steps = 0
     while len(sizes(portions, step)) > 1:
         num_steps += 1
