@@ -288,12 +288,13 @@ def test_alignments_follow_the_same_rule() -> None:
 
 
 def test_worse_classes_fill_no_better_ones_queue() -> None:
-    loop = make_loop(max_waiting=2)
-    for number in range(2):
+    """Without keys there is one caller, who gets all of each."""
+    loop = make_loop(max_waiting=8)
+    for number in range(8):
         loop.submit(generate(f"b{number}", service="batch"))
     with pytest.raises(OverloadedError):
-        loop.submit(generate("b2", service="batch"))
-    for number in range(2):
+        loop.submit(generate("b8", service="batch"))
+    for number in range(8):
         loop.submit(generate(f"l{number}", service="live"))
     with pytest.raises(OverloadedError):
         loop.submit(generate("i", service="interactive"))
