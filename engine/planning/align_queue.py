@@ -58,9 +58,6 @@ class AlignQueue:
         self._taken: list[Alignment] = []  # for the plan being made
         self._num_taken_tokens = 0
 
-    def __len__(self) -> int:
-        return len(self._live)
-
     def __contains__(self, request_id: RequestId) -> bool:
         return request_id in self._live
 

@@ -196,7 +196,7 @@ class KvSpace:
 
     def _count(self, request: Request, found: Found) -> None:
         if not request.has_run:
-            request.num_cached = min(found.num_tokens, request.num_prompt)
+            request.num_cached = found.num_tokens  # never all of its prompt
         self.num_queried += request.num_prompt
         self.num_hits += min(found.num_tokens, request.num_prompt)
         ends = (span.start + span.num_tokens for span in request.generate.media)

@@ -164,7 +164,7 @@ class Planner:
         num_before = len(making.sequences)
         for index, request in enumerate(decoding):
             making.reserve = len(decoding) - index - 1 + others
-            if request.sequence_id is None or not making.budget:
+            if request.sequence_id is None:
                 continue  # put back by a better one
             if request.num_planned == request.capacity:
                 making.num_lacking -= 1
@@ -188,8 +188,8 @@ class Planner:
     def _admit(self, making: Making, service: int) -> None:
         """Let waiting requests run, best first; none overtakes one that lacks blocks."""
         queues = self._queues
-        num_before = len(queues.running)
         waiting = queues.waiting_of(service)
+        has_admitted = False
         for index, request in enumerate(waiting):
             if not making.budget or not self._has_slot(making, service):
                 break
@@ -215,9 +215,9 @@ class Planner:
             self._kv.enter(request, found, SequenceId(self._num_sequences))
             self._num_sequences += 1
             queues.run(request)
-            num_before = -1
+            has_admitted = True
             self._feed(making, request, num_tokens, begin=request.start())
-        if num_before < 0:
+        if has_admitted:
             queues.settle()
 
     def _has_slot(self, making: Making, service: int) -> bool:

@@ -120,13 +120,12 @@ class Request:
     @property
     def max_reused(self) -> int:
         """How many tokens' KV may be taken from elsewhere: what is sampled behind or asked about is fed."""
-        limit = len(self.tokens) - 1
         if self.is_first and self.generate.sampling.prompt_logprobs is not None:
             return 0
         probe = self.generate.probe
-        if probe is not None and self.is_first and self.probe_probability is None:
-            limit = min(limit, probe.position)
-        return limit
+        if probe is not None and self.probe_probability is None:
+            return probe.position
+        return len(self.tokens) - 1
 
     def uses(self, slot: Slot) -> bool:
         """Whether it cross-attends to `slot` or has its rows in the prompt."""

@@ -309,13 +309,11 @@ class Scheduler:
             return None
         self._counts["draft_accepted"] += sampled.num_draft_accepted
         reason = sampled.finish_reason
-        if reason is None:
-            if not sampled.token_ids:
-                raise RuntimeError(f"the runner sampled nothing for {request.request_id!r}")
-            if len(request.tokens) < request.max_length:
-                return request.report(sampled, None)
-            reason = "length"
-        return self._finish(request, sampled, reason)
+        if reason is not None:
+            return self._finish(request, sampled, reason)
+        if not sampled.token_ids:
+            raise RuntimeError(f"the runner sampled nothing for {request.request_id!r}")
+        return request.report(sampled, None)
 
     def _finish(self, request: Request, sampled: Sampled, reason: FinishReason) -> TokensSampled:
         """End a request; its last event."""

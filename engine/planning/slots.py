@@ -61,7 +61,6 @@ class SlotQueue:
         """Queue an encode into a new slot."""
         assert slot not in self._filled, f"slot {slot} is in use"
         assert slot not in self._encodes, f"slot {slot} is already to be encoded"
-        self._failed.pop(slot, None)
         self._encodes[slot] = features
 
     def drop(self, slot: Slot) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from sensorium.engine.planning.events import (
     AlignFailed,
@@ -103,6 +103,8 @@ class StepLoop:
                     self.aligned[request_id] = event
                 case WindowEncoded() | EncodeFailed() | EncodeDropped():
                     self.encode_events.append(event)
+                case _:
+                    assert_never(event)
 
     def run(self, max_steps: int = 10_000, *, max_in_flight: int = 1) -> None:
         """Step until there is nothing to do, with so many plans in flight."""

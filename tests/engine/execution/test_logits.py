@@ -216,6 +216,16 @@ def test_counts_grow_past_their_first_size() -> None:
     assert logits[0].tolist() == [-2.0] * 150 + [-1.0] * 150 + [0.0] * 200
 
 
+def test_prompts_are_counted_however_many_tokens_they_have() -> None:
+    sampling = SamplingParams(max_tokens=9, repetition_penalty=2.0, presence_penalty=1.0)
+    state = SequenceState(SequenceStart(RequestId("r"), tuple(range(300)), (7, 350), sampling), None)
+    logits = torch.ones(1, 400)
+    apply_rules(logits, [RowSpan(state, 0)])
+    want = [0.5] * 300 + [1.0] * 100
+    want[7] = want[350] = -0.5
+    assert logits[0].tolist() == want
+
+
 @given(
     st.lists(st.tuples(st.integers(-2, VOCAB + 3), st.floats(-100, 100)), max_size=5),
     st.lists(st.integers(-2, VOCAB + 3), max_size=5),

@@ -30,6 +30,8 @@ def test_what_is_known_lasts_a_while() -> None:
     assert sizes(portions, step) == [[3], [1, 2], [9], [1, 1]], "three rows at once, or one sequence"
     portions.fail(step)
     assert sizes(portions, step) == [[3], [1, 2], [9], [1, 1]], "a larger failure teaches nothing"
+    portions.fail(step[:2])
+    assert sizes(portions, step) == [[3], [1], [2], [9], [1, 1]], "a smaller one does"
     num_steps = 0
     while len(sizes(portions, step)) > 1:
         num_steps += 1
@@ -41,6 +43,7 @@ def test_nothing_is_lost_and_no_portion_could_be_smaller(rows: list[int], failed
     portions = Portions()
     portions.fail([fed(each) for each in failed])
     parts = sizes(portions, [fed(each) for each in rows])
+    assert all(parts), "nothing is run for nobody"
     assert [each for part in parts for each in part] == rows
     assert all(sum(part) <= sum(failed) // 2 or len(part) == 1 for part in parts)
     assert all(sum(one) + other[0] > sum(failed) // 2 for one, other in pairwise(parts))

@@ -44,6 +44,18 @@ def test_a_newcomer_does_not_wait_for_all_of_somebody_elses() -> None:
     assert sorted(bobs + alices)[:7] == [*bobs[:3], alices[0], bobs[3], alices[1], bobs[4]]
 
 
+def test_who_comes_again_with_an_old_turn_lets_no_newcomer_before_those_that_wait() -> None:
+    """It was preempted, and keeps its turn; the clock goes on from the latest."""
+    turns = FairTurns()
+    first, second = turns.take(0), 0
+    for _ in range(9):
+        second = turns.take(second)
+        turns.begin(second)
+    waiting = turns.take(second)
+    turns.begin(first)
+    assert turns.take(0) > waiting
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans())))
 def test_between_two_turns_of_a_caller_nobody_that_waits_has_three(steps: list[tuple[str, bool]]) -> None:
     turns, waiting = FairTurns(), list[tuple[int, str]]()

@@ -31,15 +31,17 @@ def test_a_prefix_is_found_again_and_the_last_token_is_always_fed() -> None:
     expect_all_free(loop)
 
 
-def test_answers_are_prefixes_too() -> None:
+def test_each_turn_of_a_conversation_computes_only_what_is_new() -> None:
     loop = make_loop()
-    loop.submit(generate("a", SHARED, max_tokens=9))
-    loop.run()
-    longer = generate("b", (*SHARED, *loop.tokens[RequestId("a")], 5))
-    loop.submit(longer)
-    loop.run()
-    assert loop.first[RequestId("b")].num_cached == 20
-    expect_answer(loop, longer)
+    prompt, num_cached = SHARED, 0
+    for number in range(4):
+        turn = generate(str(number), prompt, max_tokens=3)
+        loop.submit(turn)
+        loop.run()
+        assert loop.first[turn.request_id].num_cached == num_cached
+        expect_answer(loop, turn)
+        num_cached = (len(prompt) + 2) // 4 * 4  # the last token of an answer is never fed
+        prompt = (*prompt, *loop.tokens[turn.request_id], 5)
 
 
 def test_without_caching_nothing_is_found() -> None:
@@ -70,16 +72,21 @@ def test_blocks_are_not_found_before_the_step_that_wrote_them_is_back() -> None:
     expect_answer(loop, generate("b", SHARED))
 
 
-def test_a_burst_computes_a_shared_prefix_once_and_blocks_nobody() -> None:
+@pytest.mark.parametrize(("num_shared", "num_known"), [(12, 0), (12, 4), (4, 0)])
+def test_a_burst_computes_a_shared_prefix_once_and_blocks_nobody(num_shared: int, num_known: int) -> None:
     loop = make_loop()
-    requests = [generate(str(number), (*SHARED, 20 + number)) for number in range(5)]
+    loop.submit(generate("before", (*SHARED[:num_known], 30), max_tokens=1))
+    loop.run()
+    num_before = loop.scheduler.statistics().num_prefill_tokens
+    requests = [generate(str(number), (*SHARED[:num_shared], 20 + number)) for number in range(5)]
     for request in requests:
         loop.submit(request)
     loop.submit(generate("stranger", (40, 41)))
     loop.run()
-    assert ids(loop)[0] == ["0", "stranger"]
-    assert ids(loop)[1] == ["0", "stranger", "1", "2", "3", "4"]
-    assert loop.scheduler.statistics().num_prefill_tokens == 13 + 2 + 4
+    assert ids(loop)[1] == ["0", "stranger"]
+    assert ids(loop)[2] == ["0", "stranger", "1", "2", "3", "4"]
+    num_fed = loop.scheduler.statistics().num_prefill_tokens - num_before
+    assert num_fed == num_shared - num_known + 1 + 2 + 4
     for request in requests:
         expect_answer(loop, request)
 

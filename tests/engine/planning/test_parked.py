@@ -173,8 +173,12 @@ def test_another_encoding_or_salt_takes_over_nothing() -> None:
         expect_answer(loop, request, num_cached=0)
 
 
-def test_the_longest_parked_is_evicted_beyond_the_budget() -> None:
-    loop = make_loop(max_parked_blocks=7)
+@pytest.mark.parametrize(("num_blocks", "max_parked_blocks"), [(64, 7), (14, None)])
+def test_the_longest_parked_is_evicted_beyond_the_budget(
+    num_blocks: int, max_parked_blocks: int | None
+) -> None:
+    """That is half of all where nobody says."""
+    loop = make_loop(num_blocks=num_blocks, max_parked_blocks=max_parked_blocks)
     for key in ("s", "t", "u"):
         run(loop, generate(key, PROMPT, session=key))  # eleven tokens: three blocks
     statistics = loop.scheduler.statistics()
@@ -218,7 +222,7 @@ def test_a_failed_request_leaves_its_session_nothing() -> None:
 def test_whoever_needs_blocks_gets_those_that_are_parked() -> None:
     loop = make_loop(num_blocks=6, max_parked_blocks=6)
     run(loop, generate("a", PROMPT))
-    check(loop, generate("big", range(10, 28), session=None), num_cached=0)
+    check(loop, generate("big", range(10, 31), session=None, max_tokens=4), num_cached=0)  # all there are
     statistics = loop.scheduler.statistics()
     assert (statistics.num_session_evictions, statistics.num_preemptions) == (1, 0)
     check(loop, generate("b", PROMPT), num_cached=0)
@@ -228,6 +232,17 @@ def test_an_evicted_session_finds_full_blocks_in_the_prefix_cache() -> None:
     loop = make_loop(max_parked_blocks=0, prefix_caching=True)
     answer = run(loop, generate("a", PROMPT))
     check(loop, generate("b", (*PROMPT, *answer)), num_cached=8)
+
+
+def test_what_others_computed_further_counts_more_than_what_is_parked() -> None:
+    loop = make_loop(prefix_caching=True)
+    whole = tuple(range(1, 20))
+    run(loop, generate("a", whole[:6], max_tokens=1))
+    run(loop, generate("stranger", whole, session=None))
+    check(loop, generate("b", whole), num_cached=16)
+    run(loop, generate("c", whole[:9], session="t", max_tokens=1))
+    check(loop, generate("d", whole[:10], session="t"), num_cached=9)
+    loop.scheduler.check()
 
 
 def test_closing_frees_and_a_live_request_goes_on_without_parking() -> None:

@@ -112,6 +112,18 @@ def test_a_step_beside_live_is_short_and_worse_ones_take_turns_in_it() -> None:
     loop.run()
 
 
+def test_where_not_all_can_have_a_token_who_reads_its_prompt_has_a_quarter() -> None:
+    loop = make_loop(max_running=20, num_guest_tokens=4, max_tokens_per_step=16)
+    batch_running(loop, 12)
+    loop.submit(generate("long", tuple(range(40)), service="batch"))
+    step(loop)
+    assert "long" in step(loop)
+    loop.submit(generate("live", service="live", max_tokens=20))
+    fed = [step(loop) for _ in range(8)]
+    assert all(each["long"] == 1 and len(each) == 1 + 4 for each in fed)
+    loop.run()
+
+
 def test_where_rows_are_dear_worse_ones_stand_back_for_three_of_four_steps() -> None:
     loop = make_loop(max_running=20, num_guest_tokens=4, guest_interval=4)
     batch_running(loop, 12)
@@ -165,6 +177,25 @@ def test_a_better_class_takes_the_blocks_it_needs_to_begin() -> None:
     assert "live" in step(loop)
     loop.run()
     expect_answer(loop, live)
+
+
+def test_who_begins_takes_no_blocks_from_its_own_class() -> None:
+    """Those of a worse one are not enough: it waits, and gets them before anybody worse."""
+    loop = make_loop(num_blocks=12)
+    requests = [
+        generate("first", tuple(range(30)), service="live", max_tokens=9),
+        generate("batch", (40, 2, 3), service="batch", max_tokens=20),
+        generate("next", (41,) * 24, service="live"),
+    ]
+    for request in requests:
+        loop.submit(request)
+        step(loop)
+    loop.run()
+    statistics = loop.scheduler.statistics()
+    assert (statistics.num_preemptions_live, statistics.num_preemptions_batch) == (0, 1)
+    assert list(loop.ends) == ["first", "next", "batch"]
+    for request in requests:
+        expect_answer(loop, request)
 
 
 def test_an_encode_for_live_passes_a_queue_of_others() -> None:
@@ -257,12 +288,13 @@ def test_alignments_follow_the_same_rule() -> None:
 
 
 def test_worse_classes_fill_no_better_ones_queue() -> None:
-    loop = make_loop(max_waiting=2)
-    for number in range(2):
+    """Without keys there is one caller, who gets all of each."""
+    loop = make_loop(max_waiting=8)
+    for number in range(8):
         loop.submit(generate(f"b{number}", service="batch"))
     with pytest.raises(OverloadedError):
-        loop.submit(generate("b2", service="batch"))
-    for number in range(2):
+        loop.submit(generate("b8", service="batch"))
+    for number in range(8):
         loop.submit(generate(f"l{number}", service="live"))
     with pytest.raises(OverloadedError):
         loop.submit(generate("i", service="interactive"))

@@ -185,6 +185,15 @@ def test_a_long_prompt_leaves_room_for_those_behind_it() -> None:
     expect_answer(loop, generate("long", tuple(range(1, 45)) * 2))
 
 
+def test_long_prompts_are_read_side_by_side() -> None:
+    loop = make_loop(max_tokens_per_step=32)
+    for first in (1, 2):
+        loop.submit(generate(f"{first}", tuple(range(first, 40)) * 2))
+    for _ in range(3):
+        loop.step()
+    assert [[step.num_rows for step in plan.sequences] for plan in loop.steps] == [[16, 16]] * 3
+
+
 def test_a_prompt_chunk_can_be_bounded() -> None:
     loop = make_loop(max_prefill_chunk=5)
     loop.submit(generate("a", tuple(range(12))))
@@ -253,6 +262,20 @@ def test_drafts_leave_everyone_a_token() -> None:
     loop.run()
     for request in requests:
         expect_answer(loop, request)
+
+
+def test_a_draft_leaves_half_of_a_step_to_who_waits_and_a_token_to_who_reads() -> None:
+    loop = make_loop(max_tokens_per_step=8)
+    request = generate("a", max_tokens=40)
+    loop.submit(msgspec.structs.replace(request, draft_token_ids=answer_alone(request)[0]))
+    loop.step()
+    loop.submit(generate("b", tuple(range(1, 11))))
+    for num_rows in ([4, 4], [7, 1]):
+        loop.step()
+        assert [step.num_rows for step in loop.steps[-1].sequences] == num_rows
+    loop.run()
+    expect_answer(loop, request)
+    expect_answer(loop, generate("b", tuple(range(1, 11))))
 
 
 def test_what_was_in_flight_before_a_preemption_is_not_taken_for_what_is_after() -> None:

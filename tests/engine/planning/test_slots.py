@@ -291,6 +291,26 @@ def test_a_file_has_its_turn_though_more_live_encodes_wait_at_any_time() -> None
     expect_answer(loop, generate("file", on="F"))
 
 
+def test_a_file_has_its_turn_though_live_encodes_follow_each_other_beside_one_step() -> None:
+    loop = speaking_loop(max_plans_in_flight=1)
+    loop.scheduler.encode(0, item("F").features)
+    loop.submit(generate("file", on="F"), 0)
+    for slot in range(1, 20):
+        loop.scheduler.encode(slot, item(f"L{slot}").features)
+        loop.submit(generate(f"l{slot}", on=f"L{slot}", service="live", max_tokens=2), slot)
+    order = []
+    for _ in range(3):
+        loop.plan()
+        while loop.apart:
+            order += [encode.slot for encode in loop.apart[0].encodes]
+            loop.finish_apart()
+            loop.plan_apart()
+        loop.finish()
+    assert order.index(0) == HEAVY_PATIENCE + 1
+    loop.run()
+    expect_answer(loop, generate("file", on="F"))
+
+
 def test_a_live_encode_follows_the_last_one_while_a_step_is_in_flight() -> None:
     loop = speaking_loop(max_plans_in_flight=1)
     for slot, name in enumerate("AB"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sensorium.engine.text.detokenizer import Collected, Detokenizer, decoder_maker
 from sensorium.engine.text.text_decoder import ByteDecoder
@@ -45,15 +45,15 @@ def ids_of(letters: str) -> list[int]:
     return [vocabulary[letter] for letter in letters]
 
 
-def sampled(ids: list[int], cuts: list[int], *, ends: bool) -> list[TokensSampled]:
-    """Events with these ids, cut anywhere; log-probabilities count the tokens."""
+def sampled(ids: list[int], cuts: list[int], *, ends: bool, is_scored: bool = True) -> list[TokensSampled]:
+    """Events with these ids, cut anywhere; log-probabilities, if any, count the tokens."""
     edges = [0, *sorted(min(cut, len(ids)) for cut in cuts), len(ids)]
     events = [
         TokensSampled(
             R,
             tuple(ids[start:end]),
-            tuple(float(-number) for number in range(start, end)),
-            tuple(((ids[number], float(-number)),) for number in range(start, end)),
+            tuple(float(-number) for number in range(start, end) if is_scored),
+            tuple(((ids[number], float(-number)),) for number in range(start, end) if is_scored),
         )
         for start, end in itertools.pairwise(edges)
     ]
@@ -91,9 +91,10 @@ def test_without_stop_strings_everything_passes_as_it_comes(ids: list[int], cuts
     assert [part.logprobs for part in parts] == [event.logprobs for event in events]
 
 
-@given(token_ids, stops, cuts, st.booleans())
+@given(token_ids, stops, cuts, st.booleans(), st.booleans())
+@example(ids_of("ENè"), ["END", "\ufffd"], [], False, False)  # è: the first third of a character
 def test_a_stop_string_cuts_as_a_search_over_the_whole_text_does(
-    ids: list[int], stops: list[str], cuts: list[int], includes_stop: bool
+    ids: list[int], stops: list[str], cuts: list[int], includes_stop: bool, is_scored: bool
 ) -> None:
     whole = TOKENIZER.decode(ids)
     expected, stop = first_stop(whole, stops)
@@ -101,14 +102,15 @@ def test_a_stop_string_cuts_as_a_search_over_the_whole_text_does(
         expected += stop
     sampling = SamplingParams(max_tokens=99, stop=tuple(stops), includes_stop=includes_stop)
     detokenizer = Detokenizer(make_decoder(), sampling)
-    parts = run(detokenizer, sampled(ids, cuts, ends=True))
+    parts = run(detokenizer, sampled(ids, cuts, ends=True, is_scored=is_scored))
     assert "".join(part.text for part in parts) == expected
     assert (parts[-1].finish_reason, parts[-1].stop) == ("length" if stop is None else "stop", stop)
     tokens = [token for part in parts for token in part.token_ids]
     num_tokens = len(ids) if stop is None else num_needed(ids, len(expected))
     assert tokens == ids[:num_tokens]
-    assert [each for part in parts for each in part.logprobs] == [-float(n) for n in range(num_tokens)]
-    assert [top for part in parts for ((top, _),) in part.top_logprobs] == tokens
+    num_scored = num_tokens if is_scored else 0
+    assert [each for part in parts for each in part.logprobs] == [-float(n) for n in range(num_scored)]
+    assert [top for part in parts for ((top, _),) in part.top_logprobs] == tokens[:num_scored]
 
 
 @given(token_ids, stops)

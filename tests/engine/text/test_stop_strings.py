@@ -46,6 +46,14 @@ def test_only_what_may_be_the_beginning_of_a_stop_string_is_held(text: str, stop
         assert search.held == max((each for each in beginnings if so_far.endswith(each)), key=len)
 
 
+def test_what_repeats_itself_is_found_in_what_repeats_itself() -> None:
+    words = ["".join(letters) for size in range(1, 8) for letters in itertools.product("ab", repeat=size)]
+    for stop in words[:62]:  # up to five letters
+        for text in words[126:]:
+            found = StopStrings([stop]).push(text)[1]
+            assert (found is not None) == (stop in text), (stop, text)
+
+
 def test_the_one_that_ends_first_wins_and_of_two_the_longest() -> None:
     assert StopStrings(["abcd", "bc"]).push("xabcd") == ("xa", "bc")
     assert StopStrings(["c", "abc"]).push("xabc") == ("x", "abc")
