@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 
 from ....protocols.errors import ModelLoadError
 from ..info import ModelInfo
+from .windows import num_audio_tokens
 
 _THINKER: Final = "thinker_config"
 _OF_THINKER: Final = ("audio_config", "text_config", "audio_token_id")
@@ -48,6 +49,10 @@ class Qwen3AsrInfo(ModelInfo):
     """ISO codes the model can be told."""
     extractors: ClassVar = {"Qwen3ASRFeatureExtractor": 128, "WhisperFeatureExtractor": 80}
     """The second where it was first published."""
+
+    def num_tokens(self, num_frames: int) -> int:
+        """Rows of the encoding of a window of so many frames."""
+        return num_audio_tokens(num_frames, self.n_window)
 
     def describe(self) -> str:
         """What it can do, for people."""

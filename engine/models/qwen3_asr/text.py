@@ -18,6 +18,7 @@ from ....protocols.languages import check_language
 from ....protocols.messages import EncoderItem, MediaSpan, Phrases
 from ...text.phrases import phrases_of
 from ...text.tokenizer import TextTokenizer
+from ..prompts import Prompt, unique
 from .info import Qwen3AsrInfo
 
 LANGUAGES: Final[dict[str, str]] = {
@@ -102,18 +103,6 @@ def _control_length(kept: Sequence[str]) -> int:
     return len(kept) - start + 1 if start > 0 and kept[start - 1 : start + 1] == ["<", "|"] else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Qwen3AsrPrompt:
-    """Token ids, and where the encodings of the windows go (one span each, in order)."""
-
-    token_ids: tuple[int, ...]
-    spans: tuple[MediaSpan, ...]
-
-    def __add__(self, token_ids: tuple[int, ...]) -> Qwen3AsrPrompt:
-        """The prompt with more tokens behind."""
-        return Qwen3AsrPrompt(self.token_ids + token_ids, self.spans)
-
-
 class Qwen3AsrText:
     """Prompts of one checkpoint."""
 
@@ -141,7 +130,7 @@ class Qwen3AsrText:
 
     def prompt(
         self, windows: Sequence[EncoderItem], *, context: str = "", language: str | None = None
-    ) -> Qwen3AsrPrompt:
+    ) -> Prompt:
         """The prompt for an utterance.
 
         `context` is what the user says of it (names, key words). With a `language` (code or name) the answer
@@ -150,7 +139,7 @@ class Qwen3AsrText:
         """
         return self.question(windows, context=context) + self.answer_start(language)
 
-    def question(self, windows: Sequence[EncoderItem], *, context: str = "") -> Qwen3AsrPrompt:
+    def question(self, windows: Sequence[EncoderItem], *, context: str = "") -> Prompt:
         """All of the prompt but the answer's own beginning (`answer_start`)."""
         if not windows:
             raise BadRequestError("there is no audio to transcribe", param="file", code="empty_audio")
@@ -161,7 +150,7 @@ class Qwen3AsrText:
             spans.append(MediaSpan(item.content_hash, len(ids), item.num_tokens))
             ids += [self.info.audio_token_id] * item.num_tokens
         ids += [self._audio_end, *self._close()]
-        return Qwen3AsrPrompt(tuple(ids), tuple(spans))
+        return Prompt(tuple(ids), unique(windows), tuple(spans))
 
     def answer_start(self, language: str | None = None) -> tuple[int, ...]:
         """Where the answer begins: up to its header, or behind it if it says this language."""
