@@ -18,19 +18,6 @@ from .windows import num_audio_tokens
 _THINKER: Final = "thinker_config"
 _OF_THINKER: Final = ("audio_config", "text_config", "audio_token_id")
 
-DECODER: Final = "language_model."
-"""In front of the decoder's tensors."""
-RENAMES: Final = (
-    ("thinker.audio_tower.proj1.", "multi_modal_projector.linear_1."),
-    ("thinker.audio_tower.proj2.", "multi_modal_projector.linear_2."),
-    ("thinker.model.", DECODER),
-    ("thinker.lm_head.", f"{DECODER}lm_head."),
-    ("thinker.", ""),
-    ("model.", ""),
-    ("lm_head.", f"{DECODER}lm_head."),
-)
-"""Prefixes of tensors in either layout, and ours."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Qwen3AsrInfo(ModelInfo):
