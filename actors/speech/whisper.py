@@ -95,7 +95,7 @@ class Whisper:
             tasks=text.info.tasks,
             language_from="detection" if text.is_multilingual else "model",
             cut_rule=CutRule(features.window_samples, search),
-            bytes_of=text.tokenizer.token_bytes,
+            bytes_of=text.token_bytes,
             takes_previous_text=True,
             spells_numbers=True,
             searches=True,
@@ -289,7 +289,7 @@ class Whisper:
         """The tokens of the answer's text, which are not those that were said if a loop was cut."""
         said = self.text.text_token_ids(answer.token_ids)
         return spoken_tokens(
-            answer, said, decode=self.text.decode, encode=lambda text: self.text.tokenizer.encode(f" {text}")
+            answer, said, decode=self.text.decode, encode=lambda text: self.text.encode(f" {text}")
         )
 
     async def _complete(

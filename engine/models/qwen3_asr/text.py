@@ -110,23 +110,18 @@ class Qwen3AsrText:
         """Raises ModelLoadError naming a token that the tokenizer lacks."""
         self.tokenizer = tokenizer
         self.info = info
-        self._message_start, self._message_end = self._id("<|im_start|>"), self._id("<|im_end|>")
-        self._audio_start, self._audio_end = self._id("<|audio_start|>"), self._id("<|audio_end|>")
+        token = partial(tokenizer.required_id, folder=info.folder)
+        self._message_start, self._message_end = token("<|im_start|>"), token("<|im_end|>")
+        self._audio_start, self._audio_end = token("<|audio_start|>"), token("<|audio_end|>")
         self._system = lru_cache(_KEPT_CONTEXTS)(self._encode_system)
         self.phrases = lru_cache(_KEPT_PHRASES)(self._phrases)
         """Those of keywords, made likelier by so much."""
-        self.text_tag = self._id(TEXT_TAG)
+        self.text_tag = token(TEXT_TAG)
         """The token between an answer's language and its text."""
-        if self._id("<|audio_pad|>") != info.audio_token_id:
+        if token("<|audio_pad|>") != info.audio_token_id:
             raise ModelLoadError(
                 f"{info.folder}: audio_token_id {info.audio_token_id} is not the tokenizer's <|audio_pad|>"
             )
-
-    def _id(self, token: str) -> int:
-        token_id = self.tokenizer.id_of(token)
-        if token_id is None:
-            raise ModelLoadError(f"{self.info.folder}: the tokenizer has no token {token}")
-        return token_id
 
     def prompt(
         self, windows: Sequence[EncoderItem], *, context: str = "", language: str | None = None
