@@ -21,6 +21,8 @@ import numpy.typing as npt
 from ..protocols.audio import INTERNAL_RATE
 from ..protocols.errors import ModelLoadError
 from ..protocols.json_file import read_json
+from ..protocols.messages import EncoderItem
+from .hashing import encoder_item
 from .mel import Float64Array, SparseFilters, mel_filters
 
 FloatArray = npt.NDArray[np.float32]
@@ -304,6 +306,10 @@ class IncrementalLogMel:
             output = output.copy()
             self._add_edge(output, min(self.config.window_frames, touched))
         return normalise(output, output.max())
+
+    def items(self, num_before: int = 0) -> tuple[EncoderItem, ...]:
+        """The one item of these features; its first frames, so many, are in front of what is answered."""
+        return (encoder_item(self.features(), num_before=num_before),)
 
     def _add_edge(self, output: FloatArray, last: int) -> int:
         output[:, self._num_known : last] = self._source.edge(last, self.config.window_samples)

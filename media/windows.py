@@ -13,27 +13,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..protocols.messages import ContentHash, EncoderItem
+from ..protocols.messages import EncoderItem
 from .features import DYNAMIC_RANGE, FeatureConfig, FloatArray, RawLogMel, normalise
 from .hashing import encoder_item
 
 
 @dataclass(frozen=True, slots=True)
-class WindowChange:
-    """Window `index` of the utterance is now `item`."""
-
-    index: int
-    item: EncoderItem
-
-
-@dataclass(frozen=True, slots=True)
 class _Known:
-    """A window as it was last reported. `is_final`: all its frames are, so that only the floor can change
-    it.
-    """
+    """A window as it was last built. `is_final`: all its frames are, so that only the floor can change it."""
 
-    content_hash: ContentHash
-    num_frames: int
+    item: EncoderItem
     is_final: bool
     peak: np.float32
 
@@ -42,8 +31,8 @@ class WindowedLogMel:
     """Cuts growing audio into windows of `window_frames` mel frames; the last may be any shorter.
 
     `num_tokens` says what a window of so many frames becomes in the prompt. Whatever the chunking of
-    `append`, `changes` brings a caller to exactly the windows of the whole. Holds raw energies, 4 bytes per
-    mel bin and frame (51 kB a second at 128 bins).
+    `append`, `items` are exactly the windows of the whole. Holds raw energies and features, 4 bytes each per
+    mel bin and frame (102 kB a second at 128 bins).
     """
 
     def __init__(
@@ -92,8 +81,7 @@ class WindowedLogMel:
     def rewind(self, num_samples: int, last: FloatArray) -> None:
         """Go back to the first `num_samples`, of which `last` are the last (all, or `num_rewind_samples`).
 
-        It is then as if no more had been appended; `changes` tells what that changes, `num_windows` how many
-        are left.
+        It is then as if no more had been appended.
         """
         self._source.rewind(num_samples, last)
         num_final = self._source.num_final
@@ -105,25 +93,20 @@ class WindowedLogMel:
             self._lowest[index] = kept.min()
             self._peak = max(self._peak, kept.max())
         for index, known in enumerate(self._known):
-            is_final = known.is_final and self._start(index) + known.num_frames <= num_final
+            is_final = known.is_final and self._start(index) + known.item.features.shape[1] <= num_final
             self._known[index] = replace(known, is_final=is_final)
 
-    def changes(self) -> tuple[WindowChange, ...]:
-        """The windows whose content differs from what the last call left, in order; new ones among them."""
+    def items(self) -> tuple[EncoderItem, ...]:
+        """The windows of everything appended; those that did not change are not built again."""
         edge = self._source.edge(self.num_frames, self._end())
         peak = max(self._peak, edge.max()) if edge.size else self._peak
-        changed: list[WindowChange] = []
         for index, num_frames in enumerate(self._lengths()):
             known = self._known[index] if index < len(self._known) else None
-            if known is not None and self._is_unchanged(index, known, num_frames, peak):
-                continue
-            item = self._build(index, num_frames, edge, peak)
-            is_final = self._start(index) + num_frames <= self._source.num_final
-            now = _Known(item.content_hash, num_frames, is_final, peak)
-            self._known[index : index + 1] = [now]
-            if known is None or known.content_hash != now.content_hash:
-                changed.append(WindowChange(index, item))
-        return tuple(changed)
+            if known is None or not self._is_unchanged(index, known, num_frames, peak):
+                item = self._build(index, num_frames, edge, peak)
+                is_final = self._start(index) + num_frames <= self._source.num_final
+                self._known[index : index + 1] = [_Known(item, is_final, peak)]
+        return tuple(known.item for known in self._known)
 
     def _end(self) -> int:
         return max(self.num_samples, self.config.min_samples) if self.num_samples else 0
@@ -148,7 +131,7 @@ class WindowedLogMel:
             self._lowest[index] = min(self._lowest[index], part.min())
 
     def _is_unchanged(self, index: int, known: _Known, num_frames: int, peak: np.float32) -> bool:
-        if not known.is_final or known.num_frames != num_frames:
+        if not known.is_final or known.item.features.shape[1] != num_frames:
             return False
         floor = max(known.peak, peak) - DYNAMIC_RANGE
         return bool(known.peak == peak or self._lowest[index] >= floor)

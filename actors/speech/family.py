@@ -25,8 +25,9 @@ Range = tuple[int, int]
 """Start and end in samples of what is answered at once."""
 
 LanguageSource = Literal["detection", "answer", "model"]
-"""Where a language comes from that no client named: it is asked for before the answer; the answer names it
-(only where the client allows a few it is asked for before); or the model knows one only."""
+"""Where a language comes from that no client named: it is asked for before the answer, or, where one is
+expected, beside it (so not in the answer's `session`); the answer names it (only where the client allows a
+few it is asked for before); or the model knows one only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,13 @@ from uuid import uuid4
 import msgspec
 
 from ...engine.models.info import ModelInfo
+from ...engine.models.prompts import Prompt
 from ...engine.models.qwen3_asr.text import (
     AnswerReader,
-    Qwen3AsrPrompt,
     Qwen3AsrText,
     language_code,
     parse_answer,
 )
-from ...engine.models.qwen3_asr.windows import num_audio_tokens
 from ...engine.planning.parked import shared_length
 from ...engine.text.token_text import TokenText
 from ...media.features import FeatureConfig
@@ -70,22 +69,6 @@ def open_family(engine: EngineClient, info: ModelInfo, text: Qwen3AsrText) -> Qw
     return Qwen3Asr(engine, text, features, max_context=info.max_context)
 
 
-class _Windows(WindowedLogMel):
-    """The features of one utterance as the encoder takes them."""
-
-    def __init__(self, config: FeatureConfig, *, window_frames: int, n_window: int) -> None:
-        num_tokens = partial(num_audio_tokens, n_window=n_window)
-        super().__init__(config, window_frames=window_frames, num_tokens=num_tokens)
-        self._items: list[EncoderItem] = []
-
-    def items(self) -> tuple[EncoderItem, ...]:
-        """The windows of everything appended; those that did not change are not built again."""
-        for change in self.changes():
-            self._items[change.index : change.index + 1] = [change.item]
-        del self._items[self.num_windows :]
-        return tuple(self._items)
-
-
 class Qwen3Asr:
     """One checkpoint (a `SpeechFamily`)."""
 
@@ -97,7 +80,7 @@ class Qwen3Asr:
         self.text = text
         self._features = features
         self._window_samples = text.info.window_frames * features.hop_length
-        self._window_tokens = num_audio_tokens(text.info.window_frames, text.info.n_window)
+        self._window_tokens = text.info.num_tokens(text.info.window_frames)
         self._max_context = max_context
         self.facts = FamilyFacts(
             languages=text.info.languages,
@@ -119,10 +102,10 @@ class Qwen3Asr:
             num_windows -= 1
         return CutRule(num_windows * self._window_samples, self._window_samples // (1 + (num_windows == 1)))
 
-    def features(self) -> _Windows:
+    def features(self) -> WindowedLogMel:
         """The features of an utterance, of which nothing is known yet."""
         info = self.text.info
-        return _Windows(self._features, window_frames=info.window_frames, n_window=info.n_window)
+        return WindowedLogMel(self._features, window_frames=info.window_frames, num_tokens=info.num_tokens)
 
     def silence(self, num_samples: int) -> RangeAnswer:
         """No text."""
@@ -135,7 +118,7 @@ class Qwen3Asr:
         names' tokens."""
         ask = partial(self.text.question, items, context=_context(request.options))
         question = await off_loop(ask, size=size_of_hints(request.options))
-        self._check_length(question, items, request.options)
+        self._check_length(question, request.options)
         starts = {code: self.text.answer_start(code) for code in allowed or self.facts.languages}
         probability = 1.0
         while len(starts) > 1:
@@ -149,7 +132,7 @@ class Qwen3Asr:
                 logprobs=0,
             )
             generate = _generate("choose", question + first[:length], sampling, request)
-            async with self.engine.encoded(*_unique(items), lane=request.lane):
+            async with self.engine.encoded(*question.items, lane=request.lane):
                 answer = await self.engine.complete(generate)
             check_answered(answer)
             if not answer.token_ids:
@@ -170,7 +153,7 @@ class Qwen3Asr:
         ask = partial(self.text.prompt, items, context=context, language=language)
         prompt = await off_loop(ask, size=size_of_hints(options))
         expect = partial(self.text.phrases, *likelier_words(options))
-        self._check_length(prompt, items, options)
+        self._check_length(prompt, options)
         draft = () if request.previous is None else request.previous.token_ids
         if language is not None:
             draft = draft[self.text.num_header(draft) :]
@@ -188,7 +171,7 @@ class Qwen3Asr:
         stride = TOKENS_UNREAD if on_text is None else 1
         generate = _generate("decode", prompt, sampling, request, draft=draft, stride=stride)
         growing = _Growing(self.text, has_header=language is None, on_text=on_text)
-        async with self.engine.encoded(*_unique(items), lane=request.lane):
+        async with self.engine.encoded(*prompt.items, lane=request.lane):
             if sampling.num_beams > 1:
                 whole = await self.engine.complete(msgspec.structs.replace(generate, session=None))
                 check_answered(whole)
@@ -224,7 +207,7 @@ class Qwen3Asr:
         )
 
     def _answer(
-        self, growing: _Growing, header: tuple[int, ...], prompt: Qwen3AsrPrompt, *, has_tokens: bool
+        self, growing: _Growing, header: tuple[int, ...], prompt: Prompt, *, has_tokens: bool
     ) -> RangeAnswer:
         parsed = parse_answer(growing.raw, has_header=growing.has_header)
         num_header = self.text.num_header(growing.token_ids) if growing.has_header else 0
@@ -251,14 +234,12 @@ class Qwen3Asr:
             data = self.facts.bytes_of(token_id)
             yield TokenLogProb(data.decode("utf-8", errors="replace"), data, logprob)
 
-    def _check_length(
-        self, prompt: Qwen3AsrPrompt, items: Sequence[EncoderItem], options: TranscriptionOptions
-    ) -> None:
+    def _check_length(self, prompt: Prompt, options: TranscriptionOptions) -> None:
         """Refuse hints which, with the rest of the prompt beside the audio, take too many tokens.
 
         For the longest range, whatever this one's length: a live turn must not fail because it grows.
         """
-        num_tokens = len(prompt.token_ids) - sum(item.num_tokens for item in items)
+        num_tokens = len(prompt.token_ids) - sum(span.num_tokens for span in prompt.spans)
         longest = self.facts.cut_rule.size
         num_audio = round(longest / self._window_samples) * self._window_tokens
         room = self._max_context - num_audio - token_budget(longest / INTERNAL_RATE) // 2
@@ -304,7 +285,7 @@ class _Growing:
 
 def _generate(
     kind: str,
-    prompt: Qwen3AsrPrompt,
+    prompt: Prompt,
     sampling: SamplingParams,
     request: RangeRequest,
     *,
@@ -326,8 +307,3 @@ def _generate(
 def _context(options: TranscriptionOptions) -> str:
     """What the model is told of the audio: the words to expect, then the prompt."""
     return "\n".join(part for part in (", ".join(options.keywords), options.prompt) if part.strip())
-
-
-def _unique(items: Sequence[EncoderItem]) -> tuple[EncoderItem, ...]:
-    """Windows of equal content (silence) are one encoding."""
-    return tuple({item.content_hash: item for item in items}.values())

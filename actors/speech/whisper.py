@@ -20,7 +20,7 @@ from ...engine.models.info import ModelInfo
 from ...engine.models.whisper.text import DecodeRequest, WhisperText
 from ...engine.text.detokenizer import Collected
 from ...media.features import FeatureConfig, IncrementalLogMel
-from ...media.hashing import beginning_of, encoder_item
+from ...media.hashing import beginning_of
 from ...media.speech_frames import log_mel_frames
 from ...media.word_times import refine_words
 from ...protocols.audio import INTERNAL_RATE
@@ -72,14 +72,6 @@ def open_family(engine: EngineClient, info: ModelInfo, text: WhisperText) -> Whi
     return Whisper(engine, text, features)
 
 
-class _Window(IncrementalLogMel):
-    """The features of one window as the encoder takes them."""
-
-    def items(self, num_before: int = 0) -> tuple[EncoderItem, ...]:
-        """The one item of everything appended, padded with silence; its first frames, so many, in front."""
-        return (encoder_item(self.features(), num_before=num_before),)
-
-
 class Whisper:
     """One checkpoint (a `SpeechFamily`)."""
 
@@ -95,7 +87,7 @@ class Whisper:
             tasks=text.info.tasks,
             language_from="detection" if text.is_multilingual else "model",
             cut_rule=CutRule(features.window_samples, search),
-            bytes_of=text.tokenizer.token_bytes,
+            bytes_of=text.token_bytes,
             takes_previous_text=True,
             spells_numbers=True,
             searches=True,
@@ -104,14 +96,14 @@ class Whisper:
             behind=self._behind if features.window_s >= LEAST_ROOM_S else None,
         )
 
-    def features(self) -> _Window:
+    def features(self) -> IncrementalLogMel:
         """The features of a window, of which nothing is known yet."""
-        return _Window(self._features)
+        return IncrementalLogMel(self._features)
 
     def _behind(self, samples: Samples, num_before: int) -> tuple[EncoderItem, ...]:
         """The window is encoded as a whole, and its positions before `num_before` are not attended to."""
         hop = 2 * self._features.hop_length
-        window = _Window(self._features)
+        window = IncrementalLogMel(self._features)
         window.append(samples[num_before % hop :])
         return window.items(num_before // hop * 2)
 
@@ -289,7 +281,7 @@ class Whisper:
         """The tokens of the answer's text, which are not those that were said if a loop was cut."""
         said = self.text.text_token_ids(answer.token_ids)
         return spoken_tokens(
-            answer, said, decode=self.text.decode, encode=lambda text: self.text.tokenizer.encode(f" {text}")
+            answer, said, decode=self.text.decode, encode=lambda text: self.text.encode(f" {text}")
         )
 
     async def _complete(

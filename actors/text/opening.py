@@ -298,7 +298,7 @@ class MediaOpening:
         assert rule is not None
         windows = WindowedLogMel(self._audio, window_frames=rule.window_frames, num_tokens=rule.num_tokens)
         windows.append(samples)
-        return MediaItems("audio", tuple(change.item for change in windows.changes()))
+        return MediaItems("audio", windows.items())
 
 
 def media_bytes(media: MediaItems) -> int:

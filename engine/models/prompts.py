@@ -47,6 +47,10 @@ class Prompt:
     replaced: tuple[Replaced, ...] = ()
     """What is shown for damaged frames of videos, by the part that names each."""
 
+    def __add__(self, token_ids: tuple[int, ...]) -> Prompt:
+        """The prompt with more tokens behind."""
+        return dataclasses.replace(self, token_ids=self.token_ids + token_ids)
+
 
 @dataclass(frozen=True, slots=True)
 class AudioWindows:

@@ -156,8 +156,8 @@ class KvSpace:
         else:
             self._stop_computing(request)
             self.pool.free(request.blocks[num_blocks:])
-            tokens = tuple(request.tokens[: request.num_computed])
-            self.sessions.park(key, Parked(request.generate, tokens, request.blocks[:num_blocks]))
+            tokens, blocks = tuple(request.tokens[: request.num_computed]), request.blocks[:num_blocks]
+            self.sessions.park(key, Parked(request.hasher.root, request.generate.media, tokens, blocks))
             request.leave()
         while (parked := self.sessions.take_excess()) is not None:
             self._evict(parked)

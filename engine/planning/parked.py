@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ...protocols.messages import Generate, MediaSpan, SessionKey
+from ...protocols.messages import MediaSpan, SessionKey
 from .blocks import Block
+from .prefix_cache import BlockHash
 from .request import Request
 
 _STRIDE: Final = 256  # tokens compared at once
@@ -21,21 +22,19 @@ _STRIDE: Final = 256  # tokens compared at once
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """KV of `tokens`, which a request was computed as far as, in `blocks` (the last may be part full)."""
+    """KV of `tokens` behind `root`, as far as a request was computed; the last block may be part full."""
 
-    generate: Generate
+    root: BlockHash
+    media: tuple[MediaSpan, ...]
     tokens: tuple[int, ...]
     blocks: tuple[Block, ...]
 
     def overlap(self, request: Request) -> int:
         """How many tokens at the front of `request` have this KV."""
-        mine, theirs = self.generate, request.generate
-        if (mine.encoder_hash, mine.cache_salt) != (theirs.encoder_hash, theirs.cache_salt):
-            return 0
-        if mine.encoder_span != theirs.encoder_span:
+        if self.root != request.hasher.root:
             return 0
         num_tokens = shared_length(self.tokens, request.tokens)
-        media_end = shared_media(mine.media, theirs.media)
+        media_end = shared_media(self.media, request.generate.media)
         return num_tokens if media_end is None else min(num_tokens, media_end)
 
 

@@ -1,8 +1,8 @@
 """What a KV block's content is called: a hash over everything its keys and values depend on.
 
 That is the block's tokens, the media behind its placeholders, and all that precedes it (by the hash of the
-block before it; the first one carries what holds for the whole sequence). Equal names, equal content up to
-rounding. Pure; read `engine/planning/blocks.py` next for where names lead to blocks.
+block before it; before the first one is the root: what holds for the whole sequence). Equal names, equal
+content up to rounding. Pure; read `engine/planning/blocks.py` next for where names lead to blocks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _block_packer(block_size: int) -> Callable[..., bytes]:
 class BlockHasher:
     """Names of the full blocks of one growing sequence, computed once each."""
 
-    __slots__ = ("_block_size", "_next_span", "_pack", "_root", "_spans", "hashes")
+    __slots__ = ("_block_size", "_next_span", "_pack", "_spans", "hashes", "root")
 
     def __init__(self, generate: Generate, block_size: int) -> None:
         self._block_size = block_size
@@ -40,7 +40,7 @@ class BlockHasher:
         heard = generate.encoder_hash, generate.encoder_span
         root = (("encoder", heard), ("salt", generate.cache_salt))
         # As it is written: a text from Python may have halves of characters, which nothing else takes.
-        self._root = blake2b(repr(root).encode(), digest_size=_DIGEST_BYTES).digest()
+        self.root = BlockHash(blake2b(repr(root).encode(), digest_size=_DIGEST_BYTES).digest())
         self.hashes: list[BlockHash] = []
 
     def extend(self, tokens: Sequence[int], num_blocks: int) -> list[BlockHash]:
@@ -49,7 +49,7 @@ class BlockHasher:
         first, size = len(hashes), self._block_size
         if num_blocks <= first:
             return hashes
-        parent = hashes[-1] if hashes else self._root
+        parent = hashes[-1] if hashes else self.root
         for index in range(first, num_blocks):
             named = parent + self._pack(*tokens[index * size : (index + 1) * size])
             if self._next_span < len(self._spans):

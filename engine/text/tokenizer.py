@@ -149,6 +149,13 @@ class TextTokenizer:
         token_id = self.id_of(name)
         return token_id if token_id in self._added_ids else None
 
+    def required_id(self, name: str, folder: Path) -> int:
+        """The id of an added token that a model needs. Raises ModelLoadError naming it and the `folder`."""
+        token_id = self.added_id(name)
+        if token_id is None:
+            raise ModelLoadError(f"{folder}: the tokenizer has no token {name}")
+        return token_id
+
     def decode_all(self, token_ids: Iterable[int]) -> str:
         """Text of the ids, special tokens by their names."""
         text: str = self.backend.decode(list(token_ids), skip_special_tokens=False)

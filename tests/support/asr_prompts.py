@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from sensorium.engine.models.prompts import Prompt
 from sensorium.engine.models.qwen3_asr.info import Qwen3AsrInfo
-from sensorium.engine.models.qwen3_asr.text import Qwen3AsrPrompt, Qwen3AsrText
-from sensorium.engine.models.qwen3_asr.windows import num_audio_tokens
+from sensorium.engine.models.qwen3_asr.text import Qwen3AsrText
 from sensorium.engine.models.source import ModelSource
 from sensorium.media.features import FeatureConfig
 from sensorium.media.windows import WindowedLogMel
@@ -21,7 +21,7 @@ from torch import Tensor
 class Transcription:
     """One utterance to transcribe."""
 
-    prompt: Qwen3AsrPrompt
+    prompt: Prompt
     items: list[EncoderItem]
 
     def reference_inputs(self) -> dict[str, Tensor]:
@@ -47,12 +47,12 @@ def asr_text(source: ModelSource) -> Qwen3AsrText:
 
 def new_windows(source: ModelSource) -> WindowedLogMel:
     """What cuts growing audio for an opened model."""
-    assert isinstance(source.info, Qwen3AsrInfo)
-    n_window = source.info.n_window
+    info = source.info
+    assert isinstance(info, Qwen3AsrInfo)
     return WindowedLogMel(
-        FeatureConfig.from_folder(source.folder, Qwen3AsrInfo.extractors),
-        window_frames=source.info.window_frames,
-        num_tokens=lambda frames: num_audio_tokens(frames, n_window),
+        FeatureConfig.from_folder(source.folder, info.extractors),
+        window_frames=info.window_frames,
+        num_tokens=info.num_tokens,
     )
 
 
@@ -62,5 +62,5 @@ def transcription(
     """What to ask for a whole utterance."""
     windows = new_windows(source)
     windows.append(samples)
-    items = [change.item for change in windows.changes()]
+    items = list(windows.items())
     return Transcription(asr_text(source).prompt(items, context=context, language=language), items)

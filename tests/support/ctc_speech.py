@@ -19,7 +19,6 @@ from sensorium.actors.speech.family import (
 from sensorium.actors.speech.model import Samples
 from sensorium.engine.models.info import ModelInfo
 from sensorium.media.features import FeatureConfig, IncrementalLogMel
-from sensorium.media.hashing import encoder_item
 from sensorium.protocols.messages import Align, EncoderItem, Generate, RequestId, SamplingParams
 from sensorium.protocols.transcript import Word
 from support.ctc.text import BLANK, END, CtcText
@@ -28,12 +27,6 @@ from support.ctc.text import BLANK, END, CtcText
 def open_family(engine: EngineClient, info: ModelInfo, text: CtcText) -> CtcSpeech:
     """The speech side of a checkpoint."""
     return CtcSpeech(engine, info, text)
-
-
-class _Window(IncrementalLogMel):
-    def items(self) -> tuple[EncoderItem, ...]:
-        """The one item of everything appended."""
-        return (encoder_item(self.features()),)
 
 
 class CtcSpeech:
@@ -52,9 +45,9 @@ class CtcSpeech:
             bytes_of=lambda token_id: text.decode((token_id,)).encode(),
         )
 
-    def features(self) -> _Window:
+    def features(self) -> IncrementalLogMel:
         """See `SpeechFamily`."""
-        return _Window(self._features)
+        return IncrementalLogMel(self._features)
 
     def silence(self, num_samples: int) -> RangeAnswer:
         """See `SpeechFamily`."""

@@ -6,7 +6,7 @@ one architecture differ from another's is said in `traits.py`; the computation i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,12 +16,10 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from ....kernels.codes import HEAD_GRID, Quantization
-from ....kernels.linear_bits import num_packed_bytes
+from ....kernels.codes import Quantization
 from ....protocols.errors import ModelLoadError
 from ..base import KvShape
 from ..info import generation_config, token_ids
-from ..source import Opening
 from ..weights import Shape, num_bytes
 from .traits import QWEN3, Traits
 
@@ -239,19 +237,6 @@ def decoder_tensors(c: DecoderConfig) -> dict[str, Shape]:
     if not c.tied:
         shapes["lm_head.weight"] = (c.vocab_size, hidden)
     return shapes
-
-
-def loaded_bytes(c: DecoderConfig, tensors: Mapping[str, Shape], opening: Opening) -> int:
-    """Bytes a model of these tensors holds once loaded."""
-    num, (vocab, hidden) = (
-        num_bytes(tensors, opening.dtype, opening.quantization),
-        (c.vocab_size, c.hidden_size),
-    )
-    if c.tied and opening.quantization != "none":  # the embedding is the head's
-        return num + num_packed_bytes(vocab, hidden, HEAD_GRID) - vocab * hidden * opening.dtype.itemsize
-    # On CPUs a tied head is a packed copy of the embedding.
-    is_copied = c.tied and opening.device.type == "cpu"
-    return num + (vocab * hidden * opening.dtype.itemsize if is_copied else 0)
 
 
 def step_bytes(c: DecoderConfig, dtype: torch.dtype, quantization: Quantization) -> int:

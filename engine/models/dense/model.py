@@ -29,23 +29,12 @@ from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
 from ..base import EncoderOutput, MediaEmbedding, StepBatch, is_whole, values_of
 from ..info import ModelInfo
-from ..source import ModelSource, Opening, tensor_reader
+from ..source import ModelSource, Opening
 from ..weights import TensorReader
-from .config import (
-    DecoderConfig,
-    decoder_config,
-    decoder_tensors,
-    loaded_bytes,
-    parse_config,
-    step_bytes,
-    stop_token_ids,
-)
+from .config import DecoderConfig, decoder_config, parse_config, step_bytes
 from .side import side_of
+from .source import decoder_facts, decoder_source
 from .traits import architecture_traits
-
-RENAMES = (("model.", ""),)
-"""Tensors are stored with this prefix, except by those who saved the decoder alone."""
-TIED = {"lm_head.weight": "embed_tokens.weight"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,23 +277,8 @@ def open_source(opening: Opening) -> ModelSource:
     parsed = parse_config(opening.config, config_class.from_dict, path)
     config = decoder_config(parsed, path, tied=bool(parsed.tie_word_embeddings), traits=traits)
     text = TextTokenizer.from_folder(opening.folder)
-    info = ModelInfo(
-        name=opening.name,
-        folder=opening.folder,
-        family=config_class.model_type,
-        vocab_size=config.vocab_size,
-        max_context=config.max_context,
-        stop_token_ids=stop_token_ids(opening.folder, parsed.eos_token_id, text.end_ids),
-        replayable=True,
-    )
-    expected = decoder_tensors(config)
-    tensors = tensor_reader(opening, expected, renames=RENAMES, tied=TIED if config.tied else None)
-    return ModelSource(
-        info=info,
-        device=opening.device,
-        dtype=opening.dtype,
-        kv_shape=config.kv_shape,
-        weight_bytes=loaded_bytes(config, expected, opening) - tensors.saved_bytes,
-        side=side_of(text),
-        load=lambda: DenseModel(info, config, tensors.read()),
+    facts = decoder_facts(opening, config, text, parsed.eos_token_id)
+    info = ModelInfo(family=config_class.model_type, **facts)
+    return decoder_source(
+        opening, config, info, side_of(text), lambda tensors: DenseModel(info, config, tensors)
     )

@@ -13,22 +13,10 @@ from typing import Any, ClassVar, Final
 
 from ....protocols.errors import ModelLoadError
 from ..info import ModelInfo
+from .windows import num_audio_tokens
 
 _THINKER: Final = "thinker_config"
 _OF_THINKER: Final = ("audio_config", "text_config", "audio_token_id")
-
-DECODER: Final = "language_model."
-"""In front of the decoder's tensors."""
-RENAMES: Final = (
-    ("thinker.audio_tower.proj1.", "multi_modal_projector.linear_1."),
-    ("thinker.audio_tower.proj2.", "multi_modal_projector.linear_2."),
-    ("thinker.model.", DECODER),
-    ("thinker.lm_head.", f"{DECODER}lm_head."),
-    ("thinker.", ""),
-    ("model.", ""),
-    ("lm_head.", f"{DECODER}lm_head."),
-)
-"""Prefixes of tensors in either layout, and ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +36,10 @@ class Qwen3AsrInfo(ModelInfo):
     """ISO codes the model can be told."""
     extractors: ClassVar = {"Qwen3ASRFeatureExtractor": 128, "WhisperFeatureExtractor": 80}
     """The second where it was first published."""
+
+    def num_tokens(self, num_frames: int) -> int:
+        """Rows of the encoding of a window of so many frames."""
+        return num_audio_tokens(num_frames, self.n_window)
 
     def describe(self) -> str:
         """What it can do, for people."""

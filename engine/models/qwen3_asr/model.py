@@ -17,25 +17,25 @@ from ....protocols.errors import ModelLoadError
 from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
 from ..base import is_whole, values_of
-from ..dense.config import (
-    DecoderConfig,
-    check_size,
-    decoder_config,
-    decoder_tensors,
-    loaded_bytes,
-    parse_config,
-    stop_token_ids,
-)
+from ..dense.config import DecoderConfig, check_size, decoder_config, parse_config
 from ..dense.model import Decoder, DecoderModel, EmbeddedRows
+from ..dense.source import DECODER, decoder_facts, decoder_source
 from ..layer import activation_of
-from ..source import ModelSource, Opening, tensor_reader
-from ..weights import Shape, TensorReader
-from .info import DECODER, RENAMES, Qwen3AsrInfo, flat_config
+from ..source import ModelSource, Opening
+from ..weights import TensorReader
+from .info import Qwen3AsrInfo, flat_config
 from .side import side_of
 from .text import languages_of
 from .tower import AudioTower, AudioTowerConfig
 
-_TIED: Final = {f"{DECODER}lm_head.weight": f"{DECODER}embed_tokens.weight"}
+_RENAMES: Final = (
+    ("thinker.audio_tower.proj1.", "multi_modal_projector.linear_1."),
+    ("thinker.audio_tower.proj2.", "multi_modal_projector.linear_2."),
+    ("thinker.model.", DECODER),
+    ("thinker.lm_head.", f"{DECODER}lm_head."),
+    ("thinker.", ""),
+)
+"""Prefixes of tensors in the layout that was there first, and ours."""
 
 
 class Qwen3AsrModel(DecoderModel):
@@ -75,36 +75,23 @@ def open_source(opening: Opening) -> ModelSource:
     tower = _tower_config(parsed.audio_config, decoder, path)
     text = TextTokenizer.from_folder(opening.folder)
     info = Qwen3AsrInfo(
-        name=opening.name,
-        folder=opening.folder,
         family="qwen3_asr",
-        vocab_size=decoder.vocab_size,
-        max_context=decoder.max_context,
-        stop_token_ids=stop_token_ids(opening.folder, parsed.eos_token_id, text.end_ids),
-        replayable=True,
         num_mel_bins=tower.num_mel_bins,
         n_window=tower.chunk_frames // 2,
         window_frames=tower.window_frames,
         output_size=tower.output_size,
         audio_token_id=check_size(parsed, "audio_token_id", path),
         languages=languages_of(config.get("support_languages")),
+        **decoder_facts(opening, decoder, text, parsed.eos_token_id),
     )
-    expected: dict[str, Shape] = tower.tensor_shapes()
-    expected |= {f"{DECODER}{name}": shape for name, shape in decoder_tensors(decoder).items()}
-    tensors = tensor_reader(opening, expected, renames=RENAMES, tied=_TIED if decoder.tied else None)
-
-    def encoder_bytes(num_tokens: int) -> int:
-        return num_tokens * tower.output_size * opening.dtype.itemsize
-
-    return ModelSource(
-        info=info,
-        device=opening.device,
-        dtype=opening.dtype,
-        kv_shape=decoder.kv_shape,
-        weight_bytes=loaded_bytes(decoder, expected, opening) - tensors.saved_bytes,
-        side=side_of(text, info),
-        load=lambda: Qwen3AsrModel(info, tower, decoder, tensors.read()),
-        encoder_bytes=encoder_bytes,
+    return decoder_source(
+        opening,
+        decoder,
+        info,
+        side_of(text, info),
+        lambda tensors: Qwen3AsrModel(info, tower, decoder, tensors),
+        others=tower.tensor_shapes(),
+        renames=_RENAMES,
     )
 
 

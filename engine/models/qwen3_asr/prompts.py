@@ -6,16 +6,14 @@ What its template would make of it. The prompt itself is `text.py`'s business. T
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 from ....protocols.body import refuse
 from ....protocols.chat import Conversation
 from ....protocols.errors import BadRequestError
 from ....protocols.messages import MediaItems
-from ..prompts import AudioWindows, EmbedsRule, MediaRules, Prompt, plain_text, unique
+from ..prompts import AudioWindows, EmbedsRule, MediaRules, Prompt, plain_text
 from .text import Qwen3AsrText
-from .windows import num_audio_tokens
 
 _CONTEXT_ROLES: Final = ("system", "developer")
 
@@ -28,9 +26,8 @@ class Qwen3AsrPrompts:
     def __init__(self, asr: Qwen3AsrText) -> None:
         self.text = asr.tokenizer
         info = asr.info
-        num_tokens = partial(num_audio_tokens, n_window=info.n_window)
         self.media = MediaRules(
-            audio=AudioWindows(info.window_frames, num_tokens), embeds=EmbedsRule(info.output_size)
+            audio=AudioWindows(info.window_frames, info.num_tokens), embeds=EmbedsRule(info.output_size)
         )
         self._asr = asr
 
@@ -47,5 +44,4 @@ class Qwen3AsrPrompts:
         if language is not None and not isinstance(language, str):
             raise refuse("chat_template_kwargs.language", language, "a language's code or name")
         said = (plain_text(each) for each in conversation.messages if each.role in _CONTEXT_ROLES)
-        prompt = self._asr.prompt(windows[0], context="".join(said), language=language)
-        return Prompt(prompt.token_ids, unique(windows[0]), prompt.spans)
+        return self._asr.prompt(windows[0], context="".join(said), language=language)

@@ -18,6 +18,7 @@ from ....protocols.languages import check_language
 from ....protocols.messages import EncoderItem, MediaSpan, Phrases
 from ...text.phrases import phrases_of
 from ...text.tokenizer import TextTokenizer
+from ..prompts import Prompt, unique
 from .info import Qwen3AsrInfo
 
 LANGUAGES: Final[dict[str, str]] = {
@@ -102,18 +103,6 @@ def _control_length(kept: Sequence[str]) -> int:
     return len(kept) - start + 1 if start > 0 and kept[start - 1 : start + 1] == ["<", "|"] else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Qwen3AsrPrompt:
-    """Token ids, and where the encodings of the windows go (one span each, in order)."""
-
-    token_ids: tuple[int, ...]
-    spans: tuple[MediaSpan, ...]
-
-    def __add__(self, token_ids: tuple[int, ...]) -> Qwen3AsrPrompt:
-        """The prompt with more tokens behind."""
-        return Qwen3AsrPrompt(self.token_ids + token_ids, self.spans)
-
-
 class Qwen3AsrText:
     """Prompts of one checkpoint."""
 
@@ -121,27 +110,22 @@ class Qwen3AsrText:
         """Raises ModelLoadError naming a token that the tokenizer lacks."""
         self.tokenizer = tokenizer
         self.info = info
-        self._message_start, self._message_end = self._id("<|im_start|>"), self._id("<|im_end|>")
-        self._audio_start, self._audio_end = self._id("<|audio_start|>"), self._id("<|audio_end|>")
+        token = partial(tokenizer.required_id, folder=info.folder)
+        self._message_start, self._message_end = token("<|im_start|>"), token("<|im_end|>")
+        self._audio_start, self._audio_end = token("<|audio_start|>"), token("<|audio_end|>")
         self._system = lru_cache(_KEPT_CONTEXTS)(self._encode_system)
         self.phrases = lru_cache(_KEPT_PHRASES)(self._phrases)
         """Those of keywords, made likelier by so much."""
-        self.text_tag = self._id(TEXT_TAG)
+        self.text_tag = token(TEXT_TAG)
         """The token between an answer's language and its text."""
-        if self._id("<|audio_pad|>") != info.audio_token_id:
+        if token("<|audio_pad|>") != info.audio_token_id:
             raise ModelLoadError(
                 f"{info.folder}: audio_token_id {info.audio_token_id} is not the tokenizer's <|audio_pad|>"
             )
 
-    def _id(self, token: str) -> int:
-        token_id = self.tokenizer.id_of(token)
-        if token_id is None:
-            raise ModelLoadError(f"{self.info.folder}: the tokenizer has no token {token}")
-        return token_id
-
     def prompt(
         self, windows: Sequence[EncoderItem], *, context: str = "", language: str | None = None
-    ) -> Qwen3AsrPrompt:
+    ) -> Prompt:
         """The prompt for an utterance.
 
         `context` is what the user says of it (names, key words). With a `language` (code or name) the answer
@@ -150,7 +134,7 @@ class Qwen3AsrText:
         """
         return self.question(windows, context=context) + self.answer_start(language)
 
-    def question(self, windows: Sequence[EncoderItem], *, context: str = "") -> Qwen3AsrPrompt:
+    def question(self, windows: Sequence[EncoderItem], *, context: str = "") -> Prompt:
         """All of the prompt but the answer's own beginning (`answer_start`)."""
         if not windows:
             raise BadRequestError("there is no audio to transcribe", param="file", code="empty_audio")
@@ -161,7 +145,7 @@ class Qwen3AsrText:
             spans.append(MediaSpan(item.content_hash, len(ids), item.num_tokens))
             ids += [self.info.audio_token_id] * item.num_tokens
         ids += [self._audio_end, *self._close()]
-        return Qwen3AsrPrompt(tuple(ids), tuple(spans))
+        return Prompt(tuple(ids), unique(windows), tuple(spans))
 
     def answer_start(self, language: str | None = None) -> tuple[int, ...]:
         """Where the answer begins: up to its header, or behind it if it says this language."""

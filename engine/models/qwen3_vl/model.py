@@ -20,26 +20,16 @@ from ....protocols.errors import ModelLoadError
 from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
 from ..base import is_whole, values_of
-from ..dense.config import (
-    DecoderConfig,
-    check_size,
-    decoder_config,
-    decoder_tensors,
-    loaded_bytes,
-    parse_config,
-    stop_token_ids,
-)
+from ..dense.config import DecoderConfig, check_size, decoder_config, parse_config
 from ..dense.model import Decoder, DecoderModel, EmbeddedRows
+from ..dense.source import DECODER, decoder_facts, decoder_source
 from ..info import ModelInfo
-from ..source import ModelSource, Opening, tensor_reader
+from ..source import ModelSource, Opening
 from ..weights import Shape, TensorReader
 from .side import side_of
 from .tower import VisionTower, VisionTowerConfig
 
-_TEXT: Final = "language_model."
 _VISION: Final = "visual."
-_RENAMES: Final = (("lm_head.", f"{_TEXT}lm_head."), ("model.", ""))
-_TIED: Final = {f"{_TEXT}lm_head.weight": f"{_TEXT}embed_tokens.weight"}
 _ACTIVATIONS: Final[dict[str, Activation]] = {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
 _SECTION: Final = (24, 20, 20)  # transformers' own default
 
@@ -59,7 +49,7 @@ class Qwen3VlModel(DecoderModel):
     ) -> None:
         self._tower = VisionTower(tower, tensors, prefix=_VISION)
         self.num_levels = tower.num_levels
-        super().__init__(info, Decoder(decoder, tensors, prefix=_TEXT, axes=axes), tensors)
+        super().__init__(info, Decoder(decoder, tensors, prefix=DECODER, axes=axes), tensors)
 
     def check_input(self, features: Features) -> None:
         """See `DecoderModel`: patches of one picture, in merge order."""
@@ -88,8 +78,7 @@ def open_source(opening: Opening) -> ModelSource:
     path = opening.folder / "config.json"
     parsed = parse_config(opening.config, Qwen3VLConfig.from_dict, path)
     parts = (parsed.text_config, parsed.vision_config)
-    tied = bool(parsed.tie_word_embeddings)
-    decoder = decoder_config(parts[0], path, tied=tied)
+    decoder = decoder_config(parts[0], path, tied=bool(parsed.tie_word_embeddings))
     tower = _tower_config(parts[1], path)
     if tower.output_size != decoder.hidden_size:
         raise ModelLoadError(
@@ -99,42 +88,28 @@ def open_source(opening: Opening) -> ModelSource:
     axes = _axes(parts[0], path)
     text = TextTokenizer.from_folder(opening.folder)
     info = ModelInfo(
-        name=opening.name,
-        folder=opening.folder,
         family="qwen3_vl",
         purpose="chat · text, images, video",
-        vocab_size=decoder.vocab_size,
-        max_context=decoder.max_context,
-        stop_token_ids=stop_token_ids(opening.folder, getattr(parts[0], "eos_token_id", None), text.end_ids),
-        replayable=True,
+        **decoder_facts(opening, decoder, text, getattr(parts[0], "eos_token_id", None)),
     )
-    expected = _tensor_shapes(decoder, tower, parts[1])
-    tensors = tensor_reader(opening, expected, renames=_RENAMES, tied=_TIED if tied else None)
-
-    def encoder_bytes(num_tokens: int) -> int:
-        return num_tokens * tower.output_size * tower.num_levels * opening.dtype.itemsize
 
     def activation_bytes(num_pixels: int) -> int:
         return tower.activation_bytes(num_pixels // parts[1].patch_size ** 2, opening.dtype.itemsize)
 
-    return ModelSource(
-        info=info,
-        device=opening.device,
-        dtype=opening.dtype,
-        kv_shape=decoder.kv_shape,
-        weight_bytes=loaded_bytes(decoder, expected, opening) - tensors.saved_bytes,
-        side=side_of(text, opening.folder),
-        load=lambda: Qwen3VlModel(info, decoder, tower, axes, tensors.read()),
-        encoder_bytes=encoder_bytes,
+    return decoder_source(
+        opening,
+        decoder,
+        info,
+        side_of(text, opening.folder),
+        lambda tensors: Qwen3VlModel(info, decoder, tower, axes, tensors),
+        others=_tensor_shapes(tower, parts[1]),
+        num_levels=tower.num_levels,
         activation_bytes=activation_bytes,
     )
 
 
-def _tensor_shapes(
-    decoder: DecoderConfig, tower: VisionTowerConfig, vision: PreTrainedConfig
-) -> dict[str, Shape]:
-    shapes = {f"{_TEXT}{name}": shape for name, shape in decoder_tensors(decoder).items()}
-    shapes |= {f"{_VISION}{name}": shape for name, shape in tower.tensor_shapes().items()}
+def _tensor_shapes(tower: VisionTowerConfig, vision: PreTrainedConfig) -> dict[str, Shape]:
+    shapes = {f"{_VISION}{name}": shape for name, shape in tower.tensor_shapes().items()}
     side = vision.patch_size
     kernel = (tower.hidden_size, vision.in_channels, vision.temporal_patch_size, side, side)
     return shapes | {f"{_VISION}patch_embed.proj.weight": kernel}

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from ....protocols.errors import BadRequestError, ModelLoadError
+from ....protocols.errors import BadRequestError
 from ....protocols.languages import check_language
 from ....protocols.messages import Phrases, ProbabilityProbe, SamplingParams
 from ....protocols.transcript import Task, Word
 from ...text.phrases import phrases_of
+from ...text.token_bytes import make_table
+from ...text.tokenizer import TextTokenizer
 from ..info import generation_config, misfit, token_ids
 from .info import WhisperInfo, read_info
-from .tokenizer import ByteLevelTokenizer
+from .tokenizer import read_tokenizer
 from .words import split_words
 
 _READ_WITH_NUMBERS: Final = "%$£€"
@@ -67,23 +69,25 @@ class WhisperText:
 
     def __init__(
         self,
-        tokenizer: ByteLevelTokenizer,
+        tokenizer: TextTokenizer,
         info: WhisperInfo,
         generation: dict[str, Any],
     ) -> None:
         self.tokenizer = tokenizer
         self.info = info
-        self.start_id = self._required_id("<|startoftranscript|>")
-        self.end_id = self._required_id("<|endoftext|>")
-        self.previous_id = self._required_id("<|startofprev|>")
-        self.no_timestamps_id = int(
-            generation.get("no_timestamps_token_id") or self._required_id("<|notimestamps|>")
-        )
+        vocabulary = tokenizer.backend.get_vocab(with_added_tokens=True)
+        self.byte_table = make_table(vocabulary, tokenizer.is_control)
+        """See `ModelText`."""
+        token = partial(tokenizer.required_id, folder=info.folder)
+        self.start_id = token("<|startoftranscript|>")
+        self.end_id = token("<|endoftext|>")
+        self.previous_id = token("<|startofprev|>")
+        self.no_timestamps_id = int(generation.get("no_timestamps_token_id") or token("<|notimestamps|>"))
         # The name of this token differs between releases ("nospeech", "nocaptions"), its place does not.
         self.no_speech_id = self.no_timestamps_id - 1
-        self.language_ids = {code: self._required_id(f"<|{code}|>") for code in info.languages}
-        self.task_ids = {task: self._required_id(f"<|{task}|>") for task in info.tasks if info.languages}
-        self._encoded = lru_cache(_KEPT_PROMPTS)(self._encode)
+        self.language_ids = {code: token(f"<|{code}|>") for code in info.languages}
+        self.task_ids = {task: token(f"<|{task}|>") for task in info.tasks if info.languages}
+        self._encoded = lru_cache(_KEPT_PROMPTS)(self._spoken)
         self.phrases = lru_cache(_KEPT_PHRASES)(self._phrases)
         """Those of keywords, made likelier by so much."""
         folder = info.folder
@@ -100,23 +104,20 @@ class WhisperText:
         for field, kind in _KINDS.items():
             if type(generation.get(field)) not in (kind, type(None)):
                 raise misfit(folder, field, generation[field], f"of type {kind.__name__}")
-        tokenizer = ByteLevelTokenizer.from_folder(folder)
-        info = read_info(folder, name or folder.name, generation, tokenizer.added_tokens)
+        tokenizer = read_tokenizer(folder)
+        info = read_info(folder, name or folder.name, generation, tokenizer.backend.get_vocab())
         return cls(tokenizer, info, generation)
-
-    def _required_id(self, token: str) -> int:
-        token_id = self.tokenizer.id_of(token)
-        if token_id is None:
-            raise ModelLoadError(f"{self.info.folder}: the tokenizer has no token {token}")
-        return token_id
 
     grammar_json = None
     """Transcripts follow no grammar."""
 
-    @property
-    def byte_table(self) -> tuple[bytes, ...]:
-        """See `ModelText`."""
-        return self.tokenizer.byte_table
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of `text`, whatever it contains: never a control token or a timestamp."""
+        return self.tokenizer.encode(text, allow_special=False)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The UTF-8 bytes (perhaps a part of a character) of a token; empty for control tokens."""
+        return self.byte_table[token_id] if token_id < len(self.byte_table) else b""
 
     @property
     def is_multilingual(self) -> bool:
@@ -133,14 +134,14 @@ class WhisperText:
         limit = self.info.max_context // 2 - 1
         told = self._encoded(text.strip())[-limit:]
         room = limit - len(told)
-        said = self.tokenizer.encode(" " + before.strip())[-room:] if room and before.strip() else ()
+        said = self.encode(" " + before.strip())[-room:] if room and before.strip() else ()
         return (self.previous_id, *told, *said) if told or said else ()
 
     def _phrases(self, keywords: tuple[str, ...], boost: float) -> Phrases | None:
-        return phrases_of(keywords, boost, self.tokenizer.encode, behind=self.no_timestamps_id)
+        return phrases_of(keywords, boost, self.encode, behind=self.no_timestamps_id)
 
-    def _encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer.encode(" " + text)) if text else ()
+    def _spoken(self, text: str) -> tuple[int, ...]:
+        return self.encode(" " + text) if text else ()
 
     def prompt(
         self,
@@ -193,7 +194,7 @@ class WhisperText:
         numerals = (
             token_id
             for token_id in range(self.end_id)
-            if any(map(_is_numeral, self.tokenizer.token_bytes(token_id).decode(errors="ignore")))
+            if any(map(_is_numeral, self.token_bytes(token_id).decode(errors="ignore")))
         )
         return tuple(dict.fromkeys((*self._suppress, *numerals)))
 
@@ -272,7 +273,7 @@ class WhisperText:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of an answer without control tokens and timestamps; spaces are kept as they are."""
-        return self.tokenizer.decode(self.text_token_ids(token_ids))
+        return b"".join(map(self.token_bytes, self.text_token_ids(token_ids))).decode(errors="replace")
 
     def alignment(
         self, token_ids: Sequence[int], *, language: str | None, task: Task = "transcribe"
@@ -288,7 +289,7 @@ class WhisperText:
         """Words of aligned text tokens. `boundaries` as in `TokensAligned`, one more than tokens."""
         if len(boundaries) != len(text_token_ids) + 1:
             raise ValueError(f"{len(text_token_ids)} tokens need {len(text_token_ids) + 1} boundaries")
-        pieces = [self.tokenizer.token_bytes(token_id) for token_id in text_token_ids]
+        pieces = [self.token_bytes(token_id) for token_id in text_token_ids]
         return tuple(
             Word(
                 word=group.text.strip(),

@@ -139,7 +139,7 @@ async def test_no_row_that_is_left_out_goes_on(monkeypatch: pytest.MonkeyPatch) 
             kind: str, item: object, asked: object, request: object, on_text: OnText = None, **_: object
         ) -> TextGenerated:
             text, end = answers.pop(0)
-            ids = tuple(family.text.tokenizer.encode(text))
+            ids = tuple(family.text.encode(text))
             if on_text is not None:
                 on_text(text)
             return replace(said(text, (-0.1,) * len(ids), end), token_ids=ids, probe_probability=0.01)

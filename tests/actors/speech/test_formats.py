@@ -77,7 +77,7 @@ class Script:
             if no_timestamps_id is None:
                 tokens += self.text.encode(f" {phrase}", allow_special=False)
             else:
-                tokens += [*self.text.tokenizer.encode(f" {phrase}"), no_timestamps_id + 1 + 3 * number]
+                tokens += [*self.text.encode(f" {phrase}"), no_timestamps_id + 1 + 3 * number]
         return tuple(tokens)
 
     async def complete(self, request: Generate) -> TextGenerated:

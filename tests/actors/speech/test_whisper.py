@@ -66,7 +66,7 @@ async def test_a_loop_is_ended_as_soon_as_it_is_one(is_live: bool) -> None:
     options = TranscriptionOptions(language="en")
     async with running_speech() as whisper:
         engine: Any = whisper.engine
-        loop = whisper.whisper().text.tokenizer.encode(" no")
+        loop = whisper.whisper().text.encode(" no")
         num_said = 0
 
         @asynccontextmanager

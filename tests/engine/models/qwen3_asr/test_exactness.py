@@ -128,17 +128,14 @@ def test_the_embedded_model_equals_transformers_every_way() -> None:
 
 
 def grow(checkpoint: Checkpoint, samples: FloatArray) -> Iterator[tuple[FloatArray, list[EncoderItem]]]:
-    """An utterance arrives: the samples so far, and the windows as their changes say they are."""
+    """An utterance arrives: the samples so far, and the windows of it."""
     windows = new_windows(checkpoint.source)
-    held: list[EncoderItem] = []
     while windows.num_samples < len(samples):
         start = windows.num_samples
         for size in (1, checkpoint.rng.randint(1, 4_000), checkpoint.rng.randint(4_000, 60_000)):
             windows.append(samples[windows.num_samples : windows.num_samples + size])
         assert windows.num_samples > start
-        for change in windows.changes():
-            held[change.index : change.index + 1] = [change.item]
-        yield samples[: windows.num_samples], list(held)
+        yield samples[: windows.num_samples], list(windows.items())
 
 
 @pytest.mark.parametrize("seed", range(100, 104))

@@ -33,12 +33,12 @@ def theirs(folder: Path) -> WhisperTokenizer:
 
 
 def words_of(text: WhisperText, said: str) -> list[str]:
-    pieces = [text.tokenizer.token_bytes(token_id) for token_id in text.tokenizer.encode(said)]
+    pieces = [text.token_bytes(token_id) for token_id in text.encode(said)]
     return [group.text.strip() for group in split_words(pieces)]
 
 
 def check(text: WhisperText, theirs: WhisperTokenizer, token_ids: list[int]) -> None:
-    groups = split_words([text.tokenizer.token_bytes(token_id) for token_id in token_ids])
+    groups = split_words([text.token_bytes(token_id) for token_id in token_ids])
     _, _, indices = _combine_tokens_into_words(theirs, token_ids, "chinese")
     starts = {places[0] for places in indices}
     assert {group.start for group in groups} <= starts, "a word of ours is one of theirs, or several"
@@ -52,7 +52,7 @@ def check(text: WhisperText, theirs: WhisperTokenizer, token_ids: list[int]) -> 
     "sentence", [*SENTENCES, "「こんにちは」、世界。", 'He said "no" (twice) - and 3.5% more.']
 )
 def test_words_are_those_of_transformers(text: WhisperText, theirs: WhisperTokenizer, sentence: str) -> None:
-    check(text, theirs, list(text.tokenizer.encode(" " + sentence)))
+    check(text, theirs, list(text.encode(" " + sentence)))
 
 
 def test_scripts_part_words_whatever_the_language(text: WhisperText) -> None:
@@ -77,13 +77,13 @@ def test_what_a_hyphen_or_a_point_joins_is_one_word(text: WhisperText) -> None:
 
 @given(st.text(alphabet="ab é世 .,!?\"'-(¿", max_size=30))
 def test_any_text(text: WhisperText, theirs: WhisperTokenizer, written: str) -> None:
-    check(text, theirs, list(text.tokenizer.encode(written)))
+    check(text, theirs, list(text.encode(written)))
 
 
 @given(st.lists(st.integers(0, 319), max_size=30))
 def test_every_token_is_in_exactly_one_word(text: WhisperText, token_ids: list[int]) -> None:
     """Also where tokens are no valid UTF-8; the words together are the text."""
-    groups = split_words([text.tokenizer.token_bytes(token_id) for token_id in token_ids])
+    groups = split_words([text.token_bytes(token_id) for token_id in token_ids])
     covered = [index for group in groups for index in range(group.start, group.end)]
     assert covered == list(range(len(token_ids)))
     assert "".join(group.text for group in groups) == text.decode(token_ids)
