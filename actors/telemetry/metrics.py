@@ -121,7 +121,9 @@ class Metrics:
             buckets=_LATENCY_BUCKETS,
         )
         self.turns_failed = counter(
-            "sensorium_turns_failed", "Committed turns that were not transcribed, by the error's code", ["code"]
+            "sensorium_turns_failed",
+            "Committed turns that were not transcribed, by the error's code",
+            ["code"],
         )
         self.lag = histogram(
             "sensorium_lag_seconds",

@@ -199,7 +199,9 @@ class Runner:
             raise
         except Exception as error:  # a model that trips over one input must not take the others along
             if spoils_thread(error):
-                raise RuntimeError("this thread can compile no kernels any more, for want of memory") from error
+                raise RuntimeError(
+                    "this thread can compile no kernels any more, for want of memory"
+                ) from error
             memory = out_of_memory(error)
             reason = memory or f"this input cannot be encoded ({first_line(error)})"
         if memory is not None:

@@ -10,7 +10,8 @@ from sensorium.protocols.errors import BadRequestError
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), OSError(errno.ENOMEM, "Cannot allocate memory"), OSError(errno.EMFILE, "Too many")]
+    "error",
+    [MemoryError(), OSError(errno.ENOMEM, "Cannot allocate memory"), OSError(errno.EMFILE, "Too many")],
 )
 def test_what_the_machine_lacks_is_no_defect(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     told = shown(error, "POST /v1/x")
