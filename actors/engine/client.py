@@ -6,6 +6,7 @@ imported here loads torch. `actors/engine/engine.py` is the engine of this proce
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
@@ -28,6 +29,8 @@ from ...protocols.messages import (
 from ...protocols.statistics import EngineStatistics
 from ..kernel.actor import InboxStatistics
 from ..kernel.supervisor import Health
+
+logger = logging.getLogger(__name__)
 
 Fetch = Callable[[Sequence[ContentHash]], Awaitable[Sequence[Features]]]
 """Gives the features of items, in order."""
@@ -137,4 +140,11 @@ def check_answer(answer: TextGenerated) -> None:
         case "no_token" | "cannot_follow":
             raise BadRequestError(f"The answer cannot go on: {answer.error}.", code="no_possible_token")
         case _:
-            raise InternalError(f"Generating failed: {answer.error or 'no reason is known'}.")
+            raise InternalError(f"Generating failed: {failed_alone(answer)}.")
+
+
+def failed_alone(answer: TextGenerated) -> str:
+    """Why an engine could not do what was asked of it, though it goes on: said in the log as well."""
+    reason = answer.error or "no reason is known"
+    logger.error("a request failed alone: %s", reason)
+    return reason

@@ -15,6 +15,7 @@ from ...protocols import rest
 from ...protocols.errors import InternalError, SensoriumError
 from ...protocols.generation import named_sse
 from ...protocols.message_answer import message_error
+from ..kernel.threads import is_short, short_of
 
 logger = logging.getLogger(__name__)
 
@@ -23,9 +24,15 @@ _JSON: Final = "application/json"
 
 
 def shown(error: Exception, what: str) -> SensoriumError:
-    """What a client is told of an error; one that is not meant for clients is logged, with `what` failed."""
+    """What a client is told of an error; one that is not meant for clients is logged, with `what` failed.
+
+    What the machine has too little of is no defect, and may be there the next time.
+    """
     if isinstance(error, SensoriumError):
         return error
+    if isinstance(error, MemoryError) or is_short(error):
+        logger.error("%s failed: %s", what, error or "no memory is left")
+        return short_of("memory or descriptor")
     logger.error("%s failed", what, exc_info=error)
     return InternalError("The server failed on this request.")
 

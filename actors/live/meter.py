@@ -1,9 +1,11 @@
-"""Measures one session by watching what it sends: first partials, finals, corrections.
+"""Measures one session by watching what it sends: first partials, finals, failures, corrections.
 
 Knows event types and the time, nothing else; `actors/telemetry/metrics.py` says what each number means.
 """
 
 from __future__ import annotations
+
+import logging
 
 from ...protocols.realtime import (
     ConversationItemInputAudioTranscriptionCompleted,
@@ -15,6 +17,8 @@ from ...protocols.realtime import (
     ServerEvent,
 )
 from ..telemetry.metrics import Metrics
+
+logger = logging.getLogger(__name__)
 
 
 class SessionMeter:
@@ -61,7 +65,9 @@ class SessionMeter:
                 if self._released.get(item_id, transcript) != transcript:
                     self._metrics.corrections.inc()
                 self._forget(item_id)
-            case ConversationItemInputAudioTranscriptionFailed(item_id=item_id):
+            case ConversationItemInputAudioTranscriptionFailed(item_id=item_id, error=error):
+                self._metrics.turns_failed.labels(error.code).inc()
+                logger.warning("the turn %s was not transcribed: %s", item_id, error.message)
                 self._forget(item_id)
             case InputAudioBufferCleared():
                 for item_id in (self._began.keys() | self._released.keys()) - self._committed.keys():

@@ -48,6 +48,10 @@ class EngineProcessError(UnavailableError):
     """The process is gone, or says nothing any more."""
 
 
+class FilesChangedError(ModelLoadError):
+    """What a model is made of is not what it was at the first start: trying again changes nothing."""
+
+
 class EngineProcess:
     """One process and its engines, over all its incarnations. Start `run`."""
 
@@ -62,7 +66,7 @@ class EngineProcess:
         self._orders = orders
         self._silence_s = silence_s
         self._command = command
-        self._supervisor = Supervisor("engines", self._start, policy=policy)
+        self._supervisor = Supervisor("engines", self._start, policy=policy, fatal=FilesChangedError)
         self._begun: tuple[subprocess.Popen[bytes], socket.socket] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._load_s = 0.0
@@ -104,7 +108,11 @@ class EngineProcess:
 
         Raises what its first start failed with (ModelLoadError, for one).
         """
-        await self._supervisor.run(task_status=task_status)
+        try:
+            await self._supervisor.run(task_status=task_status)
+        except FilesChangedError as error:
+            logger.critical("%s", error)
+            await trio.sleep_forever()  # as one that crashed too often
 
     def _down(self) -> Health:
         health = self._supervisor.health
@@ -182,7 +190,7 @@ class EngineProcess:
             self.opened = self.opened or opened
             for order, first, now in zip(self._orders.models, self.opened.models, opened.models, strict=True):
                 if first != now:
-                    raise ModelLoadError(
+                    raise FilesChangedError(
                         f"{order.name}: its files are not those this server began with; restart the server"
                     )
             assert self._loading_since is not None

@@ -18,7 +18,7 @@ from ...media.voice_activity import VoiceActivityModel
 from ...protocols.errors import InternalError, OverloadedError
 from ...protocols.messages import EncoderItem, Lane, SamplingParams, SessionKey, TextGenerated
 from ...protocols.transcript import Task, TokenLogProb, TranscriptionOptions, Word
-from ..engine.client import EngineClient
+from ..engine.client import EngineClient, failed_alone
 from .model import Samples
 
 Range = tuple[int, int]
@@ -276,6 +276,6 @@ def as_wished(
 def check_answered(answer: TextGenerated) -> None:
     """Raise what became of a request that did not end by itself."""
     if answer.finish_reason == "error" or answer.error is not None:
-        raise InternalError("the model failed on this audio")
+        raise InternalError(f"the model failed on this audio: {failed_alone(answer)}")
     if answer.finish_reason == "abort":
         raise OverloadedError("the request was aborted; try again")

@@ -120,6 +120,11 @@ class Metrics:
             "input_audio_buffer.committed to the item's completed event",
             buckets=_LATENCY_BUCKETS,
         )
+        self.turns_failed = counter(
+            "sensorium_turns_failed",
+            "Committed turns that were not transcribed, by the error's code",
+            ["code"],
+        )
         self.lag = histogram(
             "sensorium_lag_seconds",
             "Audio received less audio covered, whenever a session gets a hypothesis",

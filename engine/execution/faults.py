@@ -17,6 +17,8 @@ T = TypeVar("T")
 _ASKED_FOR = re.compile(r"tried to allocate ([\d.]+ ?\w+)", re.IGNORECASE)
 _PHRASES = ("out of memory", "not enough memory", "can't allocate memory")
 _MAX_LENGTH = 200
+_NO_KERNEL = "could not create a primitive"
+"""oneDNN's words. It has others for what it cannot compute at all ("… a primitive descriptor …")."""
 
 
 def out_of_memory(error: BaseException) -> str | None:
@@ -31,6 +33,12 @@ def out_of_memory(error: BaseException) -> str | None:
     asked = _ASKED_FOR.search(text)
     reason = "the device is out of memory"
     return f"{reason} (it was asked for {asked[1]})" if asked else reason
+
+
+def spoils_thread(error: BaseException) -> bool:
+    """Whether this thread can compile no kernel any more: oneDNN's compiler keeps its first error, which is
+    want of memory, for as long as the thread lives that it happened in. In another thread it works."""
+    return str(error) == _NO_KERNEL
 
 
 def naming_device_loss(function: Callable[P, T]) -> Callable[P, T]:

@@ -32,7 +32,7 @@ from ..planning.plan import (
     Slot,
     StepResult,
 )
-from .faults import first_line, naming_device_loss, out_of_memory
+from .faults import first_line, naming_device_loss, out_of_memory, spoils_thread
 from .grammar import GrammarError, GrammarMatcher
 from .grammar_store import GrammarStore
 from .graphs import DecodeGraphs, GraphBackend
@@ -198,6 +198,10 @@ class Runner:
         except torch.AcceleratorError:  # nothing works on the device after one
             raise
         except Exception as error:  # a model that trips over one input must not take the others along
+            if spoils_thread(error):
+                raise RuntimeError(
+                    "this thread can compile no kernels any more, for want of memory"
+                ) from error
             memory = out_of_memory(error)
             reason = memory or f"this input cannot be encoded ({first_line(error)})"
         if memory is not None:

@@ -15,14 +15,18 @@ def answer(reason: FinishReason, fault: Fault | None = None) -> TextGenerated:
 
 
 @pytest.mark.parametrize("fault", get_args(Fault))
-def test_rules_that_leave_nothing_to_say_are_the_clients_fault_and_nothing_else_is(fault: Fault) -> None:
+def test_rules_that_leave_nothing_to_say_are_the_clients_fault_and_nothing_else_is(
+    fault: Fault, caplog: pytest.LogCaptureFixture
+) -> None:
     if fault in ("no_token", "cannot_follow"):
         with pytest.raises(BadRequestError, match="cannot go on: of tokens: none") as caught:
             check_answer(answer("error", fault))
         assert caught.value.code == "no_possible_token"
+        assert not caplog.records
     else:
         with pytest.raises(InternalError, match="of tokens: none"):
             check_answer(answer("error", fault))
+        assert "of tokens: none" in caplog.text, "an operator who sees the 500 learns why"
 
 
 def test_other_ends() -> None:

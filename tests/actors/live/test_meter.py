@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import UNSET
 from sensorium.actors.live.meter import SessionMeter
 from sensorium.actors.telemetry.metrics import Metrics
@@ -38,7 +39,7 @@ def completed(item_id: str, text: str) -> ServerEvent:
 
 
 def failed(item_id: str) -> ServerEvent:
-    error = ErrorDetail(type="server_error", code="x", message="x")
+    error = ErrorDetail(type="server_error", code="x", message="why")
     return ConversationItemInputAudioTranscriptionFailed(item_id=item_id, error=error)
 
 
@@ -66,6 +67,13 @@ def test_a_final_that_differs_from_what_was_released_is_a_correction() -> None:
     metrics = Metrics()
     tell(SessionMeter(metrics), delta("a", "won"), committed("a"), completed("a", "one"))
     assert value(metrics, "sensorium_corrections_total") == 1.0
+
+
+def test_a_turn_that_fails_is_counted_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = Metrics()
+    tell(SessionMeter(metrics), committed("a"), failed("a"), committed("b"), completed("b", "one"))
+    assert metrics.registry.get_sample_value("sensorium_turns_failed_total", {"code": "x"}) == 1.0
+    assert [each.message for each in caplog.records] == ["the turn a was not transcribed: why"]
 
 
 def test_nothing_is_remembered_of_items_that_are_over() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sensorium.actors.speech.family import as_wished, likelier_words
-from sensorium.protocols.messages import SamplingParams
+from sensorium.actors.speech.family import as_wished, check_answered, likelier_words
+from sensorium.protocols.errors import InternalError
+from sensorium.protocols.messages import RequestId, SamplingParams, TextGenerated
 from sensorium.protocols.transcript import TranscriptionOptions
 
 SAMPLING = SamplingParams(max_tokens=9, stop_token_ids=(3,), logprobs=0)
@@ -47,3 +48,10 @@ def test_keywords_are_no_likelier_where_nothing_can_be_taken_back() -> None:
     for other in (*others, {"presence_penalty": 1.0}, {"frequency_penalty": 1.0}):
         options = TranscriptionOptions(keywords=words, keyword_boost=2.0, **other)
         assert likelier_words(options) == (words, 0.0)
+
+
+def test_why_a_model_failed_on_audio_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    answer = TextGenerated(RequestId("a"), (), finish_reason="error", error="no memory", fault="not_encoded")
+    with pytest.raises(InternalError, match="on this audio: no memory"):
+        check_answered(answer)
+    assert "no memory" in caplog.text

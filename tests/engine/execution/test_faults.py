@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from sensorium.engine.execution.faults import first_line, naming_device_loss, out_of_memory
+from sensorium.engine.execution.faults import first_line, naming_device_loss, out_of_memory, spoils_thread
 from sensorium.protocols.errors import DeviceLostError
 
 
@@ -32,6 +32,12 @@ def test_what_running_out_of_memory_looks_like(error: BaseException, said: str) 
 def test_other_errors_are_not_about_memory() -> None:
     assert out_of_memory(RuntimeError("shape mismatch")) is None
     assert out_of_memory(ValueError("")) is None
+
+
+def test_a_kernel_that_is_not_supported_spoils_nothing() -> None:
+    assert spoils_thread(RuntimeError("could not create a primitive"))
+    unsupported = "could not create a primitive descriptor for a convolution forward propagation primitive"
+    assert not spoils_thread(RuntimeError(unsupported))
 
 
 def test_the_first_line_is_short_and_never_empty() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from sensorium.engine.planning.plan import EncodeStep, Plan
 from sensorium.protocols.messages import SamplingParams
-from support.plan_loop import Job, run_jobs
-from support.toy_model import ToyModel
+from support.plan_loop import Job, run_jobs, to_features
+from support.toy_model import DIM, ToyModel
 from support.toy_runner import GOOD, full_above, greedy, make, run, step
 
 
@@ -63,3 +65,16 @@ def test_other_failures_of_a_step_are_not_hidden() -> None:
 
     with pytest.raises(RuntimeError, match="fire"):
         run(make(ToyModel(before_decode=broken)), step(0, GOOD))
+
+
+def test_a_thread_that_compiles_no_more_kernels_is_given_up() -> None:
+    """oneDNN's error stays with the thread, so that every new shape would fail for good; the items are not
+    at fault, and a restart has another thread."""
+
+    def spoiled(_: int) -> None:
+        raise RuntimeError("could not create a primitive")
+
+    runner = make(ToyModel(before_encode=spoiled))
+    encodes = tuple(EncodeStep(slot, to_features(torch.ones(3, DIM))) for slot in range(2))
+    with pytest.raises(RuntimeError, match="compile no kernels any more"):
+        runner.execute(Plan(0, encodes=encodes))
