@@ -27,7 +27,7 @@ from ..kernels import triton_jit
 from ..media.vision_config import read_vision_config
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import ModelLoadError
-from .config.server import EngineConfig
+from .config.engine import EngineConfig
 from .engine.engine import Engine, EngineBounds, EngineText
 from .kernel_choices import settle_kernels
 from .loaded import LoadedModel, loaded_model

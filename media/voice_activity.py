@@ -16,10 +16,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-# Read when it is imported: else it keeps a database of its use in the user's cache, and sends that away.
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-import onnxruntime
-
 from ..protocols.audio import INTERNAL_RATE
 from ..protocols.errors import ModelLoadError
 from .level import LevelControl
@@ -48,6 +44,11 @@ class VoiceActivityModel:
 
     def __init__(self, path: Path | None = None) -> None:
         """`path` defaults to the installed weights. Raises ModelLoadError if they cannot be loaded."""
+        # Read when it is imported: else it keeps a database of its use in the user's cache, and sends that
+        # away.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+        import onnxruntime  # here: processes that run models cut speech, and score none
+
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1

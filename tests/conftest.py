@@ -3,6 +3,7 @@ looks for new ones."""
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -56,14 +57,10 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish() -> None:
     """What libraries and collected tests are made of stays. Looking through it takes half a second a time."""
-    gc.collect()
     gc.freeze()
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    """So that what libraries say of leaks at the end is true."""
-    gc.unfreeze()
+    # So that what libraries say of leaks at the end is true; behind pytest, which looks for them twice.
+    atexit.register(gc.unfreeze)
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ from ...protocols.messages import (
     TokensAligned,
 )
 from ...protocols.statistics import EngineStatistics
-from ..config.server import STEP_TIMEOUT_S
+from ..config.engine import STEP_TIMEOUT_S
 from ..kernel.actor import InboxStatistics
 from ..kernel.off_loop import off_loop
 from ..kernel.supervisor import Child, Health, RestartPolicy, Supervisor

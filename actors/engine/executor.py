@@ -27,7 +27,7 @@ import trio
 from ...engine.models.info import ModelInfo
 from ...engine.planning.plan import Plan, StepResult
 from ...protocols.errors import DeviceLostError, UnavailableError
-from ..config.server import STEP_TIMEOUT_S
+from ..config.engine import STEP_TIMEOUT_S
 from ..kernel.actor import Handle, Inbox, Reply
 from ..kernel.threads import outlasting
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from ..config.engine import EngineConfig
-from ..config.server import ServerConfig
 from ..telemetry.logs import LogConfig
+
+if TYPE_CHECKING:
+    from ..config.server import ServerConfig  # httpx with it, which who is told has no use for
 
 _SIZE: Final = struct.Struct("!I")
 

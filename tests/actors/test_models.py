@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -22,6 +24,7 @@ from sensorium.actors.loaded import LoadedModel
 from sensorium.actors.models import load_model, open_engine, open_next, records_steps
 from sensorium.actors.remote.orders import ModelOrder, Orders
 from sensorium.actors.telemetry.logs import LogConfig
+from sensorium.engine.models.embedded import embedded_models
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.kernels import triton_jit
@@ -211,3 +214,25 @@ def test_a_whisper_whose_windows_are_not_its_encoders_is_refused(
     path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
     with pytest.raises(ModelLoadError, match=rf"preprocessor_config\.json: .*{field} {value} .* takes 200$"):
         load_model("random", str(whisper), CONFIG)
+
+
+_LIGHT = """
+import sys
+import sensorium.actors.remote.__main__
+from sensorium.actors import models
+from sensorium.engine.models.registry import open_model
+for model in sys.argv[1:]:
+    open_model(model, device="cpu", dtype="float32").load()
+assert "torch" in sys.modules
+compiler = {"sympy", "torch._dynamo", "torch.distributed.tensor"} & sys.modules.keys()
+others = {"httpx", "onnxruntime", "starlette"} & sys.modules.keys()
+assert not compiler | others, compiler | others
+"""
+
+
+def test_the_process_of_models_imports_what_it_needs(folder: Path) -> None:
+    """torch's compiler takes seconds and 150 MiB, and no config but those of other architectures brings it
+    along. What fetches files and scores sound takes 20 MiB, and only who faces clients has a use for it."""
+    every = [*embedded_models(), str(folder)]
+    done = subprocess.run([sys.executable, "-c", _LIGHT, *every], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

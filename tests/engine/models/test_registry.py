@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -311,21 +309,3 @@ def test_yarn_stretches_the_context(folder: Path) -> None:
 def test_devices_and_types_are_checked_first() -> None:
     assert "device 'tpu' is not auto, cpu or cuda" in refusal("no-such-model", device="tpu")
     assert "dtype 'int8'" in refusal("no-such-model", dtype="int8")
-
-
-_LIGHT = """
-import sys
-from sensorium.engine.models.registry import open_model
-for model in sys.argv[1:]:
-    open_model(model, device="cpu", dtype="float32").load()
-assert "torch" in sys.modules
-heavy = {"sympy", "torch._dynamo", "torch.distributed.tensor"} & sys.modules.keys()
-assert not heavy, heavy
-"""
-
-
-def test_a_model_is_read_without_torchs_compiler(folder: Path) -> None:
-    """It takes seconds to import and 150 MiB; no config but those of other architectures brings it along."""
-    models = [*embedded.embedded_models(), str(folder)]
-    done = subprocess.run([sys.executable, "-c", _LIGHT, *models], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
