@@ -77,6 +77,20 @@ async def test_all_that_a_flat_client_pushed_is_transcribed_in_order(
         assert len(sessions.registry) == 1
 
 
+async def test_a_flat_client_waits_for_an_engine_that_is_stuck_but_not_for_ever(
+    autojump_clock: MockClock, loud: bytes
+) -> None:
+    sessions = Sessions(work_s=60.0, max_backlog_ms=10_000)
+    async with sessions.running() as nursery:
+        socket = await connect(sessions, nursery)
+        socket.client_sends(FLAT, *[loud] * 60)
+        await trio.sleep(9)
+        assert not socket.of("error")
+        await trio.sleep(3)
+        assert len(socket.of("error")) > 40, "each of the rest, without a wait of its own"
+        assert {event["code"] for event in socket.of("error")} == {"input_audio_buffer_overflow"}
+
+
 async def test_what_waits_is_bounded(
     autojump_clock: MockClock, loud: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,18 +157,45 @@ async def test_a_replay_that_does_not_fit_ends_its_session_only(autojump_clock: 
 
 
 class StuckEar:
-    """Hears nothing to its end, from when it is told to."""
+    """Hears nothing to its end, from when it is told to until it is told not to."""
 
     def __init__(self) -> None:
-        self.is_stuck = False
+        self._is_free = trio.Event()
+        self._is_free.set()
+
+    def stick(self) -> None:
+        self._is_free = trio.Event()
+
+    def go_on(self) -> None:
+        self._is_free.set()
 
     async def hear(self, _: Samples, *, is_pushed: bool = False) -> list[tuple[int, float]]:
-        if self.is_stuck:
-            await trio.sleep_forever()
+        await self._is_free.wait()
         return []
 
     def reset(self) -> None:
         """There is nothing to forget."""
+
+
+async def test_who_has_waited_in_vain_once_waits_again_when_it_goes_on(autojump_clock: MockClock) -> None:
+    """Else a flat client is refused, and so lost, for a moment's delay hours later."""
+    ear = StuckEar()
+    sessions = Sessions(open_ear=lambda _: ear)
+    async with sessions.running() as nursery:
+        socket = await connect(sessions, nursery)
+        (session,) = sessions.registry
+        socket.client_sends(FLAT)
+        num_taken = 1
+        for _ in range(2):
+            await wait_all_tasks_blocked()
+            ear.stick()
+            socket.client_sends(*[bytes(100)] * 5)
+            await trio.sleep(9.0)
+            assert session.num_events < num_taken + 5
+            await trio.sleep(2.0)
+            num_taken += 5
+            assert session.num_events == num_taken
+            ear.go_on()
 
 
 async def test_an_answer_that_finds_no_room_does_not_outlive_its_session(autojump_clock: MockClock) -> None:
@@ -166,7 +207,7 @@ async def test_an_answer_that_finds_no_room_does_not_outlive_its_session(autojum
         socket.client_sends(UPDATE, bytes(32_000), COMMIT)
         await wait_all_tasks_blocked()
         assert sessions.model.num_asked == 1
-        ear.is_stuck = True
+        ear.stick()
         socket.client_sends(*[bytes(100)] * 65)  # one being heard, and all that there is room for
         await trio.sleep(2.0)
         socket.leave()
