@@ -374,7 +374,7 @@ class SessionActor:
 
     def _send(self, event: ServerEvent, instead: tuple[FlatServerEvent, ...] | None) -> None:
         self.delivery.send(event, instead)
-        if self.delivery.line is None and self.delivery.is_lost:
+        if self.delivery.is_lost:
             logger.info("session %s: more was said than is kept for a lost client; ended", self.id)
             self.end()
 
