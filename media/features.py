@@ -202,7 +202,7 @@ class RawLogMel:
         last = (self.num_samples - half) // hop + 1 if self.num_samples > half else 0
         final = self._compute(last, self.num_samples)
         self.num_final = last
-        start = max(0, last * hop - half)
+        start = last * hop - half
         if start > self._tail_start:
             self._tail = self._tail[start - self._tail_start :].copy()
             self._tail_start = start
@@ -295,7 +295,7 @@ class IncrementalLogMel:
         final = self._source.append(samples)
         self._raw[:, self._num_known : self._source.num_final] = final
         self._num_known = self._source.num_final
-        if not self.room() and final.shape[1]:
+        if not self.room():
             self._num_known = self._add_edge(self._raw, self.config.window_frames)
 
     def features(self) -> FloatArray:

@@ -34,7 +34,6 @@ class StreamingResampler:
         if source_rate <= 0 or target_rate <= 0:
             raise ValueError(f"rates must be positive, not {source_rate} and {target_rate}")
         self.source_rate = source_rate
-        self.target_rate = target_rate
         self._ended = False
         self._stream: soxr.ResampleStream | None = None
         if source_rate != target_rate:

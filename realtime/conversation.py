@@ -176,9 +176,8 @@ class Conversation:
     def discard(self) -> None:
         """Forget the open item, if there is one."""
         if self.open is not None:
-            if self.open is self._head():
-                self.utterances.discard()
-            self._forget(self.open)
+            self.utterances.discard()
+            self._outgoing.do(ForgetItem(self.open.id))
             self.open = None
 
     def on_ready(self, event: HypothesisReady) -> None:
@@ -314,7 +313,7 @@ class Conversation:
             assert item.answer is not None
             self._complete(item, item.answer)
         self.utterances.answered(item.heard)
-        self._forget(item)
+        self._outgoing.do(ForgetItem(item.id))
 
     def _complete(self, item: Item, transcript: Transcript) -> None:
         rest = item.policy.finish(transcript.text, unsent=item.withheld)
@@ -343,7 +342,3 @@ class Conversation:
                 words=list(transcript.words) if options.word_timestamps else UNSET,
             )
         )
-
-    def _forget(self, item: Item) -> None:
-        if item.options is not None:
-            self._outgoing.do(ForgetItem(item.id))

@@ -33,8 +33,7 @@ class LeftContext:
 
     def before(self, start: int) -> tuple[int, ...]:
         """Where turns begin that one which begins at `start` may be heard behind, ascending."""
-        earliest = max(self.kept_from, start - self._reach)
-        return tuple(each for each in self._starts if earliest <= each < start)
+        return tuple(each for each in self._starts if start - self._reach <= each < start)
 
     def forget(self, keep_from: int) -> bool:
         """Note that audio before `keep_from` is not kept; True unless it was not before."""

@@ -190,10 +190,7 @@ class TranscriptPolicy:
             self._first_word = word, speech_ms
         since_ms = speech_ms - self._first_word[1]
         return (
-            not self.released
-            and weight(word) > 0
-            and speech_ms >= self._config.hold_ms
-            and 0 < self._config.settle_ms <= since_ms
+            not self.released and speech_ms >= self._config.hold_ms and 0 < self._config.settle_ms <= since_ms
         )
 
     def _num_inner(self, current: list[str]) -> int:

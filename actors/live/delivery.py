@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
 import trio
@@ -46,7 +47,6 @@ class Delivery:
         self._replay = replay
         self._meter = meter
         self._new_id = new_id
-        self._newest = 0
 
     @property
     def is_lost(self) -> bool:
@@ -66,7 +66,6 @@ class Delivery:
 
     def send(self, event: ServerEvent, instead: tuple[FlatServerEvent, ...] | None = None) -> None:
         """Say one event, or what stands for it in the flat dialect. Raises SlowReaderError."""
-        self._newest = event.server_event_seq
         self._meter.sent(event, now=trio.current_time())
         frames = [encode_event(told) for told in ((event,) if instead is None else instead)]
         if instead is None:
@@ -90,15 +89,13 @@ class Delivery:
         """The session's own code broke: say so in its dialect (`words`), then close."""
         error = Error(
             event_id=self._new_id("event"),
-            server_event_seq=self._newest + 1,
+            server_event_seq=self.last_seq + 1,
             error=ErrorDetail(
                 type=InternalError.type, code=InternalError.default_code, message="the session failed"
             ),
         )
-        try:
+        with suppress(SlowReaderError):
             self.send(error, words(error))
-        except SlowReaderError:
-            self.close(1011, "the session failed", drop=True)
         self.close(1011, "the session failed")
 
     def detach(self) -> None:

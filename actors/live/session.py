@@ -253,26 +253,24 @@ class SessionActor:
         finally:
             lock.release()
 
-    @property
     def is_ahead(self) -> bool:
-        """Its client should wait (`keep_pace`) before more is taken."""
-        if self._machine.dialect.knows_backpressure:
-            return False
-        return self._intake.num_waiting > 0 or self._machine.session.is_behind
+        """Whether its client should wait (`keep_pace`) before more is taken."""
+        is_ahead = not self._machine.dialect.knows_backpressure and (
+            self._intake.num_waiting > 0 or self._machine.session.is_behind
+        )
+        self._is_patient |= not is_ahead
+        return is_ahead
 
     async def keep_pace(self) -> None:
         """Let a client of the flat dialect, which pushes files at full speed, wait for the transcription.
 
         It knows no backpressure but the socket's, and an append that is refused ends it. If nothing gets
-        better for `_PATIENCE_S`, something is wrong, and refusing says so.
+        better for `_PATIENCE_S`, something is wrong, and refusing says so, until it goes on.
         """
-        if not self.is_ahead:
-            self._is_patient = True
-            return
         with trio.move_on_after(_PATIENCE_S if self._is_patient else 0.0):
-            while self.is_ahead and not self._stepped.is_set():  # it stays set behind the end
+            while self.is_ahead() and not self._stepped.is_set():  # it stays set behind the end
                 await self._stepped.wait()
-        self._is_patient = self._is_patient and not self.is_ahead
+        self._is_patient = not self.is_ahead()
 
     async def _converse(self) -> None:
         now = trio.current_time()
@@ -376,7 +374,7 @@ class SessionActor:
 
     def _send(self, event: ServerEvent, instead: tuple[FlatServerEvent, ...] | None) -> None:
         self.delivery.send(event, instead)
-        if self.delivery.line is None and self.delivery.is_lost:
+        if self.delivery.is_lost:
             logger.info("session %s: more was said than is kept for a lost client; ended", self.id)
             self.end()
 

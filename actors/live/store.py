@@ -36,7 +36,7 @@ class AudioStore:
         first, blocks = self._blocks
         while len(samples):
             used = self.end - first - _BLOCK * (len(blocks) - 1)
-            if used == _BLOCK or not blocks:
+            if used == _BLOCK:
                 blocks.append(np.empty(_BLOCK, np.float32))
                 used = 0
             piece, samples = samples[: _BLOCK - used], samples[_BLOCK - used :]

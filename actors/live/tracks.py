@@ -66,7 +66,7 @@ class Track:
         frames = [
             (end - FRAME_SAMPLES, probability)
             for end, probability in self._activity
-            if asked.after <= end - FRAME_SAMPLES and end <= asked.before
+            if asked.after <= end - FRAME_SAMPLES
         ]
         start = frames[0][0] if frames else asked.after
         return start + best_cut(self.store.copy(start, asked.before), [each for _, each in frames])

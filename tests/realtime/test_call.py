@@ -29,6 +29,7 @@ from sensorium.protocols.realtime import (
 from sensorium.protocols.transcript_view import DurationUsage
 from sensorium.realtime.call import DRAINING, FINISH_S, MAX_ERRORS, START_S, CallMachine
 from sensorium.realtime.call_effects import Begin, CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
+from sensorium.realtime.call_track import MAX_TRANSCRIPT_CHARS
 
 Frame = dict[str, Any]
 START: Frame = {"event": "start", "start": {"callSid": "CA1", "tracks": ["inbound", "outbound"]}}
@@ -119,6 +120,17 @@ def test_a_call_from_start_to_summary() -> None:
     )
     assert isinstance(call.effects[-1], Hang)
     assert not call.send(media())
+
+
+def test_a_summary_has_the_words_of_a_day_and_the_rest_was_told_as_it_came() -> None:
+    call = Call(START)
+    for number in range(5):
+        call.says("inbound", *completed(f"item {number}", "word " * (MAX_TRANSCRIPT_CHARS // 20)))
+    call.send(STOP)
+    call.finish()
+    first = (call.told("call.summary")[0].tracks or [])[0]
+    assert (len(first.transcript), first.num_turns) == (MAX_TRANSCRIPT_CHARS + 3, 5), "four lines"
+    assert len(call.told("transcript.completed")) == 5
 
 
 def test_what_start_says_of_the_call_is_given_back_but_for_the_key() -> None:

@@ -179,6 +179,64 @@ def test_segments_words_and_logprobs_come_where_asked_for() -> None:
     assert completed["words"] == [{"word": "hi", "start": 0.1, "end": 0.6}]
     assert completed["logprobs"] == [{"token": "hi", "bytes": [104, 105], "logprob": -0.1}]
 
+    shown = dialog.of("session.updated")[0]["session"]
+    assert shown["audio"]["input"]["transcription"]["timestamp_granularities"] == ["word", "segment"]
+    assert shown["include"] == ["item.input_audio_transcription.logprobs"]
+    dialog.update({"transcription": {"timestamp_granularities": []}}, include=[])
+    assert not dialog.of("session.updated")[1]["session"]["include"]
+    dialog.speak(320)
+    dialog.silence(256)
+    dialog.answer(transcript)
+    dialog.silence(400)
+    assert "segment" not in dialog.names()
+    assert not {"words", "logprobs"} & dialog.of("completed")[-1].keys()
+
+
+def test_a_turn_is_told_alike_whenever_it_is_said() -> None:
+    """As cautiously an hour later as at the beginning."""
+
+    def told(silence_ms: float) -> list[str]:
+        dialog, found = Dialog(), list[str]()
+        dialog.silence(silence_ms)
+        dialog.read()
+        for number in range(1, 40):
+            dialog.speak(320)
+            if dialog.asked:
+                text = " ".join(map(str, range(10, 10 + number)))
+                dialog.answer(msgspec.structs.replace(said(text), language_probability=0.4))
+            found += [f"{number} {event.get('delta')}" for event in dialog.read()]
+        return found
+
+    assert len(told(0)) > 10
+    assert told(0) == told(64_000)
+
+
+def test_what_was_understood_is_told_although_a_session_ends_before_it_is_its_turn() -> None:
+    dialog = Dialog(idle_s=100.0)
+    for _ in range(2):
+        dialog.speak(320)
+        dialog.silence(640)
+    dialog.answer("two", item_id="item_2")
+    dialog.wait(100.0)
+    assert dialog.close_code() == 1008
+    assert [event["item_id"] for event in dialog.of("failed")] == ["item_1"]
+    assert [event["transcript"] for event in dialog.of("completed")] == ["two"]
+
+
+def test_only_what_is_not_understood_is_waiting() -> None:
+    """Neither what was answered behind another turn, nor what was heard of a turn before its end."""
+    dialog = Dialog(detection=False, max_backlog_ms=10_000)
+    dialog.silence(60_000)
+    dialog.clear()
+    dialog.speak(1_024)
+    dialog.answer("one")
+    dialog.commit()
+    dialog.silence(8_000)
+    dialog.commit()
+    dialog.fail(item_id="item_2")
+    assert dialog.session.admit(2 * 24_000 * 9) is None, "nine seconds besides the first"
+    assert dialog.session.admit(2 * 24_000 * 10) is not None
+
 
 def test_options_of_an_item_are_those_of_its_first_question() -> None:
     dialog = Dialog()

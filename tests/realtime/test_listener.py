@@ -153,6 +153,22 @@ def test_without_detection_the_commit_covers_exactly_the_buffer() -> None:
     assert not dialog.of("speech_started")
 
 
+def test_without_detection_nothing_is_told_of_speech() -> None:
+    dialog = Dialog(detection=False)
+    dialog.speak(640)
+    dialog.silence(1_280)
+    dialog.commit()
+    assert dialog.names() == COMMITTED
+
+
+def test_a_long_silence_takes_no_room_from_the_turn_behind_it() -> None:
+    dialog = Dialog(max_turn_s=20.0)
+    dialog.silence(30_000)
+    dialog.speak(640)
+    assert dialog.names() == ["speech_started"], "and of no backpressure"
+    assert dialog.session.admit(9_600) is None
+
+
 def test_speech_after_long_silence_has_room_without_detection() -> None:
     dialog = Dialog(detection=False, max_turn_s=20.0)
     dialog.silence(32_000)

@@ -34,6 +34,11 @@ def test_bursts_shorter_than_the_minimum_start_nothing() -> None:
     assert run([0.9, 0.9, 0.0] * 20) == []
 
 
+def test_a_turn_of_the_least_speech_ends_after_as_much_silence_as_any() -> None:
+    frames = [0.0] * 40 + [0.9] * 3 + [0.0] * 40
+    assert run(frames) == [(42, SpeechStarted(40 * 512)), (43 + 16 - 1, SpeechStopped(43 * 512))]
+
+
 def paused_frames(probabilities: list[float]) -> list[int]:
     """Indices of the frames after which the turn is paused."""
     detector = TurnDetector(CONFIG)

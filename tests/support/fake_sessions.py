@@ -174,6 +174,10 @@ class FakeSocket:
         """The client reads nothing any more."""
         self._can_send = trio.Event()
 
+    def go_on(self) -> None:
+        """And now it does."""
+        self._can_send.set()
+
     def leave(self) -> None:
         """The client's half of a closing handshake."""
         self.said_goodbye = True

@@ -9,6 +9,7 @@ from sensorium.actors.live import line as line_module
 from sensorium.actors.live.outbox import Outbox
 from sensorium.actors.speech.model import Samples
 from sensorium.protocols.transcript import Transcript
+from support.ears import loudness_ear
 from support.fake_sessions import Event, FakeModel, FakeSocket, FakeTurn, Sessions, wish
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -74,7 +75,21 @@ async def test_all_that_a_flat_client_pushed_is_transcribed_in_order(
         assert not socket.of("error")
         (done,) = socket.of("done")
         assert done["text"].endswith(f"to {60 * 16_000}")
-        assert len(sessions.registry) == 1
+        assert (len(sessions.registry), sessions.model.num_held) == (1, 0)
+
+
+async def test_a_flat_client_waits_for_an_engine_that_is_stuck_but_not_for_ever(
+    autojump_clock: MockClock, loud: bytes
+) -> None:
+    sessions = Sessions(work_s=60.0, max_backlog_ms=10_000)
+    async with sessions.running() as nursery:
+        socket = await connect(sessions, nursery)
+        socket.client_sends(FLAT, *[loud] * 60)
+        await trio.sleep(9)
+        assert not socket.of("error")
+        await trio.sleep(3)
+        assert len(socket.of("error")) > 40, "each of the rest, without a wait of its own"
+        assert {event["code"] for event in socket.of("error")} == {"input_audio_buffer_overflow"}
 
 
 async def test_what_waits_is_bounded(
@@ -143,18 +158,45 @@ async def test_a_replay_that_does_not_fit_ends_its_session_only(autojump_clock: 
 
 
 class StuckEar:
-    """Hears nothing to its end, from when it is told to."""
+    """Hears nothing to its end, from when it is told to until it is told not to."""
 
     def __init__(self) -> None:
-        self.is_stuck = False
+        self._is_free = trio.Event()
+        self._is_free.set()
+
+    def stick(self) -> None:
+        self._is_free = trio.Event()
+
+    def go_on(self) -> None:
+        self._is_free.set()
 
     async def hear(self, _: Samples, *, is_pushed: bool = False) -> list[tuple[int, float]]:
-        if self.is_stuck:
-            await trio.sleep_forever()
+        await self._is_free.wait()
         return []
 
     def reset(self) -> None:
         """There is nothing to forget."""
+
+
+async def test_who_has_waited_in_vain_once_waits_again_when_it_goes_on(autojump_clock: MockClock) -> None:
+    """Else a flat client is refused, and so lost, for a moment's delay hours later."""
+    ear = StuckEar()
+    sessions = Sessions(open_ear=lambda _: ear)
+    async with sessions.running() as nursery:
+        socket = await connect(sessions, nursery)
+        (session,) = sessions.registry
+        socket.client_sends(FLAT)
+        num_taken = 1
+        for _ in range(2):
+            await wait_all_tasks_blocked()
+            ear.stick()
+            socket.client_sends(*[bytes(100)] * 5)
+            await trio.sleep(9.0)
+            assert session.num_events < num_taken + 5
+            await trio.sleep(2.0)
+            num_taken += 5
+            assert session.num_events == num_taken
+            ear.go_on()
 
 
 async def test_an_answer_that_finds_no_room_does_not_outlive_its_session(autojump_clock: MockClock) -> None:
@@ -166,12 +208,164 @@ async def test_an_answer_that_finds_no_room_does_not_outlive_its_session(autojum
         socket.client_sends(UPDATE, bytes(32_000), COMMIT)
         await wait_all_tasks_blocked()
         assert sessions.model.num_asked == 1
-        ear.is_stuck = True
+        ear.stick()
         socket.client_sends(*[bytes(100)] * 65)  # one being heard, and all that there is room for
         await trio.sleep(2.0)
         socket.leave()
         await wait_all_tasks_blocked()
         assert (len(sessions.registry), sessions.model.num_held) == (0, 0), "and its end would wait for ever"
+
+
+async def test_a_resumed_session_takes_in_what_it_says_and_nothing_twice(autojump_clock: MockClock) -> None:
+    """Also where the old connection is still open, with frames in it that the new one sends again."""
+    ear = StuckEar()
+    sessions = Sessions(open_ear=lambda _: ear)
+    async with sessions.running() as nursery:
+        first = await sessions.connect(nursery)
+        first.client_sends(UPDATE)
+        await wait_all_tasks_blocked()
+        ear.stick()
+        first.is_dead = True  # it hears of nothing, and so does not close
+        first.client_sends(*[bytes(2_000)] * 80)
+        second = await sessions.resume(nursery, wish(first, 2))
+        assert not second.of("resumed"), "a frame is half taken in"
+        ear.go_on()
+        await wait_all_tasks_blocked()
+        (resumed,) = second.of("resumed")
+        assert 1 < resumed["received_events"] < 81
+        assert resumed["received_audio_bytes"] == 2_000 * (resumed["received_events"] - 1)
+        third = await sessions.resume(nursery, wish(first, 2))
+        (again,) = third.of("resumed")
+        assert again["received_events"] == resumed["received_events"]
+
+
+async def test_of_two_that_resume_at_once_the_later_one_wins(autojump_clock: MockClock) -> None:
+    ear = StuckEar()
+    sessions = Sessions(open_ear=lambda _: ear)
+    async with sessions.running() as nursery:
+        first = await sessions.connect(nursery)
+        ear.stick()
+        first.client_sends(*[bytes(2_000)] * 80)
+        second, third = [await sessions.resume(nursery, wish(first, 1)) for _ in range(2)]
+        ear.go_on()
+        await trio.sleep(3.0)
+        assert second.closed == (1008, "the session was resumed on another connection")
+        third.client_sends(UPDATE)
+        await wait_all_tasks_blocked()
+        assert third.names()[-2:] == ["session.resumed", "session.updated"]
+
+
+async def test_a_session_of_the_flat_dialect_is_nobodys_to_resume(autojump_clock: MockClock) -> None:
+    async with (sessions := Sessions()).running() as nursery:
+        socket = await sessions.connect(nursery)
+        socket.client_sends(FLAT)
+        await wait_all_tasks_blocked()
+        other = await sessions.resume(nursery, wish(socket, 1))
+        await trio.sleep(3.0)
+        assert other.of("error")[0]["error"]["code"] == "session_not_found"
+        socket.client_sends(bytes(3200), FINAL)
+        await trio.sleep(1.0)
+        assert socket.of("done")
+
+
+class BrokenEar:
+    """Has a fault of ours, from when it is told to."""
+
+    def __init__(self) -> None:
+        self.is_broken = False
+        self._ear = loudness_ear("")
+
+    async def hear(self, samples: Samples, *, is_pushed: bool = False) -> list[tuple[int, float]]:
+        if self.is_broken:
+            raise RuntimeError("a fault of ours")
+        return await self._ear.hear(samples)
+
+    def reset(self) -> None:
+        self._ear.reset()
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+@pytest.mark.parametrize("update", [UPDATE, FLAT])
+async def test_a_session_that_breaks_says_so_and_keeps_nothing_and_hurts_nobody(
+    autojump_clock: MockClock, loud: bytes, update: Event, is_read: bool
+) -> None:
+    ears: list[BrokenEar] = []
+
+    def open_ear(_: str) -> BrokenEar:
+        ears.append(BrokenEar())
+        return ears[-1]
+
+    sessions = Sessions(open_ear=open_ear)
+    async with sessions.running() as nursery:
+        other = await sessions.connect(nursery)
+        socket = await connect(sessions, nursery, max_events=4)
+        socket.client_sends(update, loud, loud)
+        await trio.sleep(1.0)
+        assert sessions.model.num_held == 1
+        if not is_read:
+            socket.stall()
+            socket.client_sends(*[update] * 5)  # as many answers as there is room for
+            await wait_all_tasks_blocked()
+        ears[-1].is_broken = True
+        socket.client_sends(loud)
+        await wait_all_tasks_blocked()
+        assert sessions.model.num_held == 0
+        socket.go_on()
+        await wait_all_tasks_blocked()
+        assert socket.closed == (1011, "the session failed")
+        told = [event["error"] for event in socket.of("error")]
+        if update is FLAT:
+            assert told == ["the session failed"] * is_read
+        else:
+            assert [each["code"] for each in told] == ["internal_error"] * is_read
+            numbers = [event["server_event_seq"] for event in socket.received]
+            assert numbers == list(range(1, len(numbers) + 1))
+        other.client_sends(UPDATE, loud, COMMIT)
+        await trio.sleep(1.0)
+        assert other.of("completed")
+
+
+async def test_a_client_that_reads_too_slowly_is_told_so(autojump_clock: MockClock) -> None:
+    async with (sessions := Sessions()).running() as nursery:
+        socket = await connect(sessions, nursery, max_events=4)
+        socket.stall()
+        socket.client_sends(*[UPDATE] * 6)
+        await wait_all_tasks_blocked()
+        socket.go_on()
+        await wait_all_tasks_blocked()
+        assert socket.closed == (1008, "the client reads too slowly")
+
+
+async def test_the_session_of_a_client_that_reads_nothing_for_long_ends(
+    autojump_clock: MockClock, loud: bytes
+) -> None:
+    async with (sessions := Sessions()).running() as nursery:
+        socket = await sessions.connect(nursery)
+        socket.client_sends(UPDATE, loud, loud)
+        await trio.sleep(1.0)
+        assert sessions.model.num_held == 1
+        socket.stall()
+        socket.client_sends(UPDATE)
+        await trio.sleep(7.0)
+        assert sessions.model.num_held == 0
+        socket.go_on()
+        await wait_all_tasks_blocked()
+        assert socket.closed == (1008, "the client reads too slowly")
+        assert len(sessions.registry) == 0
+
+
+async def test_who_has_not_read_that_a_session_ended_does_not_hinder_a_drain(
+    autojump_clock: MockClock,
+) -> None:
+    async with (sessions := Sessions(idle_s=5.0)).running() as nursery:
+        socket = await connect(sessions, nursery)
+        socket.stall()
+        await trio.sleep(6.0)
+        (session,) = sessions.registry
+        session.drain()
+        socket.go_on()
+        await wait_all_tasks_blocked()
+        assert socket.closed == (1008, "session_idle")
 
 
 @pytest.mark.parametrize("seconds_apart", [0.0, 1.0])

@@ -104,6 +104,31 @@ async def test_more_sound_than_there_is_room_for_is_refused(autojump_clock: Mock
         assert len(socket.of("error")) <= 2, "once for an append"
 
 
+async def test_what_is_refused_is_missing_and_the_stream_goes_on(autojump_clock: MockClock) -> None:
+    long = webm(voice(12.0))
+    first, last = len(long) // 12, len(long) * 11 // 12
+    sessions = Sessions(max_backlog_ms=4_000, max_append_bytes=len(long))
+    async with connected(sessions, "audio/webm") as (socket, _):
+        socket.client_sends(append(bytes(len(long) + 1)), append(long[:first]), long[first:last], COMMIT)
+        await transcripts(socket, 1)
+        codes = [event["error"]["code"] for event in socket.of("error")]
+        assert codes == ["too_large", "input_audio_buffer_overflow"], "each of them once"
+        socket.client_sends(append(long[last:]), COMMIT)
+        (*_, (_, start, _, end)) = [text.split() for text in await transcripts(socket, 2)]
+        assert 8_000 < int(end) - int(start) < 32_000
+        assert len(socket.of("error")) == 2
+
+
+async def test_a_recording_that_is_pushed_in_a_container_comes_behind_speech(
+    autojump_clock: MockClock,
+) -> None:
+    sessions = Sessions()
+    async with connected(sessions, "audio/webm") as (socket, _):
+        socket.client_sends(webm(voice(9.0)), COMMIT)
+        await transcripts(socket, 1)
+        assert sessions.model.num_pushed
+
+
 async def test_a_lost_client_goes_on_in_the_middle_of_a_block(autojump_clock: MockClock) -> None:
     sessions = Sessions()
     async with connected(sessions, "audio/webm") as (socket, nursery):

@@ -22,3 +22,17 @@ def test_a_pause_is_found_in_all_that_is_searched() -> None:
         is_pause = frame_end - FRAME_SAMPLES >= pause.start and frame_end <= pause.stop
         track.scored(frame_end, 0.02 if is_pause else 0.95)
     assert track.best_cut(FindCut(end - round(SEARCH_S * INTERNAL_RATE), end)) in pause
+
+
+def test_a_cut_is_where_it_was_asked_for_and_between_words() -> None:
+    """A pause before what is searched is none of it, however much longer it is."""
+    track = Track()
+    samples = np.random.default_rng(0).normal(0, 0.1, 400 * FRAME_SAMPLES).astype(np.float32)
+    long, short = range(100, 140), range(200, 203)
+    quiet = {*long, *short}
+    for frame in quiet:
+        samples[frame * FRAME_SAMPLES : (frame + 1) * FRAME_SAMPLES] *= 0.001
+    track.store.append(samples)
+    for frame in range(400):
+        track.scored((frame + 1) * FRAME_SAMPLES, 0.02 if frame in quiet else 0.95)
+    assert track.best_cut(FindCut(140 * FRAME_SAMPLES + 100, 400 * FRAME_SAMPLES)) // FRAME_SAMPLES in short

@@ -132,6 +132,23 @@ async def test_a_turn_that_is_parked_before_its_task_begins_is_answered_and_give
     assert turns.num_tracked == 1
 
 
+async def test_what_is_kept_for_a_turn_serves_every_question_and_a_newer_one_takes_its_place(
+    autojump_clock: MockClock,
+) -> None:
+    model, outcomes = FakeModel(work_s=1.0), list[Outcome]()
+    turns = make(model, outcomes)
+    async with trio.open_nursery() as nursery:
+        turns.start(ASK, nursery, SECOND.copy)
+        await trio.sleep(1.5)
+        turns.start(ASK, nursery, SECOND.copy)
+        await trio.sleep(0.5)
+        turns.start(Transcribe(ITEM, 0, 16_000, final=True), nursery, SECOND.copy)
+    assert [outcome.final for outcome in outcomes] == [False, True]
+    assert (len(model.before), model.num_held) == (1, 1), "it was made once"
+    turns.close()
+    assert model.num_held == 0
+
+
 class ThreadedTurn(FakeTurn):
     """Reads its audio where no cancellation reaches, as a worker thread does."""
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 import trio
-from sensorium.actors.wire.guard import ConnectionLimits, connection_limits
+from sensorium.actors.wire.guard import ConnectionLimits, Guard, connection_limits
 from support.wire import HANDSHAKE, connected, frame, serving
 
 pytestmark = pytest.mark.slow
@@ -64,6 +64,25 @@ async def test_what_comes_after_the_spare_ones_is_closed_at_once() -> None:
         assert server.guard.statistics.num_open == 17
         for stream in streams:
             await stream.aclose()
+
+
+def test_who_leaves_gives_back_the_place_that_it_had() -> None:
+    guard = Guard(ConnectionLimits(max_connections=3, max_per_address=2, idle_s=30.0))
+    for _ in range(3):
+        seats = [guard.admit(address) for address in ("one", "one", "one", "other", "other")]
+        assert [seat.is_spare for seat in seats if seat] == [False, False, True, False, True]
+        for seat in reversed(seats):
+            assert seat is not None
+            guard.idle(seat)
+            guard.leave(seat)
+            guard.leave(seat)  # as one that has made room does
+            if seat.is_spare:
+                another = guard.admit(seat.address)
+                assert another is not None
+                assert another.is_spare, "no other has been left"
+                guard.leave(another)
+        assert guard.statistics.num_open == guard.statistics.num_idle == 0
+        assert not {**guard._num_of, **guard._idle_of}, "nothing is remembered of who is not there"
 
 
 def test_limits_leave_descriptors_for_others() -> None:
