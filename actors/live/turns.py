@@ -14,9 +14,9 @@ from typing import Final
 
 import trio
 
-from ...protocols.errors import InternalError, SensoriumError
+from ...protocols.errors import InternalError, SensoriumError, UnavailableError
 from ...protocols.messages import ItemId
-from ...protocols.transcript import TranscriptionOptions
+from ...protocols.transcript import Transcript, TranscriptionOptions
 from ...realtime.effects import Transcribe
 from ...realtime.events import HypothesisFailed, HypothesisReady
 from ..speech.model import LiveTurn, ReadAudio, SpeechModel
@@ -27,6 +27,10 @@ Outcome = HypothesisReady | HypothesisFailed
 
 CLEAR_LANGUAGE: Final = 0.8
 """What was said in a language that is less clear does not count for what is said next."""
+PATIENCE_S: Final = 120.0
+"""So long the end of a turn waits for a model that is to come back."""
+_LEAST_WAIT_S: Final = 0.5
+_MOST_WAIT_S: Final = 5.0
 
 
 class _Turn:
@@ -149,10 +153,7 @@ class LiveTurns:
         with scope:
             await trio.lowlevel.checkpoint_if_cancelled()
             try:
-                turn.live = turn.live or turn.make()
-                transcript = await turn.live.hypothesis(
-                    effect.end_sample, final=effect.final, is_pushed=is_pushed, is_queued=is_queued
-                )
+                transcript = await self._hypothesis(effect, turn, is_pushed, is_queued)
                 if effect.final and transcript.text and transcript.language_probability >= CLEAR_LANGUAGE:
                     self._learn_language(effect, transcript.language)
                 outcome = HypothesisReady(*effect.question, transcript)
@@ -170,6 +171,27 @@ class LiveTurns:
                         turn.release()
         if not scope.cancel_called:
             await self._report(outcome)
+
+    async def _hypothesis(
+        self, effect: Transcribe, turn: _Turn, is_pushed: bool, is_queued: bool
+    ) -> Transcript:
+        """What the model says. If it goes down, it is asked again of a turn's end when it is back: the audio
+        is there. Whoever was in it when it went down is in it once more only, for that may be why."""
+        give_up_at, was_lost = trio.current_time() + PATIENCE_S, False
+        while True:
+            turn.live = turn.live or turn.make()
+            try:
+                return await turn.live.hypothesis(
+                    effect.end_sample, final=effect.final, is_pushed=is_pushed, is_queued=is_queued
+                )
+            except UnavailableError as error:
+                is_lost = error.code != "engine_unavailable"
+                is_over = error.retry_after_s is None or trio.current_time() >= give_up_at
+                if not effect.final or is_over or (is_lost and was_lost):
+                    raise
+                turn.release()
+                was_lost |= is_lost
+                await trio.sleep(min(max(error.retry_after_s or 0.0, _LEAST_WAIT_S), _MOST_WAIT_S))
 
     def _learn_language(self, effect: Transcribe, language: str) -> None:
         """A long turn may be answered behind a short one that came after it, and was not said last."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 import trio
+from msgspec.structs import replace
 from sensorium.actors.live.store import AudioStore
-from sensorium.actors.live.turns import LiveTurns, Outcome
+from sensorium.actors.live.turns import PATIENCE_S, LiveTurns, Outcome
+from sensorium.protocols.errors import EngineFailedError, UnavailableError
 from sensorium.protocols.messages import ItemId
 from sensorium.protocols.transcript import Transcript
 from sensorium.realtime.effects import Transcribe
+from sensorium.realtime.events import HypothesisFailed
 from support.fake_sessions import FakeModel, FakeTurn
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -174,3 +180,62 @@ async def test_audio_that_is_forgotten_while_it_is_examined_is_no_defect(
     assert (len(outcomes), len(caplog.records)) == ((0, 0) if is_forgotten else (1, 1))
     turns.close()
     assert model.num_held == 0
+
+
+class DownTurn(FakeTurn):
+    """The model is down as often as its `faults` say."""
+
+    faults: ClassVar[list[UnavailableError]] = []
+
+    async def hypothesis(
+        self, end: int, *, final: bool, is_pushed: bool = False, is_queued: bool = False
+    ) -> Transcript:
+        if self.faults:
+            raise self.faults.pop(0)
+        return await super().hypothesis(end, final=final, is_pushed=is_pushed, is_queued=is_queued)
+
+
+LOST = UnavailableError("it was in it", code="engine_lost")
+AWAY = UnavailableError("it is restarting", code="engine_unavailable")
+GONE = EngineFailedError("it has failed")
+
+
+@pytest.mark.parametrize(
+    ("faults", "final", "told"),
+    [
+        ([LOST, *[AWAY] * 9], True, None),
+        ([*[AWAY] * 9, LOST, AWAY], True, None),
+        ([LOST], False, LOST),
+        ([AWAY], False, AWAY),
+        ([LOST, AWAY, GONE], True, GONE),
+        ([LOST, AWAY, LOST], True, LOST),
+        ([AWAY] * 1000, True, AWAY),
+    ],
+)
+async def test_the_end_of_a_turn_waits_for_a_model_that_comes_back(
+    autojump_clock: MockClock, faults: list[UnavailableError], final: bool, told: UnavailableError | None
+) -> None:
+    """And for no other; nor does it go on bringing one down, or wait for ever."""
+    model, outcomes = FakeModel(turn=DownTurn), list[Outcome]()
+    turns, began = make(model, outcomes), trio.current_time()
+    with patch.object(DownTurn, "faults", list(faults)):
+        async with trio.open_nursery() as nursery:
+            turns.start(replace(ASK, final=final), nursery, SECOND.copy)
+    (outcome,) = outcomes
+    assert (outcome.error if isinstance(outcome, HypothesisFailed) else None) is told
+    assert trio.current_time() - began < PATIENCE_S + 10
+    turns.close()
+    assert model.num_held == 0
+
+
+async def test_who_waits_for_a_model_may_leave(autojump_clock: MockClock) -> None:
+    model, outcomes = FakeModel(turn=DownTurn), list[Outcome]()
+    turns = make(model, outcomes)
+    with patch.object(DownTurn, "faults", [AWAY] * 1000):
+        async with trio.open_nursery() as nursery:
+            turns.start(replace(ASK, final=True), nursery, SECOND.copy)
+            await trio.sleep(3)
+            assert model.num_held == 0
+            turns.forget(ITEM)
+        assert len(DownTurn.faults) > 990, "it is not asked all the time"
+    assert not outcomes
