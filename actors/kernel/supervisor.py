@@ -38,7 +38,11 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """Back-off doubles from `first_delay_s` to `max_delay_s`; too many crashes in a window give up."""
+    """Back-off doubles from `first_delay_s` to `max_delay_s`; too many crashes in a window give up.
+
+    The window is of time in which the group was ready: however long its starts take, one that never gets
+    further is given up.
+    """
 
     first_delay_s: float = 0.1
     max_delay_s: float = 10.0
@@ -78,6 +82,8 @@ class Supervisor:
         self._on_crash = on_crash
         self._fatal = fatal
         self._crashes: deque[float] = deque()
+        """Each by the seconds that the group had been ready by then."""
+        self._served_s = self._ready_since = 0.0
         self._crash: BaseException | None = None
         self._was_ready = False
 
@@ -108,6 +114,7 @@ class Supervisor:
                 await ready.event.wait()  # a crash cancels the nursery, and with it this wait
             if not nursery.cancel_scope.cancel_called:  # the last may have crashed as it became ready
                 self.health = "ready"
+                self._ready_since = trio.current_time()
                 if not self._was_ready:
                     self._was_ready = True
                     task_status.started()
@@ -130,15 +137,15 @@ class Supervisor:
         logger.log(level, "%s: %s crashed", self.name, child.name, exc_info=crash)
         self._crash = crash
         if self.health == "ready":
+            self._served_s += trio.current_time() - self._ready_since
             self.health = "failed" if isinstance(crash, self._fatal) else "restarting"
         scope.cancel()
         if self._on_crash is not None:
             self._on_crash(crash)
 
     async def _back_off(self) -> None:
-        now = trio.current_time()
-        self._crashes.append(now)
-        while self._crashes[0] <= now - self._policy.window_s:
+        self._crashes.append(self._served_s)
+        while self._crashes[0] <= self._served_s - self._policy.window_s:
             self._crashes.popleft()
         delay_s = self._policy.delay_s(len(self._crashes))
         if delay_s is None:

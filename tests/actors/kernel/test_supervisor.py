@@ -129,6 +129,19 @@ async def test_old_crashes_are_forgotten(nursery: trio.Nursery, autojump_clock: 
     assert supervisor.num_restarts == 10
 
 
+async def test_one_that_never_gets_ready_again_is_given_up_however_long_its_starts_take(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """By the clock its crashes are too far apart to be too many: no probe would ever say that it is over."""
+    group = Group()
+    supervisor = await start(nursery, group)
+    group.fails_at_start, group.start_s = True, 2 * POLICY.window_s
+    group.crash.set()
+    await trio.sleep(10 * POLICY.window_s)
+    assert health(supervisor) == "failed"
+    assert supervisor.num_restarts == POLICY.max_restarts
+
+
 async def test_a_crash_during_a_restart_backs_off_further(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
