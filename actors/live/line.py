@@ -100,7 +100,7 @@ class Line:
             frame = await self._socket.receive()
             if frame is None:
                 break
-            if self._waiting or (self.session is not None and self.session.is_ahead()):
+            if self._waiting or (self.session is not None and self.session.is_ahead):
                 await self._wait_in_line(frame)
             else:
                 await self._take(frame, resume)

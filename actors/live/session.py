@@ -253,13 +253,12 @@ class SessionActor:
         finally:
             lock.release()
 
+    @property
     def is_ahead(self) -> bool:
-        """Whether its client should wait (`keep_pace`) before more is taken."""
-        is_ahead = not self._machine.dialect.knows_backpressure and (
-            self._intake.num_waiting > 0 or self._machine.session.is_behind
-        )
-        self._is_patient |= not is_ahead
-        return is_ahead
+        """Its client should wait (`keep_pace`) before more is taken."""
+        if self._machine.dialect.knows_backpressure:
+            return False
+        return self._intake.num_waiting > 0 or self._machine.session.is_behind
 
     async def keep_pace(self) -> None:
         """Let a client of the flat dialect, which pushes files at full speed, wait for the transcription.
@@ -268,9 +267,9 @@ class SessionActor:
         better for `_PATIENCE_S`, something is wrong, and refusing says so, until it goes on.
         """
         with trio.move_on_after(_PATIENCE_S if self._is_patient else 0.0):
-            while self.is_ahead() and not self._stepped.is_set():  # it stays set behind the end
+            while self.is_ahead and not self._stepped.is_set():  # it stays set behind the end
                 await self._stepped.wait()
-        self._is_patient = not self.is_ahead()
+        self._is_patient = not self.is_ahead
 
     async def _converse(self) -> None:
         now = trio.current_time()
@@ -289,6 +288,7 @@ class SessionActor:
         num_withheld = self._machine.session.num_withheld
         self._meter.withheld(num_withheld - self._num_withheld)
         self._num_withheld = num_withheld
+        self._is_patient |= not self.is_ahead
         if self._stepped.statistics().tasks_waiting:
             self._stepped.set()
             self._stepped = trio.Event()
