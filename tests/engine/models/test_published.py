@@ -22,7 +22,7 @@ from sensorium.protocols.messages import Features
 from support.published_folders import PACKINGS, publish, tensors_config
 from support.text_folder import make_text_folder
 from support.whisper_folder import WhisperShape, make_whisper_folder
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import LlamaConfig, Olmo2Config
 
 CODES = [
@@ -122,6 +122,30 @@ def test_every_weight_is_the_one_that_was_packed(plain: Path, tmp_path: Path, na
     for key, want in numbers.items():
         torch.testing.assert_close(reader.take(key), want, rtol=2e-7, atol=0)
     reader.finish()
+
+
+def test_no_numbers_are_held_beside_codes_where_transformers_reads(
+    other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands in place of a layer of codes has its shape and not its memory, the head's as any other."""
+    folder, _ = publish(other, tmp_path, "packed")
+    tensors = load_file(folder / "model.safetensors")
+    head, _ = PACKINGS["packed"][1](tensors.pop("lm_head.weight").float(), torch.Generator())
+    tensors |= {f"lm_head.{suffix}": each.contiguous() for suffix, each in head.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    replaced: dict[str, int] = {}
+    set_submodule = nn.Module.set_submodule
+
+    def watched(self: nn.Module, name: str, module: nn.Module) -> None:
+        replaced[name] = self.get_parameter(f"{name}.weight").untyped_storage().nbytes()
+        set_submodule(self, name, module)
+
+    monkeypatch.setattr(nn.Module, "set_submodule", watched)
+    source = open_model(folder, device="cpu", dtype="bfloat16")
+    model: Any = source.load()
+    assert replaced["lm_head"] == max(replaced.values()) == 2
+    assert len(replaced) == 2 * 7 + 1
+    assert source.weight_bytes == model.weight_bytes
 
 
 def test_bytes_are_counted_as_they_are_held(plain: Path, tmp_path: Path) -> None:
