@@ -6,7 +6,8 @@ A family adds its own parts and says how they are loaded: `model.py` here, in `q
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from pathlib import Path
+from typing import Final, TypedDict
 
 from ....kernels.codes import HEAD_GRID
 from ....kernels.linear_bits import num_packed_bytes
@@ -22,10 +23,21 @@ DECODER: Final = "language_model."
 """In front of the decoder's tensors where a model has other parts, whatever its checkpoint calls them."""
 
 
+class DecoderFacts(TypedDict):
+    """Fields of a `ModelInfo` that the decoder decides."""
+
+    name: str
+    folder: Path
+    vocab_size: int
+    max_context: int
+    stop_token_ids: tuple[int, ...]
+    replayable: bool
+
+
 def decoder_facts(
     opening: Opening, decoder: DecoderConfig, text: TextTokenizer, eos_token_id: object
-) -> dict[str, Any]:
-    """Fields of a `ModelInfo` that the decoder decides; `eos_token_id` as the model's config has it."""
+) -> DecoderFacts:
+    """Those of a checkpoint; `eos_token_id` as the model's config has it."""
     return {
         "name": opening.name,
         "folder": opening.folder,
