@@ -15,12 +15,16 @@ from typing import Final, Literal
 
 import av
 
+from .sized import AU_MAGIC, CAF_MAGIC, W64_MAGIC
 from .streams import adts, mp3
 from .streams.id3 import tag_length
 
 Container = Literal[
     "wav",
     "aiff",
+    "au",
+    "w64",
+    "caf",
     "flac",
     "mp3",
     "aac",
@@ -40,6 +44,9 @@ Container = Literal[
 DEMUXERS: Final[dict[Container, str]] = {
     "wav": "wav",
     "aiff": "aiff",
+    "au": "au",
+    "w64": "w64",
+    "caf": "caf",
     "flac": "flac",
     "mp3": "mp3",
     "aac": "aac",
@@ -58,8 +65,8 @@ DEMUXERS: Final[dict[Container, str]] = {
 """libavformat's name of the one demuxer for each container."""
 
 SUPPORTED: Final = (
-    "WAV, AIFF, FLAC, MP3, AAC, M4A, MP4, MOV, WebM, Matroska, OGG, Opus, AMR, WMA, AC-3, MPEG, MPEG-TS, "
-    "AVI and FLV"
+    "WAV, W64, AIFF, AU, CAF, FLAC, MP3, AAC, M4A, MP4, MOV, WebM, Matroska, OGG, Opus, AMR, WMA, AC-3, MPEG, "
+    "MPEG-TS, AVI and FLV"
 )
 """For messages to clients."""
 
@@ -70,7 +77,7 @@ DECODERS: Final = frozenset(
         *("amrnb", "amrwb", "libopencore_amrnb", "libopencore_amrwb", "wmav1", "wmav2", "wmapro"),
         *("pcm_u8", "pcm_s8", "pcm_s16le", "pcm_s16be", "pcm_s24le", "pcm_s24be", "pcm_s32le", "pcm_s32be"),
         *("pcm_f32le", "pcm_f32be", "pcm_f64le", "pcm_f64be", "pcm_mulaw", "pcm_alaw"),
-        *("adpcm_ms", "adpcm_ima_wav"),
+        *("adpcm_ms", "adpcm_ima_wav", "adpcm_ima_qt"),
     }
 )
 """libavcodec decoders that may be opened: audio only, so a video stream is never decoded."""
@@ -91,6 +98,9 @@ _FRAMES: Final[tuple[tuple[Container, Callable[[bytes], int], int], ...]] = (
     ("aac", adts.frame_bytes, adts.HEAD_BYTES),
 )
 _MAGIC: Final[tuple[tuple[bytes, Container], ...]] = (
+    (W64_MAGIC, "w64"),
+    (AU_MAGIC, "au"),
+    (CAF_MAGIC, "caf"),
     (b"fLaC", "flac"),
     (b"OggS", "ogg"),
     (b"\x1a\x45\xdf\xa3", "matroska"),

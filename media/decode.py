@@ -1,17 +1,18 @@
-"""A whole audio or video file as bytes → mono samples, or those of each channel.
+"""A whole audio or video file as bytes → mono samples, or those of each channel, on the file's own timeline.
 
 Runs in a worker process; see `actors/media/actor.py`.
-libsndfile reads WAV and AIFF, libav everything else (for concatenated MP3 and chained OGG it reads all parts,
-libsndfile only the first). Limits hold while decoding: never more than one block beyond them is in memory.
+libsndfile reads WAV, W64, AIFF and AU, libav everything else; of a file that is several, each is opened by
+itself (`media/joined.py`). Limits hold while decoding: never more than one block beyond them is in memory.
 Headers are not believed: what counts is what decodes. A file that is cut off or damaged in the middle gives
 the samples that could be decoded; only a file that gives none is refused. Messages carry no decoder's text.
-What may be opened is decided in `media/containers.py`.
+A track that begins late or has holes has silence there (`media/timeline.py`). What may be opened is decided
+in `media/containers.py`; what becomes of the samples is `media/sink.py`.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -25,10 +26,12 @@ from ..protocols.audio import INTERNAL_RATE
 from ..protocols.errors import MediaError, TooLargeError
 from .containers import DECODERS, DEMUXERS, SUPPORTED, Container, demuxed, junk_before, opened, sniff
 from .joined import joined_parts
-from .pcm import is_sound
-from .resample import StreamingResampler
+from .sink import DecodeLimits, Sink
 from .streams.ogg import parts_by_decoder
 from .streams.packets import StreamError
+from .timeline import Timeline
+
+__all__ = ["DecodeLimits", "DecodedAudio", "decode_audio", "measure_audio", "recognise"]
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -36,7 +39,7 @@ MIN_RATE: Final = 4_000
 MAX_RATE: Final = 384_000
 """Rates outside are no recordings of speech; far outside, resampling one block would not stay small."""
 MAX_CHANNELS: Final = 8
-"""7.1 surround. Also what PyAV handles safely, see `_mix`."""
+"""7.1 surround. Also what PyAV handles safely, see `frame_channels`."""
 _SAMPLE_TYPES: Final = {
     name: np.dtype(code)
     for name, code in {"u8": "u1", "s16": "i2", "s32": "i4", "s64": "i8", "flt": "f4", "dbl": "f8"}.items()
@@ -44,21 +47,24 @@ _SAMPLE_TYPES: Final = {
 """libav's sample formats, without the `p` of the planar ones."""
 _BLOCK_VALUES: Final = 1 << 18
 """Values (frames x channels) read from libsndfile at once: 1 MiB."""
-_GROWTH_SAMPLES: Final = 1 << 20
-"""The result grows by 4 MiB at a time, in place where the allocator can remap pages."""
-_AT_ONCE_SAMPLES: Final = 1 << 16
-"""A second or more is resampled together."""
 _MAX_BAD_PACKETS: Final = 1000
 """Consecutive packets that do not decode before a damaged file is given up."""
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeLimits:
-    """What one file may cost. `max_seconds` bounds the decoded audio, of all channels that are kept together,
-    whatever the header says."""
-
-    max_bytes: int = 25 * 1024 * 1024
-    max_seconds: float = 3600.0
+_BY_LIBSNDFILE: Final[frozenset[Container]] = frozenset({"wav", "w64", "aiff", "au"})
+_OWN_ZERO: Final[frozenset[Container]] = frozenset({"mp4", "matroska"})
+"""The container has a timeline of its own, whose zero is where pictures and sound begin to be played."""
+_RESTART_S: Final[dict[Container, float]] = {
+    "mp4": float("inf"),
+    "matroska": float("inf"),
+    "ogg": float("inf"),
+    "asf": float("inf"),
+    "flv": float("inf"),
+    "mpegts": 10.0,
+    "mpeg": 10.0,
+}
+"""Containers with stamps, and which leaps are another clock's (of joined broadcasts, as in ffmpeg). In the
+others stamps count samples: there are no holes."""
+_CONTRADICTED_S: Final = 1.0
+"""A stamp that is so far ahead of the next one is damaged."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,35 +101,44 @@ def recognise(data: bytes, limits: DecodeLimits) -> Container:
 
 
 def decode_audio(
-    data: bytes, *, limits: DecodeLimits | None = None, are_channels_kept: bool = False
+    data: bytes,
+    *,
+    limits: DecodeLimits | None = None,
+    are_channels_kept: bool = False,
+    track: int | None = None,
 ) -> DecodedAudio:
-    """Decode the first audio stream of a file, mix its channels (mean) unless they are kept, and resample.
+    """Decode one audio track of a file, mix its channels (see `Mixer`) unless they are kept, and resample.
 
-    Raises TooLargeError (param `file`) when a limit is passed, MediaError (param `file`) when the bytes
-    are not a supported file or hold no audio.
+    `track` counts the file's audio tracks from 0; None: the first that is flagged default, or else the first.
+    Raises TooLargeError (param `file`) when a limit is passed, MediaError (param `file`, or `audio_track`)
+    when the bytes are not a supported file or hold no audio.
     """
     limits = limits or DecodeLimits()
     container = recognise(data, limits)
-    readers: list[Callable[[bytes, Container, _Sink], None]] = [_read_with_libav]
-    if container in {"wav", "aiff"}:
-        readers.insert(0, _read_with_libsndfile)
-    reason = "The file could not be decoded."
-    for read in readers:
-        sink = _Sink(limits, are_channels_kept=are_channels_kept)
+    sink = Sink(limits, are_channels_kept=are_channels_kept)
+    first: Exception | None = None
+    for part in _parts(data, container):
+        sink.begin()
         try:
-            read(data, container, sink)
-        except _UnreadableError as error:
-            reason = str(error)
-            continue
-        samples = sink.finish()
-        if samples.size:
-            return DecodedAudio(samples, container, sink.source_rate, sink.num_channels)
-        reason = "The file holds no audio samples."
-    raise _media_error(reason)
+            _read(part, container, sink, track)
+        except _GIVEN_UP as error:
+            first = first or error
+    samples = sink.finish()
+    if samples.size:
+        return DecodedAudio(samples, container, sink.source_rate, sink.num_channels)
+    if first is None:
+        raise _media_error("The file holds no audio samples.")
+    raise _media_error(
+        str(first) if isinstance(first, _UnreadableError) else "The file could not be decoded."
+    ) from first
 
 
 def measure_audio(
-    data: bytes, *, limits: DecodeLimits | None = None, are_channels_kept: bool = False
+    data: bytes,
+    *,
+    limits: DecodeLimits | None = None,
+    are_channels_kept: bool = False,
+    track: int | None = None,
 ) -> float:
     """Seconds a file will decode to, by its header or its packets, and no more than the limit; of all
     channels together if they are kept.
@@ -133,20 +148,37 @@ def measure_audio(
     limits = limits or DecodeLimits()
     container = recognise(data, limits)
     seconds, num_channels = 0.0, 1
-    try:
-        if container in {"wav", "aiff"}:
-            with soundfile.SoundFile(_Source(data)) as sound:
-                seconds, num_channels = sound.frames / sound.samplerate, sound.channels
-        else:
-            for part in _parts(data, container):
-                with suppress(*_GIVEN_UP), _opened(part, container) as (file, stream):
-                    packets = sum(packet.duration or 0 for packet in demuxed(file, stream))
-                    seconds += float(packets * (stream.time_base or 0))
-                    num_channels = max(num_channels, stream.codec_context.channels)
-    except (_UnreadableError, soundfile.SoundFileError, av.FFmpegError, RuntimeError, ValueError):
-        pass  # decoding will say what is wrong, or get by
+    for part in _parts(data, container):
+        # Decoding will say what is wrong, or get by.
+        with suppress(*_GIVEN_UP, soundfile.SoundFileError, RuntimeError):
+            length_s, count = _measured(part, container, track)
+            seconds += max(length_s, 0.0)
+            num_channels = max(num_channels, count)
     seconds *= min(num_channels, MAX_CHANNELS) if are_channels_kept else 1
-    return min(max(seconds, 0.0), limits.max_seconds)
+    return min(seconds, limits.max_seconds)
+
+
+def _measured(part: bytes, container: Container, track: int | None) -> tuple[float, int]:
+    """Seconds and channels."""
+    if container in _BY_LIBSNDFILE:
+        _check_track(track, 1)
+        with suppress(soundfile.SoundFileError, RuntimeError), soundfile.SoundFile(_Source(part)) as sound:
+            return sound.frames / sound.samplerate, sound.channels
+    with _opened(part, container, track) as (file, stream):
+        timeline = _timeline(file, stream, container, has_exact_lengths=False)
+        rate, time_base = stream.codec_context.sample_rate, stream.time_base or 0
+        try:
+            for packet in _believed(demuxed(file, stream)):
+                length = round((packet.duration or 0) * time_base * rate)
+                stamp_s = None if packet.pts is None else float(packet.pts * time_base)
+                skipped = _skipped(packet)
+                if stamp_s is not None:
+                    stamp_s += skipped / rate
+                if length > skipped:
+                    timeline.place(stamp_s, length - skipped, rate)
+        except _GIVEN_UP:
+            pass  # damaged from here on
+        return timeline.end_s, stream.codec_context.channels
 
 
 class _UnreadableError(Exception):
@@ -177,121 +209,30 @@ class _Source(io.BytesIO):
         return super().seek(max(0, start + offset))
 
 
-class _Sink:
-    """Collects a file's blocks, mixed or each channel for itself."""
-
-    def __init__(self, limits: DecodeLimits, *, are_channels_kept: bool) -> None:
-        self.source_rate = 0
-        self.num_channels = 0
-        self._limits = limits
-        self._are_channels_kept = are_channels_kept
-        self._tracks: list[_Track] = []
-
-    def push(self, block: FloatArray, rate: int) -> None:
-        """Add samples [channels, n]. The rate may change between blocks; so may channels that are mixed."""
-        self.source_rate = self.source_rate or rate
-        self.num_channels = self.num_channels or len(block)
-        is_kept = self._are_channels_kept or len(block) == 1
-        kept = block if is_kept else block.mean(axis=0, dtype=np.float32)[None]
-        if not self._tracks:
-            self._tracks = [_Track(self._limits, share=len(kept)) for _ in kept]
-        if len(kept) != len(self._tracks):
-            raise _media_error("The number of channels changes within the file: they cannot be kept apart.")
-        for track, samples in zip(self._tracks, kept, strict=True):
-            track.push(samples, rate)
-
-    def finish(self) -> FloatArray:
-        """Everything collected. The sink is spent."""
-        tracks = [track.finish() for track in self._tracks]
-        if self._are_channels_kept and tracks:
-            return np.stack(tracks)
-        return tracks[0] if tracks else np.zeros(0, np.float32)
+def _read(part: bytes, container: Container, sink: Sink, track: int | None) -> None:
+    """Decode one recording. Raises one of `_GIVEN_UP`."""
+    if container in _BY_LIBSNDFILE:
+        _check_track(track, 1)
+        if _read_with_libsndfile(part, sink):
+            return
+    with _opened(part, container, track) as (file, stream):
+        timeline = _timeline(file, stream, container)
+        _decode_packets(demuxed(file, stream), sink, timeline)
 
 
-class _Track:
-    """Collects blocks of one channel at any rate as samples at one rate, within its share of the limit."""
-
-    def __init__(self, limits: DecodeLimits, *, share: int) -> None:
-        self._limits = limits
-        self._share = share
-        """Channels that the limit is for."""
-        self._max_samples = int(limits.max_seconds * INTERNAL_RATE) // share
-        self._resampler: StreamingResampler | None = None
-        self._pending: list[FloatArray] = []
-        self._num_pending = 0
-        """Samples that wait to be resampled: a codec's frames are short, and each call has its price."""
-        self._samples = np.zeros(0, np.float32)
-        self._num_samples = 0
-
-    def push(self, block: FloatArray, rate: int) -> None:
-        """Add samples [n]."""
-        if self._resampler is None or self._resampler.source_rate != rate:
-            self._flush()
-            self._resampler = StreamingResampler(rate, INTERNAL_RATE)
-        self._pending.append(block)
-        self._num_pending += len(block)
-        if self._num_pending >= _AT_ONCE_SAMPLES:
-            self._store(self._resampler.push(self._take()))
-
-    def _take(self) -> FloatArray:
-        whole = self._pending[0] if len(self._pending) == 1 else np.concatenate(self._pending)
-        if not is_sound(whole):
-            raise _media_error(
-                "The file holds audio samples that are not finite numbers near full scale (-1.0 to 1.0)."
-            )
-        self._pending, self._num_pending = [], 0
-        return whole
-
-    def finish(self) -> FloatArray:
-        """Everything collected. The track is spent."""
-        self._flush()
-        # Nobody else holds the array while it is resized, so no reference check (it would count ours).
-        self._samples.resize(self._num_samples, refcheck=False)
-        return self._samples
-
-    def _flush(self) -> None:
-        if self._resampler is not None:
-            rest = self._take() if self._pending else np.zeros(0, np.float32)
-            self._store(self._resampler.push(rest, last=True))
-            self._resampler = None
-
-    def _store(self, samples: FloatArray) -> None:
-        end = self._num_samples + len(samples)
-        if end > self._max_samples:
-            limit = f"{self._limits.max_seconds:g} seconds"
-            limit += f" of all {self._share} channels together" if self._share > 1 else ""
-            raise TooLargeError(f"The file holds more audio than the limit of {limit}.", param="file")
-        if end > len(self._samples):
-            self._samples.resize(end + _GROWTH_SAMPLES, refcheck=False)
-        self._samples[self._num_samples : end] = samples
-        self._num_samples = end
-
-
-def _read_with_libsndfile(data: bytes, _: Container, sink: _Sink) -> None:
+def _read_with_libsndfile(data: bytes, sink: Sink) -> bool:
+    """Whether it has read anything."""
+    is_read = False
     try:
         with soundfile.SoundFile(_Source(data)) as file:
             _check_format(file.samplerate, file.channels)
             num_frames = _BLOCK_VALUES // file.channels
             while len(block := file.read(num_frames, dtype="float32", always_2d=True)):
                 sink.push(block.T, file.samplerate)
-    except (soundfile.SoundFileError, RuntimeError, ValueError) as error:
-        if not sink.num_channels:
-            raise _UnreadableError("The file could not be decoded.") from error
-
-
-def _read_with_libav(data: bytes, container: Container, sink: _Sink) -> None:
-    """Of a file that is several, what can be read of each: one may be cut, or without sound."""
-    first: Exception | None = None
-    for part in _parts(data, container):
-        try:
-            with _opened(part, container) as (file, stream):
-                _decode_packets(demuxed(file, stream), sink.push)
-        except _GIVEN_UP as error:
-            first = first or error
-    if first is not None and not sink.num_channels:
-        if isinstance(first, _UnreadableError):
-            raise first
-        raise _UnreadableError("The file could not be decoded.") from first
+                is_read = True
+    except (soundfile.SoundFileError, RuntimeError, ValueError):
+        pass  # libav may read it, or what was read is all there is
+    return is_read
 
 
 def _parts(data: bytes, container: Container) -> list[bytes]:
@@ -302,25 +243,79 @@ def _parts(data: bytes, container: Container) -> list[bytes]:
         raise _media_error(f"The file cannot be decoded: {error}.") from None
 
 
+def _check_track(track: int | None, num_tracks: int) -> None:
+    if track is not None and track >= num_tracks:
+        allowed = "0" if num_tracks == 1 else f"0 to {num_tracks - 1}"
+        raise MediaError(
+            f"`audio_track`: the file has {num_tracks} audio track{'s' * (num_tracks > 1)}, counted from 0; "
+            f"allowed is {allowed}.",
+            param="audio_track",
+        )
+
+
 @contextmanager
 def _opened(
-    data: bytes, container: Container
+    data: bytes, container: Container, track: int | None
 ) -> Iterator[tuple[av.container.InputContainer, av.AudioStream]]:
-    """The file's first audio stream, for libav's own errors to be caught outside."""
+    """The file and its audio stream, for libav's own errors to be caught outside."""
     source = _Source(data[junk_before(data, container) :])
     with opened(source, DEMUXERS[container], DECODERS) as file:
-        if not file.streams.audio:
+        tracks = file.streams.audio
+        if not tracks:
             raise _UnreadableError("The file has no audio track.")
-        stream = file.streams.audio[0]
+        _check_track(track, len(tracks))
+        flagged = [each for each in tracks if each.disposition & av.stream.Disposition.default]
+        stream = tracks[track] if track is not None else [*flagged, *tracks][0]
         if stream.codec_context is None or stream.codec_context.codec.name not in DECODERS:
             raise _UnreadableError("The file's audio codec is not supported.")
         yield file, stream
 
 
-def _decode_packets(packets: Iterable[av.Packet], push: Callable[[FloatArray, int], None]) -> None:
+def _timeline(
+    file: av.container.InputContainer,
+    stream: av.AudioStream,
+    container: Container,
+    *,
+    has_exact_lengths: bool = True,
+) -> Timeline:
+    """Zero is the container's in MP4 and Matroska with pictures, or else the earliest stamp of any track."""
+    covers = av.stream.Disposition.attached_pic
+    others = [each for each in file.streams.video if not each.disposition & covers]
+    zero_s: float | None = 0.0
+    if container not in _OWN_ZERO or not others:
+        tracks = [*others, *file.streams.audio]
+        starts = [each.start_time * each.time_base for each in tracks if each.start_time is not None]
+        zero_s = float(min(starts)) if len(tracks) > 1 and starts else None
+    restart_s = _RESTART_S.get(container, 0.0)
+    return Timeline(zero_s, restart_s=restart_s, has_exact_lengths=has_exact_lengths)
+
+
+def _believed(packets: Iterator[av.Packet]) -> Iterator[av.Packet]:
+    """Packets without the stamps that the next one's contradicts."""
+    held: av.Packet | None = None
+    for packet in packets:
+        if held is not None:
+            if held.pts is not None and packet.pts is not None and packet.time_base is not None:
+                ahead_s = (held.pts - packet.pts) * packet.time_base
+                held.pts = None if ahead_s > _CONTRADICTED_S else held.pts
+            yield held
+        held = packet
+    if held is not None:
+        yield held
+
+
+def _skipped(packet: av.Packet) -> int:
+    """Samples of a packet that the container says are no sound."""
+    if not packet.size or not packet.has_sidedata("skip_samples"):
+        return 0
+    data = bytes(packet.get_sidedata("skip_samples"))
+    return sum(int.from_bytes(data[at : at + 4], "little") for at in (0, 4))
+
+
+def _decode_packets(packets: Iterator[av.Packet], sink: Sink, timeline: Timeline) -> None:
     """Decode until the end; damaged packets are skipped, as players do."""
     num_bad = 0
-    for packet in packets:
+    for packet in _believed(packets):
         try:
             frames = packet.decode()
         except av.FFmpegError:
@@ -330,11 +325,19 @@ def _decode_packets(packets: Iterable[av.Packet], push: Callable[[FloatArray, in
             continue
         num_bad = 0
         for frame in frames:
-            if not frame.samples:
-                continue
-            num_channels = frame.layout.nb_channels
-            _check_format(frame.sample_rate, num_channels)
-            push(frame_channels(frame, num_channels), frame.sample_rate)
+            if frame.samples:
+                _take(frame, sink, timeline)
+
+
+def _take(frame: av.AudioFrame, sink: Sink, timeline: Timeline) -> None:
+    num_channels, rate = frame.layout.nb_channels, frame.sample_rate
+    _check_format(rate, num_channels)
+    has_stamp = frame.pts is not None and frame.time_base
+    stamp_s = float(frame.pts * frame.time_base) if has_stamp else None
+    silence = timeline.place(stamp_s, frame.samples, rate)
+    if silence > 0:
+        sink.push_silence(silence, num_channels, rate)
+    sink.push(frame_channels(frame, num_channels)[:, max(0, -silence) :], rate)
 
 
 def frame_channels(frame: av.AudioFrame, num_channels: int) -> FloatArray:

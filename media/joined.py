@@ -1,4 +1,4 @@
-"""Files that are several, one behind the other: MP3s with tags between them, FLACs and WebMs with headers.
+"""Files that are several, one after the other: MP3s with tags between them, others with headers of their own.
 
 libav reads such a file as one, and gets lost at the seams: it takes a tag for the beginning of a frame, which
 it then cannot decode, what tells of padding for sound, another recording's frames for damaged ones, and the
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import islice, pairwise
 from typing import Final
 
+from .sized import beginnings, in_bytes
 from .streams.id3 import tag_length
 from .streams.mp3 import HEAD_BYTES, frame_bytes, tells_padding
 
@@ -25,6 +26,12 @@ _IS_WEBM: Final = re.compile(rb".{1,64}?\x42\x82.{1,8}?(?:webm|matroska)", re.DO
 _EBML_BYTES: Final = 90
 """Of a head, that say what it is."""
 _TELLS_PADDING: Final = re.compile(rb"Xing|Info|VBRI")
+_AMR_MAGICS: Final = (b"#!AMR\n", b"#!AMR-WB\n")
+_AMR_BYTES: Final = (
+    (13, 14, 16, 18, 20, 21, 27, 32, 6, 1, 1, 1, 1, 1, 1, 1),
+    (18, 24, 33, 37, 41, 47, 51, 59, 61, 6, 1, 1, 1, 1, 1, 1),
+)
+"""Of a frame, by its type (RFC 4867, section 5.3), narrow and wide."""
 _SIDES: Final = (9, 17, 32)
 """Bytes between a frame's head and what it tells of padding, by its kind."""
 
@@ -40,10 +47,14 @@ def joined_parts(data: bytes, container: str) -> list[bytes]:
         case "matroska":
             begins = (found.end() for found in _EBML_BEGINS.finditer(data, 1))
             places = (end - 4 for end in begins if _IS_WEBM.match(data[end : end + _EBML_BYTES]))
+        case "wav" | "aiff" | "au" | "w64" | "caf":
+            places = beginnings(data, container)
+        case "amr":
+            places = _beginnings_of_amr(data)
         case _:
             return [data]
     starts = [0, *islice(places, MOST_PARTS - 1), len(data)]
-    return [data[start:end] for start, end in pairwise(starts)]
+    return [in_bytes(data[start:end], container) for start, end in pairwise(starts)]
 
 
 def _untagged(data: bytes) -> bytes:
@@ -80,3 +91,17 @@ def _beginnings(data: bytes) -> Iterator[int]:
                     yield start
                 is_first = False
                 break
+
+
+def _beginnings_of_amr(data: bytes) -> Iterator[int]:
+    """Where a magic number stands in place of a frame; inside one it is speech."""
+    at = 0
+    while at < len(data):
+        kind = next((kind for kind, magic in enumerate(_AMR_MAGICS) if data.startswith(magic, at)), None)
+        if kind is not None:
+            if at:
+                yield at
+            sizes = _AMR_BYTES[kind]
+            at += len(_AMR_MAGICS[kind])
+            continue
+        at += sizes[data[at] >> 3 & 15]

@@ -1,0 +1,77 @@
+"""Several channels → one: their mean, unless that would cancel them.
+
+The two channels of a stereo recording may be in opposite phase (a cable wired the wrong way, a widening
+effect): their mean is silence. Where the energy of the channels' sum was under a tenth of theirs over the
+last second, the loudest channel stands for all; every other mix is the mean, bit for bit.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float32]
+
+_BLOCKS_PER_S: Final = 20
+"""The decision is made anew every 50 ms."""
+_KEPT: Final = 0.95
+"""Of the energy of earlier blocks, from one block to the next: a memory of about a second."""
+_CANCELS_BELOW: Final = 0.1
+
+
+def mean_of(channels: FloatArray) -> FloatArray:
+    """Samples [channels, n] as [n]."""
+    return channels[0] if len(channels) == 1 else channels.mean(axis=0, dtype=np.float32)
+
+
+class Mixer:
+    """Mixes one recording or stream, block after block, cut anywhere.
+
+    Nothing waits: each 50 ms are mixed as the sound before them requires, so the first 50 ms are a mean.
+    """
+
+    def __init__(self) -> None:
+        self._format = (0, 0)
+        self._energies: list[float] = []
+        """Of each channel and of their sum, over the blocks that are complete."""
+        self._open: list[float] = []
+        """The same of the block that is not."""
+        self._num_open = 0
+        self._chosen: int | None = None
+        """The channel that stands for all."""
+
+    def mix(self, channels: FloatArray, rate: int, *, mean: FloatArray | None = None) -> FloatArray:
+        """Samples [channels, n] as [n]; their mean, if it is known, is overwritten. Another rate or number
+        of channels begins afresh."""
+        mixed = mean_of(channels) if mean is None else mean
+        num_channels, num_samples = channels.shape
+        if num_channels == 1 or not num_samples:
+            return mixed
+        if self._format != (num_channels, rate):
+            self._format = num_channels, rate
+            self._energies = self._open = [0.0] * (num_channels + 1)
+            self._num_open, self._chosen = 0, None
+        length = rate // _BLOCKS_PER_S
+        starts = [0, *range(length - self._num_open, num_samples, length)]
+        squares = np.square(np.vstack((channels, mixed * np.float32(num_channels))))
+        energies = np.add.reduceat(squares, starts, axis=1, dtype=np.float64).T.tolist()
+        for start, end, added in zip(starts, [*starts[1:], num_samples], energies, strict=True):
+            if self._chosen is not None:
+                mixed[start:end] = channels[self._chosen, start:end]
+            self._add(added, end - start, length)
+        return mixed
+
+    def _add(self, energies: list[float], num_samples: int, length: int) -> None:
+        self._open = [before + more for before, more in zip(self._open, energies, strict=True)]
+        self._num_open += num_samples
+        if self._num_open < length:
+            return
+        self._energies = [_KEPT * old + new for old, new in zip(self._energies, self._open, strict=True)]
+        self._open, self._num_open = [0.0] * len(self._open), 0
+        *each, of_sum = self._energies
+        if of_sum >= _CANCELS_BELOW * sum(each):
+            self._chosen = None
+        elif self._chosen is None:
+            self._chosen = each.index(max(each))
