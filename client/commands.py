@@ -47,6 +47,7 @@ def transcribe(
     hallucination_silence_threshold: float | None = None,
     clip_timestamps: str | None = None,
     multichannel: bool = False,
+    audio_track: int | None = None,
     vad_filter: bool = False,
     vad_parameters: dict[str, float] | None = None,
     base_url: str | None = None,
@@ -88,6 +89,8 @@ def transcribe(
         Transcribe only parts, as 10,20,65: from 10 s to 20 s, and from 65 s to the end.
     multichannel
         Transcribe each channel for itself, and read them together (not with --stream).
+    audio_track
+        Which of a file's audio tracks, counted from 0; its default track if not given.
     vad_filter
         Leave out what is no speech.
     vad_parameters
@@ -120,6 +123,7 @@ def transcribe(
         "clip_timestamps": clip_timestamps,
         "condition_on_previous_text": condition_on_previous_text or None,
         "multichannel": multichannel or None,
+        "audio_track": audio_track,
         "vad_filter": vad_filter or bool(vad_parameters) or None,
         "vad_parameters": vad_parameters,
     }

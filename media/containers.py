@@ -65,8 +65,8 @@ DEMUXERS: Final[dict[Container, str]] = {
 """libavformat's name of the one demuxer for each container."""
 
 SUPPORTED: Final = (
-    "WAV, W64, AIFF, AU, CAF, FLAC, MP3, AAC, M4A, MP4, MOV, WebM, Matroska, OGG, Opus, AMR, WMA, AC-3, MPEG, "
-    "MPEG-TS, AVI and FLV"
+    "WAV, W64, AIFF, AU, CAF, FLAC, MP3, AAC, M4A, MP4, MOV, WebM, Matroska, OGG, Opus, AMR, WMA, AC-3, "
+    "MPEG, MPEG-TS, AVI and FLV"
 )
 """For messages to clients."""
 

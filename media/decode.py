@@ -12,7 +12,7 @@ in `media/containers.py`; what becomes of the samples is `media/sink.py`.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -27,6 +27,7 @@ from ..protocols.errors import MediaError, TooLargeError
 from .containers import DECODERS, DEMUXERS, SUPPORTED, Container, demuxed, junk_before, opened, sniff
 from .joined import joined_parts
 from .sink import DecodeLimits, Sink
+from .streams import opus
 from .streams.ogg import parts_by_decoder
 from .streams.packets import StreamError
 from .timeline import Timeline
@@ -165,19 +166,15 @@ def _measured(part: bytes, container: Container, track: int | None) -> tuple[flo
         with suppress(soundfile.SoundFileError, RuntimeError), soundfile.SoundFile(_Source(part)) as sound:
             return sound.frames / sound.samplerate, sound.channels
     with _opened(part, container, track) as (file, stream):
-        timeline = _timeline(file, stream, container, has_exact_lengths=False)
+        timeline = _timeline(file, container, has_exact_lengths=False)
         rate, time_base = stream.codec_context.sample_rate, stream.time_base or 0
-        try:
-            for packet in _believed(demuxed(file, stream)):
-                length = round((packet.duration or 0) * time_base * rate)
-                stamp_s = None if packet.pts is None else float(packet.pts * time_base)
-                skipped = _skipped(packet)
-                if stamp_s is not None:
-                    stamp_s += skipped / rate
-                if length > skipped:
-                    timeline.place(stamp_s, length - skipped, rate)
-        except _GIVEN_UP:
-            pass  # damaged from here on
+        with suppress(*_GIVEN_UP):  # damaged from there on
+            for packet in _believed(file, stream, container):
+                before, after = _skipped(packet)
+                length = _length(packet, stream) - before - after
+                stamp_s = None if packet.pts is None else float(packet.pts * time_base) + before / rate
+                if length > 0:
+                    timeline.place(stamp_s, length, rate)
         return timeline.end_s, stream.codec_context.channels
 
 
@@ -216,8 +213,8 @@ def _read(part: bytes, container: Container, sink: Sink, track: int | None) -> N
         if _read_with_libsndfile(part, sink):
             return
     with _opened(part, container, track) as (file, stream):
-        timeline = _timeline(file, stream, container)
-        _decode_packets(demuxed(file, stream), sink, timeline)
+        timeline = _timeline(file, container)
+        _decode_packets(_believed(file, stream, container), sink, timeline)
 
 
 def _read_with_libsndfile(data: bytes, sink: Sink) -> bool:
@@ -272,11 +269,7 @@ def _opened(
 
 
 def _timeline(
-    file: av.container.InputContainer,
-    stream: av.AudioStream,
-    container: Container,
-    *,
-    has_exact_lengths: bool = True,
+    file: av.container.InputContainer, container: Container, *, has_exact_lengths: bool = True
 ) -> Timeline:
     """Zero is the container's in MP4 and Matroska with pictures, or else the earliest stamp of any track."""
     covers = av.stream.Disposition.attached_pic
@@ -290,32 +283,71 @@ def _timeline(
     return Timeline(zero_s, restart_s=restart_s, has_exact_lengths=has_exact_lengths)
 
 
-def _believed(packets: Iterator[av.Packet]) -> Iterator[av.Packet]:
-    """Packets without the stamps that the next one's contradicts."""
+def _believed(
+    file: av.container.InputContainer, stream: av.AudioStream, container: Container
+) -> Iterator[av.Packet]:
+    """The stream's packets, with what libav says of their times put right."""
     held: av.Packet | None = None
-    for packet in packets:
+    for packet in demuxed(file, stream):
+        _correct_skips(packet, stream, container)
         if held is not None:
-            if held.pts is not None and packet.pts is not None and packet.time_base is not None:
-                ahead_s = (held.pts - packet.pts) * packet.time_base
-                held.pts = None if ahead_s > _CONTRADICTED_S else held.pts
+            _correct(held, packet, container)
             yield held
         held = packet
     if held is not None:
         yield held
 
 
-def _skipped(packet: av.Packet) -> int:
-    """Samples of a packet that the container says are no sound."""
+def _correct_skips(packet: av.Packet, stream: av.AudioStream, container: Container) -> None:
+    """Opus has its own rate, and libav counts what is skipped at the one that Matroska states. The last frame
+    of ALAC is short, and libav takes from it once more what CAF says it is short of."""
+    before, after = _skipped(packet)
+    context = stream.codec_context
+    head = context.extradata or b""
+    if container == "matroska" and before and head.startswith(opus.HEAD):
+        before = opus.pre_skip(head)
+    elif container == "caf" and after and context.codec.name == "alac":
+        after = 0
+    else:
+        return
+    skips = packet.get_sidedata("skip_samples")
+    skips.update(before.to_bytes(4, "little") + after.to_bytes(4, "little") + bytes(skips)[8:])
+    packet.set_sidedata(skips)
+
+
+def _correct(packet: av.Packet, following: av.Packet, container: Container) -> None:
+    """Take from a packet a stamp that the next one's contradicts. Where pages of an Ogg are lost, the hole is
+    in front of the first packet that follows; libav places it behind that."""
+    if packet.pts is None or following.pts is None or packet.time_base is None:
+        return
+    ahead = packet.pts - following.pts
+    if ahead * packet.time_base > _CONTRADICTED_S:
+        packet.pts = None
+    elif container == "ogg" and ahead < -(packet.duration or 0) < 0:
+        packet.pts = following.pts - (packet.duration or 0)
+
+
+def _length(packet: av.Packet, stream: av.AudioStream) -> int:
+    """Samples that a packet decodes to, as far as it can be told. A container may state less for the last."""
+    context = stream.codec_context
+    if context.codec.name in {"opus", "libopus"}:
+        return opus.num_frames(bytes(packet))
+    length = round((packet.duration or 0) * (stream.time_base or 0) * context.sample_rate)
+    return max(length, context.frame_size) if context.codec.name == "aac" and length else length
+
+
+def _skipped(packet: av.Packet) -> tuple[int, int]:
+    """Samples at a packet's start and end that the container says are no sound."""
     if not packet.size or not packet.has_sidedata("skip_samples"):
-        return 0
+        return 0, 0
     data = bytes(packet.get_sidedata("skip_samples"))
-    return sum(int.from_bytes(data[at : at + 4], "little") for at in (0, 4))
+    return int.from_bytes(data[:4], "little"), int.from_bytes(data[4:8], "little")
 
 
-def _decode_packets(packets: Iterator[av.Packet], sink: Sink, timeline: Timeline) -> None:
+def _decode_packets(packets: Iterable[av.Packet], sink: Sink, timeline: Timeline) -> None:
     """Decode until the end; damaged packets are skipped, as players do."""
     num_bad = 0
-    for packet in _believed(packets):
+    for packet in packets:
         try:
             frames = packet.decode()
         except av.FFmpegError:

@@ -53,10 +53,11 @@ class Mixer:
             self._format = num_channels, rate
             self._energies = self._open = [0.0] * (num_channels + 1)
             self._num_open, self._chosen = 0, None
-        length = rate // _BLOCKS_PER_S
+        length = max(1, rate // _BLOCKS_PER_S)
         starts = [0, *range(length - self._num_open, num_samples, length)]
-        squares = np.square(np.vstack((channels, mixed * np.float32(num_channels))))
-        energies = np.add.reduceat(squares, starts, axis=1, dtype=np.float64).T.tolist()
+        with np.errstate(all="ignore"):  # samples that are no numbers are refused behind it
+            squares = np.square(np.vstack((channels, mixed * np.float32(num_channels))))
+            energies = np.add.reduceat(squares, starts, axis=1, dtype=np.float64).T.tolist()
         for start, end, added in zip(starts, [*starts[1:], num_samples], energies, strict=True):
             if self._chosen is not None:
                 mixed[start:end] = channels[self._chosen, start:end]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,10 +41,11 @@ def measure(measuring: Callable[[bytes], _T], param: str, data: bytes) -> _T | S
 
 
 def decode_job(
-    data: bytes, limits: DecodeLimits, *, are_channels_kept: bool = False
+    data: bytes, limits: DecodeLimits, *, are_channels_kept: bool = False, track: int | None = None
 ) -> DecodedAudio | SensoriumError:
     """Decode one file. Errors for the client are returned, not raised: plain values cross processes whole."""
-    return _outcome(lambda: decode_audio(data, limits=limits, are_channels_kept=are_channels_kept), "file")
+    decode = partial(decode_audio, limits=limits, are_channels_kept=are_channels_kept, track=track)
+    return _outcome(lambda: decode(data), "file")
 
 
 def vision_to_file(
@@ -82,13 +84,18 @@ def _outcome(job: Callable[[], _T], param: str) -> _T | SensoriumError:
 
 
 def decode_to_file(
-    data: bytes, limits: DecodeLimits, path: str, *, are_channels_kept: bool = False
+    data: bytes,
+    limits: DecodeLimits,
+    path: str,
+    *,
+    are_channels_kept: bool = False,
+    track: int | None = None,
 ) -> DecodedAudio | SensoriumError:
     """`decode_job`, but the samples go to `path`, channel after channel, and none are in the result.
 
     Two hours are 460 MB: as a message they would keep the receiver's loop busy for a second.
     """
-    outcome = decode_job(data, limits, are_channels_kept=are_channels_kept)
+    outcome = decode_job(data, limits, are_channels_kept=are_channels_kept, track=track)
     if isinstance(outcome, SensoriumError):
         return outcome
     with open(path, "wb") as file:

@@ -39,6 +39,8 @@ class Number(NamedTuple):
     description: str = ""
 
 
+MAX_AUDIO_TRACKS: Final = 64
+"""As many streams as a file is opened with."""
 NUMBERS: Final[Mapping[str, Number]] = {
     "best_of": Number(1, _MAX_ANSWERS, 1, is_whole=True),
     "beam_size": Number(1, _MAX_ANSWERS, 1, is_whole=True),
@@ -58,6 +60,13 @@ NUMBERS: Final[Mapping[str, Number]] = {
         MAX_KEYWORD_BOOST,
         KEYWORD_BOOST,
         description="How much likelier keywords are; 0: the model is told of them, no more.",
+    ),
+    "audio_track": Number(
+        0,
+        MAX_AUDIO_TRACKS - 1,
+        None,
+        is_whole=True,
+        description="Which of a file's audio tracks, counted from 0; the default one if not given.",
     ),
     "hallucination_silence_threshold": Number(
         0,

@@ -125,6 +125,9 @@ class RecordingOptions(SpeechOptions, SearchOptions, SubtitleOptions, total=Fals
     With `multichannel` each channel is transcribed for itself: `Transcript.channels`; text, segments and
     words are all of theirs in order, and say which channel they are of. Not for `transcribe_stream`.
 
+    `audio_track` is which of a file's audio tracks is transcribed, counted from 0: if not given, the one that
+    the file flags as its default, or else the first.
+
     With `vad_filter` what is no speech is left out; `vad_parameters` are faster-whisper's `threshold`,
     `min_speech_duration_ms`, `min_silence_duration_ms` and `speech_pad_ms`. `chunking_strategy` is OpenAI's
     way to say it: `{"type": "server_vad", "threshold": …, "prefix_padding_ms": …, "silence_duration_ms": …}`.
@@ -135,6 +138,7 @@ class RecordingOptions(SpeechOptions, SearchOptions, SubtitleOptions, total=Fals
     clip_timestamps: str | Sequence[float] | None
     condition_on_previous_text: bool | None
     multichannel: bool | None
+    audio_track: int | None
     vad_filter: bool | None
     vad_parameters: Mapping[str, float] | None
     chunking_strategy: str | Mapping[str, object] | None

@@ -90,6 +90,8 @@ class TranscriptionOptions(msgspec.Struct, frozen=True):
     other; else side by side. Models that take no such text ignore it."""
     multichannel: bool = False
     """Each channel of a file is transcribed for itself; else they are mixed."""
+    audio_track: int | None = None
+    """Of a file, counted from 0; None: the one that is flagged default, or else the first."""
     clips: tuple[float, ...] = ()
     """Seconds of a whole recording: where a part that is listened to begins, where it ends, where the next
     begins, …; the last end may be left out for the recording's. Empty: all of it."""

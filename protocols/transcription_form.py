@@ -148,6 +148,7 @@ def parse_transcription_form(
         max_silence_s=number_if_any(scalars, "hallucination_silence_threshold"),
         condition_on_previous_text=_boolean(scalars, "condition_on_previous_text"),
         multichannel=_multichannel(scalars, lists, stream=stream),
+        audio_track=whole_if_any(scalars, "audio_track"),
         clips=clips,
         speech_filter=speech_filter,
         segment_timestamps=response_format in TIMED_TEXTS or "segment" in granularities,

@@ -104,12 +104,12 @@ class TranscriptionRoutes:
         media = self._service.media.of(shares_as)
         most = config.fetch.max_fetch_bytes if wish.url else config.files.max_upload_bytes
         limits = DecodeLimits(max_bytes=most, max_seconds=config.files.max_audio_s)
-        are_kept = wish.options.multichannel
-        seconds = await media.measure_audio(data, limits=limits, are_channels_kept=are_kept)
+        are_kept, track = wish.options.multichannel, wish.options.audio_track
+        seconds = await media.measure_audio(data, limits=limits, are_channels_kept=are_kept, track=track)
         num_copies = 1 if wish.options.speech_filter is None else 2
         expected = num_copies * int(seconds * SAMPLE_BYTES_PER_S)
         async with self._service.budget.reserved(expected, shares_as) as reservation:
-            audio = await media.decode(data, limits=limits, are_channels_kept=are_kept)
+            audio = await media.decode(data, limits=limits, are_channels_kept=are_kept, track=track)
             reservation.settle(num_copies * audio.samples.nbytes)
             self._service.metrics.audio_seconds.labels("file").inc(audio.duration_s)
             num_clips = -(-len(wish.options.clips) // 2) * (len(audio.samples) if are_kept else 1)

@@ -18,6 +18,7 @@ from typing import Final
 
 import numpy as np
 
+from ...media.mixing import Mixer
 from ...media.pcm import PcmDecoder
 from ...protocols.audio import INTERNAL_RATE, AudioFormat
 from ...protocols.container_format import ContainerFormat, InputFormat
@@ -116,6 +117,7 @@ class ListeningMachine:
         """Of each channel."""
         self._format: InputFormat = AudioFormat()
         self._decoder = PcmDecoder(AudioFormat())
+        self._mixer = Mixer()
         self._rest = b""
         """The beginning of a frame that two pieces of an append share."""
         self._refusing = False
@@ -195,7 +197,7 @@ class ListeningMachine:
     def _begin(self) -> None:
         """Raw samples come afresh."""
         if isinstance(self._format, AudioFormat):
-            self._decoder = PcmDecoder(self._format)
+            self._decoder, self._mixer = PcmDecoder(self._format), Mixer()
             for track in self.tracks:
                 track.begin(self._format.rate)
 
@@ -268,7 +270,7 @@ class ListeningMachine:
             self._refusing = True
             return self._tell(AudioRefused(error, piece.event_id), now)
         if len(channels) != len(self.tracks):
-            channels = channels.mean(axis=0, keepdims=True)
+            channels = self._mixer.mix(channels, self._decoder.format.rate)[None]
         samples = [track.resampled(each) for track, each in zip(self.tracks, channels, strict=True)]
         stored.append(samples)
         return self._store(samples, now)

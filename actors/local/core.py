@@ -111,7 +111,7 @@ class LocalCore:
         loaded.speech.check(wish)
         if on_segment is not None and wish.multichannel:
             raise wrong("multichannel", "is not for segments as they come.")
-        samples = await read_recording(recording, are_channels_kept=wish.multichannel)
+        samples = await read_recording(recording, are_channels_kept=wish.multichannel, track=wish.audio_track)
         lane = lane_of(audio_s=samples.size / INTERNAL_RATE)
         return await loaded.speech.transcribe(samples, wish, lane=lane, on_segment=on_segment)
 

@@ -18,6 +18,7 @@ from PIL import Image, ImageOps
 
 from ...media.decode import MAX_CHANNELS
 from ...media.images import PixelArray
+from ...media.mixing import Mixer
 from ...media.resample import StreamingResampler
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.body import refuse
@@ -347,7 +348,7 @@ def read_samples(given: Any, param: str) -> npt.NDArray[np.float32]:  # noqa: AN
     if rate and not array.size:
         raise wrong(param, "holds no audio samples.")
     if array.ndim == 2 and 0 < array.shape[1] <= MAX_CHANNELS:
-        array = array.mean(axis=1, dtype=np.float32)
+        array = Mixer().mix(array.T, rate)
     is_sound = array.ndim == 1 and array.size and np.isfinite(array).all()
     if not is_sound or rate != given_rate or not 4000 <= rate <= 384_000:
         raise BadRequestError(

@@ -65,15 +65,20 @@ def read_wish(
     return parse_transcription_form(fields, task=cast(Task, task))
 
 
-async def read_recording(given: Recording, *, are_channels_kept: bool = False) -> Samples:
-    """The samples at 16 kHz: [n], or [channels, n] if they are kept.
+async def read_recording(
+    given: Recording, *, are_channels_kept: bool = False, track: int | None = None
+) -> Samples:
+    """The samples at 16 kHz: [n], or [channels, n] if they are kept; of a file's audio track, see
+    `decode_audio`.
 
-    Raises MediaError, BadRequestError (`audio`), or OSError for a path.
+    Raises MediaError, BadRequestError (`audio`, `audio_track`), or OSError for a path.
     """
     if is_file(given):
         data = await trio.to_thread.run_sync(file_bytes, given)
-        decode = partial(decode_audio, data, limits=_LIMITS, are_channels_kept=are_channels_kept)
+        decode = partial(decode_audio, data, limits=_LIMITS, are_channels_kept=are_channels_kept, track=track)
         return (await trio.to_thread.run_sync(decode)).samples
+    if track is not None:
+        raise wrong("audio_track", "is for files; samples have no tracks.")
     if are_channels_kept:
         return await trio.to_thread.run_sync(_channels, given)
     return await trio.to_thread.run_sync(partial(read_samples, given, "audio"))

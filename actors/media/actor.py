@@ -336,25 +336,35 @@ class MediaHandle:
         return await self._actor.measure(data, measuring, what, self._caller)
 
     async def measure_audio(
-        self, data: bytes, *, limits: DecodeLimits = _UNTOLD, are_channels_kept: bool = False
+        self,
+        data: bytes,
+        *,
+        limits: DecodeLimits = _UNTOLD,
+        are_channels_kept: bool = False,
+        track: int | None = None,
     ) -> float:
         """Seconds a file will decode to, as far as it can be told. Raises as `decode` does."""
         recognise(data, limits)
-        measuring = partial(measure_audio, limits=limits, are_channels_kept=are_channels_kept)
+        measuring = partial(measure_audio, limits=limits, are_channels_kept=are_channels_kept, track=track)
         return await self.measure(data, measuring, "file")
 
     async def decode(
-        self, data: bytes, *, limits: DecodeLimits = _UNTOLD, are_channels_kept: bool = False
+        self,
+        data: bytes,
+        *,
+        limits: DecodeLimits = _UNTOLD,
+        are_channels_kept: bool = False,
+        track: int | None = None,
     ) -> DecodedAudio:
         """Decode a file in a worker process. Its format is read from its bytes, never from its name.
 
-        Its channels are mixed unless they are kept, see `DecodedAudio`.
-        Raises MediaError or TooLargeError (param `file`), OverloadedError when too many requests wait, the
-        disk is full or workers die, UnavailableError at shutdown, InternalError for a defect of ours.
-        Cancellation kills the worker at once.
+        Its channels are mixed unless they are kept, and one of its tracks is chosen, see `decode_audio`.
+        Raises MediaError (param `file` or `audio_track`), TooLargeError (`file`), OverloadedError when too
+        many requests wait, the disk is full or workers die, UnavailableError at shutdown, InternalError for
+        a defect of ours. Cancellation kills the worker at once.
         """
         recognise(data, limits)
-        job = partial(decode_to_file, limits=limits, are_channels_kept=are_channels_kept)
+        job = partial(decode_to_file, limits=limits, are_channels_kept=are_channels_kept, track=track)
         audio = await self._actor.prepare_large(data, job, "file", _with_samples, self._caller)
         self._actor.counted.decoded_s += audio.duration_s
         return audio

@@ -12,7 +12,8 @@ what the codec and the filter remembered, some milliseconds. Who runs it: `worke
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 import av
 import numpy as np
@@ -20,19 +21,32 @@ import numpy.typing as npt
 
 from ...protocols.container_format import StreamContainer
 from ..decode import MAX_CHANNELS, MAX_RATE, MIN_RATE, frame_channels
+from ..mixing import Mixer, mean_of
 from ..pcm import is_sound
 from ..resample import StreamingResampler
+from ..timeline import Timeline
 from . import opus
-from .packets import Demuxer, Packet, StreamError, Track
+from .packets import Demuxer, Packet, StreamError, Track, rounded
 from .recognise import open_demuxer
 
 FloatArray = npt.NDArray[np.float32]
 
 MAX_TURN_SAMPLES: Final = 4 * 16_000
 """Samples that one `take` gives, and what one packet more may bring."""
+MAX_HOLE_S: Final = 10.0
+"""A longer hole in a live stream's stamps counts as that: enough to end a turn, and little enough that a few
+bytes cannot claim hours. A file has its silence whole."""
 _MAX_BAD_PACKETS: Final = 1000
 """Consecutive packets that do not decode before a damaged stream is given up."""
 _NOTHING: Final = np.zeros(0, np.float32)
+
+
+class _Block(NamedTuple):
+    """Decoded samples [channels, n], or so much silence of as many channels."""
+
+    samples: FloatArray
+    num_silent: int
+    rate: int
 
 
 class StreamDecoder:
@@ -45,7 +59,11 @@ class StreamDecoder:
         self._num_channels = num_channels
         self._demuxer: Demuxer = open_demuxer(container)
         self._waiting: deque[Track | Packet] = deque()
+        self._blocks: deque[_Block] = deque()
+        """Decoded, and not resampled yet."""
         self._track: Track | None = None
+        self._timeline = Timeline()
+        self._mixer = Mixer()
         self._codec: av.AudioCodecContext | None = None
         self._num_to_skip = 0
         self._num_bad = 0
@@ -56,7 +74,7 @@ class StreamDecoder:
     @property
     def has_more(self) -> bool:
         """`take` has something to do."""
-        return bool(self._waiting)
+        return bool(self._waiting or self._blocks)
 
     def push(self, data: bytes) -> None:
         """More bytes of the stream, cut anywhere."""
@@ -67,18 +85,23 @@ class StreamDecoder:
         parts: list[FloatArray] = []
         blocks: list[FloatArray] = []
         num_samples = 0.0
-        while self._waiting and num_samples < MAX_TURN_SAMPLES:
-            item = self._waiting.popleft()
-            if isinstance(item, Track):
-                self._begin(item)
-                continue
-            for block, rate in self._decode(item):
-                if rate != self._rate:
+        while self.has_more and num_samples < MAX_TURN_SAMPLES:
+            if not self._blocks:
+                item = self._waiting.popleft()
+                if isinstance(item, Track):
                     parts += self._resampled(blocks)
-                    parts.append(self._flush())
-                    self._rate = rate
-                blocks.append(block)
-                num_samples += block.shape[-1] * 16_000 / rate
+                    self._begin(item)
+                else:
+                    self._blocks += self._decode(item)
+                continue
+            block, rate = self._next_block()
+            if rate != self._rate or (blocks and len(block) != len(blocks[0])):
+                parts += self._resampled(blocks)
+            if rate != self._rate:
+                parts.append(self._flush())
+                self._rate = rate
+            blocks.append(block)
+            num_samples += block.shape[-1] * 16_000 / rate
         parts += self._resampled(blocks)
         return self._joined(parts)
 
@@ -86,7 +109,17 @@ class StreamDecoder:
         """The same where no more bytes come for now: what waits for its successor is complete."""
         self._waiting += self._demuxer.end()
         samples = self.take()
-        return samples if self._waiting else self._joined([samples, self._flush()])
+        return samples if self.has_more else self._joined([samples, self._flush()])
+
+    def _next_block(self) -> tuple[FloatArray, int]:
+        """The samples that wait first, or a second of silence of those in front of them."""
+        block = self._blocks.popleft()
+        if not block.num_silent:
+            return block.samples, block.rate
+        length = min(block.num_silent, block.rate)
+        if rest := block.num_silent - length:
+            self._blocks.appendleft(block._replace(num_silent=rest))
+        return np.zeros((len(block.samples), length), np.float32), block.rate
 
     def _flush(self) -> FloatArray:
         """What the resampler's filter holds back; what comes next begins with a fresh one."""
@@ -104,11 +137,12 @@ class StreamDecoder:
 
     def _begin(self, track: Track) -> None:
         known, self._track = self._track, track
+        self._timeline = Timeline(track.zero_s, max_hole_s=MAX_HOLE_S)
         before = b"" if self._codec is None or known is None else known.extradata
         if track.goes_on and opus.is_same(before, track.extradata):  # as it does in a file
             self._num_to_skip = opus.pre_skip(track.extradata)
             return
-        self._codec = None
+        self._codec, self._mixer = None, Mixer()
         self._num_to_skip = track.skip
 
     def _opened(self) -> av.AudioCodecContext:
@@ -129,8 +163,8 @@ class StreamDecoder:
             raise StreamError("the stream's header does not fit its codec") from error
         return codec
 
-    def _decode(self, packet: Packet) -> list[tuple[FloatArray, int]]:
-        """Blocks [channels that come out, n] with their rate."""
+    def _decode(self, packet: Packet) -> list[_Block]:
+        """The samples of a packet, and the silence in front of them."""
         if self._codec is None:
             self._codec = self._opened()
         if not packet.data:
@@ -143,38 +177,55 @@ class StreamDecoder:
                 raise StreamError(f"{_MAX_BAD_PACKETS} packets in a row do not decode") from None
             return []
         self._num_bad = 0
-        blocks = []
+        blocks: list[_Block] = []
         for frame in frames:
             if not frame.samples:
                 continue
             num_channels = frame.layout.nb_channels
             _check(frame.sample_rate, num_channels)
-            channels = frame_channels(frame, num_channels)
-            if self._num_channels == 1 < num_channels:
-                channels = channels.mean(axis=0, dtype=np.float32, keepdims=True)
-            elif num_channels != self._num_channels:
+            if num_channels != self._num_channels != 1:
                 raise StreamError(
                     f"the stream has {num_channels} channels; it was announced with {self._num_channels}"
                 )
-            blocks.append((self._trimmed(channels, packet.trim), frame.sample_rate))
+            blocks += self._placed(frame, frame_channels(frame, num_channels), packet)
+            packet = packet._replace(stamp=None)
         return blocks
 
-    def _trimmed(self, block: FloatArray, trim: int) -> FloatArray:
-        length = block.shape[-1]
+    def _placed(self, frame: av.AudioFrame, channels: FloatArray, packet: Packet) -> Iterator[_Block]:
+        """A frame without what is padding, behind the silence that its stamp leaves."""
+        assert self._track is not None
+        rate, length = frame.sample_rate, frame.samples
         skipped = min(self._num_to_skip, length)
         self._num_to_skip -= skipped
-        return block[:, skipped : max(skipped, length - trim)]
+        kept = channels[:, skipped : max(skipped, length - packet.trim)]
+        if not kept.shape[1]:
+            return
+        if self._track.codec == "opus":  # the decoder skips by itself, too
+            skipped += max(0, opus.num_frames(packet.data) - length)
+        stamp_s: float | None = None
+        if packet.stamp is not None:
+            units, per_s = self._track.time_base
+            stamp_s = (packet.stamp + rounded(skipped * per_s, rate * units)) * units / per_s
+        silence = self._timeline.place(stamp_s, kept.shape[1], rate)
+        if silence > 0:
+            yield _Block(kept[:, :0], silence, rate)
+        if silence > -kept.shape[1]:
+            yield _Block(kept[:, max(0, -silence) :], 0, rate)
 
     def _resampled(self, blocks: list[FloatArray]) -> list[FloatArray]:
         if not blocks:
             return []
-        samples = blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=-1)
+        channels = blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=-1)
+        if self._num_channels == 1:
+            means = [mean_of(block) for block in blocks]
+            mean = means[0] if len(means) == 1 else np.concatenate(means)
+            channels = self._mixer.mix(channels, self._rate, mean=mean)[None]
         blocks.clear()
-        if not is_sound(samples):
+        if not is_sound(channels):
             raise StreamError("the stream holds audio samples that are not finite numbers near full scale")
         if not self._resamplers:
-            self._resamplers = [StreamingResampler(self._rate) for _ in samples]
-        return [self._shaped([each.push(row) for each, row in zip(self._resamplers, samples, strict=True)])]
+            self._resamplers = [StreamingResampler(self._rate) for _ in channels]
+        return [self._shaped([each.push(row) for each, row in zip(self._resamplers, channels, strict=True)])]
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but what lives in C."""

@@ -1,29 +1,36 @@
 """WebM and Matroska as browsers record them: Opus or PCM packets out of an endless segment (RFC 9559).
 
 Elements are read flat: a segment and its clusters are entered and never left, so that their sizes, which live
-recorders do not know, are of no matter. The first audio track is heard; blocks of others are skipped as they
-come and never kept. A new EBML header in the middle begins a new recording. Read next: `decoder.py`.
+recorders do not know, are of no matter. The first audio track that is flagged default is decoded, or else the
+first; blocks of others are skipped as they come and never kept. A new EBML header in the middle begins a new
+recording. Read next: `decoder.py`.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from .opus import OPUS_RATE
-from .packets import MAX_HEADER_BYTES, MAX_PACKET_BYTES, Item, Packet, StreamError, Track
+from .packets import MAX_HEADER_BYTES, MAX_PACKET_BYTES, Item, Packet, StreamError, Track, rounded
 
 _EBML, _SEGMENT, _TRACKS, _CLUSTER = 0x1A45DFA3, 0x18538067, 0x1654AE6B, 0x1F43B675
 _BLOCK_GROUP, _BLOCK, _SIMPLE_BLOCK, _DISCARD_PADDING = 0xA0, 0xA1, 0xA3, 0x75A2
+_CLUSTER_TIME, _INFO, _TIME_SCALE = 0xE7, 0x1549A966, 0x2AD7B1
+_IS_DEFAULT, _CODEC_DELAY = 0x88, 0x56AA
 _TRACK_ENTRY, _TRACK_NUMBER, _TRACK_TYPE, _CODEC_ID, _CODEC_PRIVATE = 0xAE, 0xD7, 0x83, 0x86, 0x63A2
 _ENCODINGS, _AUDIO, _RATE, _CHANNELS, _BITS = 0x6D80, 0xE1, 0xB5, 0x9F, 0x6264
 _DOC_TYPE: Final = 0x4282
 _ENTERED: Final = frozenset({_SEGMENT, _CLUSTER, _BLOCK_GROUP})
-_KEPT: Final = frozenset({_EBML, _TRACKS, _DISCARD_PADDING})
+_KEPT: Final = frozenset({_EBML, _INFO, _TRACKS, _CLUSTER_TIME, _DISCARD_PADDING})
 """Read whole once they are there."""
 _BLOCKS: Final = frozenset({_BLOCK, _SIMPLE_BLOCK})
-_AUDIO_TYPE: Final = 2
+_VIDEO_TYPE, _AUDIO_TYPE = b"\1", b"\2"
+_DEFAULT_SCALE: Final = 1_000_000
+"""Nanoseconds of a unit of time, where a segment states none."""
+_NS: Final = 1_000_000_000
 _MAX_BLOCK_BYTES: Final = 8 * MAX_PACKET_BYTES
 _BLOCK_HEAD: Final = 11
 """A track number of up to 8 bytes, a time of two, flags."""
@@ -52,9 +59,13 @@ class MatroskaDemuxer:
         self._num_header_bytes = 0
         self._group_end: int | None = None
         """Where the block group ends that was entered, if its size is known."""
-        self._held: list[bytes] = []
+        self._held: list[Packet] = []
         """Frames of that group: what it says of them may come behind."""
         self._trim = 0
+        self._scale_ns = _DEFAULT_SCALE
+        self._cluster_time = 0
+        self._delay = 0
+        """Of the codec, by which its packets are early, in the segment's unit of time."""
 
     def push(self, data: bytes) -> list[Item]:
         """See `Demuxer.push`."""
@@ -154,12 +165,16 @@ class MatroskaDemuxer:
             self._begin(body)
         elif element_id == _TRACKS:
             yield self._read_tracks(body)
+        elif element_id == _INFO:
+            scale = int.from_bytes(dict(_children(body)).get(_TIME_SCALE, b""))
+            self._scale_ns = scale or _DEFAULT_SCALE
+        elif element_id == _CLUSTER_TIME:
+            self._cluster_time = int.from_bytes(body)
         elif element_id == _DISCARD_PADDING:
             padding_ns = int.from_bytes(body, signed=True)
             self._trim = max(0, (padding_ns * self._rate + 500_000_000) // 1_000_000_000)
         elif element_id == _SIMPLE_BLOCK:
-            for frame in self._frames(body):
-                yield Packet(frame)
+            yield from self._frames(body)
         else:
             self._held += self._frames(body)
 
@@ -168,30 +183,36 @@ class MatroskaDemuxer:
         if kinds and kinds[0].rstrip(b"\0") not in {b"webm", b"matroska"}:
             raise StreamError("the stream is EBML, but neither WebM nor Matroska")
         self._track = None
+        self._scale_ns = _DEFAULT_SCALE
         self._num_header_bytes = len(self._buffer)
         self._held.clear()
         self._group_end = None
 
     def _read_tracks(self, body: bytes) -> Track:
-        for name, entry in _children(body):
-            fields = dict(_children(entry)) if name == _TRACK_ENTRY else {}
-            if int.from_bytes(fields.get(_TRACK_TYPE, b"")) == _AUDIO_TYPE:
-                self._track = int.from_bytes(fields.get(_TRACK_NUMBER, b""))
-                track = _track(fields)
-                self._rate = track.rate or OPUS_RATE
-                return track
-        raise StreamError("the WebM stream has no audio track")
+        entries = [dict(_children(entry)) for name, entry in _children(body) if name == _TRACK_ENTRY]
+        kinds = [fields.get(_TRACK_TYPE, b"").lstrip(b"\0") for fields in entries]
+        tracks = [fields for fields, kind in zip(entries, kinds, strict=True) if kind == _AUDIO_TYPE]
+        if not tracks:
+            raise StreamError("the WebM stream has no audio track")
+        flagged = (fields for fields in tracks if fields.get(_IS_DEFAULT, b"\1").strip(b"\0"))
+        fields = next(flagged, tracks[0])
+        self._track = int.from_bytes(fields.get(_TRACK_NUMBER, b""))
+        self._delay = rounded(int.from_bytes(fields.get(_CODEC_DELAY, b"")), self._scale_ns)
+        track = _track(fields)
+        self._rate = track.rate or OPUS_RATE
+        zero_s = 0.0 if _VIDEO_TYPE in kinds else None
+        return replace(track, time_base=(self._scale_ns, _NS), zero_s=zero_s)
 
     def _leave_group(self, position: int) -> Iterator[Item]:
         """Give out what a group held, once `position` is behind it; at once if nobody knows where it ends."""
         if self._held and (self._group_end is None or position >= self._group_end):
             *before, last = self._held
-            yield from (Packet(frame) for frame in before)
-            yield Packet(last, self._trim)
+            yield from before
+            yield last._replace(trim=self._trim)
             self._held.clear()
             self._trim = 0
 
-    def _frames(self, block: bytes) -> list[bytes]:
+    def _frames(self, block: bytes) -> list[Packet]:
         """The frames of a block, if it is of the track that is heard."""
         number, at = _number(block)
         if number != self._track:
@@ -199,7 +220,9 @@ class MatroskaDemuxer:
         if len(block) < at + 3:
             raise StreamError("a WebM block is damaged")
         lacing = block[at + 2] >> 1 & 3
-        return [block[at + 3 :]] if not lacing else _laced(block[at + 3 :], lacing)
+        first, *others = [block[at + 3 :]] if not lacing else _laced(block[at + 3 :], lacing)
+        stamp = self._cluster_time + int.from_bytes(block[at : at + 2], signed=True) - self._delay
+        return [Packet(first, stamp=stamp), *map(Packet, others)]
 
 
 def _track(fields: dict[int, bytes]) -> Track:

@@ -1,9 +1,9 @@
 """MP4 as browsers record it: AAC or Opus, fragment by fragment (ISO/IEC 14496-12).
 
-The first audio track is heard. A fragment's `moof`, and a `moov` that stands in front of its sound, say where
-in the stream samples lie; they are taken out as they come, and the bytes between them, pictures most often,
-are never kept. A file whose index is behind its sound is no stream and is refused by name. Read next:
-`decoder.py`; boxes are `mp4_boxes.py`.
+The first audio track that is enabled is decoded, or else the first. A fragment's `moof`, and a `moov` that
+stands in front of its sound, say where in the stream samples lie; they are taken out as they come, and the
+bytes between them, pictures most often, are never kept. A file whose index is behind its sound is no stream
+and is refused by name. Read next: `decoder.py`; boxes are `mp4_boxes.py`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ class Mp4Demuxer:
         self._track: TrackInfo | None = None
         self._num_announced = 0
         """Samples of all fragments and tracks."""
+        self._time = 0
+        """When the next fragment goes on, unless it says so."""
         self._samples: list[Sample] = []
         """Announced: a heap, the next place first."""
 
@@ -110,13 +112,14 @@ class Mp4Demuxer:
         if kind == b"moov":
             self._track = read_track(body)
             self._samples.clear()
+            self._time = 0
             yield self._track.track
             end = self._position + len(body)
             self._announce(num_indexed(self._track.table), read_indexed(self._track.table), first=end)
             return
         if self._track is None:
             raise StreamError("an MP4 fragment came before the index that says what it is")
-        self._announce(num_announced(body), read_fragment(body, self._track, self._position))
+        self._announce(num_announced(body), read_fragment(body, self._track, self._position, self._time))
 
     def _announce(self, count: int, samples: Iterator[Sample], *, first: int = -(1 << 62)) -> None:
         """Samples to come, none of which may lie before `first`; `count` of all tracks."""
@@ -127,6 +130,7 @@ class Mp4Demuxer:
             if sample.place < first:
                 raise StreamError(_IS_FILE)
             heappush(self._samples, sample)
+            self._time = sample.time + sample.length
             if len(self._samples) > _MAX_SAMPLES:
                 raise StreamError(f"more than {_MAX_SAMPLES} samples of the MP4 stream are announced")
 
@@ -134,7 +138,7 @@ class Mp4Demuxer:
         """Take out the samples of a box whose bytes are here, and drop the rest."""
         here = min(self._box_end, self._position + len(self._buffer))
         while self._samples:
-            place, size = self._samples[0]
+            place, size, time, _ = self._samples[0]
             if place < self._position:
                 heappop(self._samples)  # before its fragment, or twice: nothing of it can be had
                 continue
@@ -144,7 +148,9 @@ class Mp4Demuxer:
                 break
             heappop(self._samples)
             start = place - self._position
-            yield Packet(bytes(self._buffer[start : start + size]))
+            assert self._track is not None
+            data = bytes(self._buffer[start : start + size])
+            yield Packet(data, stamp=time + self._track.shift)
             self._drop(start + size)
         waits_for = self._samples[0].place if self._samples else here
         self._drop(max(0, min(here, waits_for) - self._position))

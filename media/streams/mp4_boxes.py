@@ -9,17 +9,20 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import repeat
 from typing import NamedTuple
 
 from .opus import HEAD
-from .packets import StreamError, Track
+from .packets import StreamError, Track, rounded
 
 
 class Sample(NamedTuple):
-    """One packet's place in the stream."""
+    """One packet's place in the stream, and in time: when it begins, in the track's units, and its length."""
 
     place: int
     size: int
+    time: int
+    length: int
 
 
 class TrackInfo(NamedTuple):
@@ -30,6 +33,9 @@ class TrackInfo(NamedTuple):
     default_size: int
     table: bytes
     """Where the samples are that come before any fragment."""
+    default_length: int = 0
+    shift: int = 0
+    """From a sample's own time to that on the movie's timeline, by the edit list."""
 
 
 def boxes(body: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -58,32 +64,53 @@ def _find(body: bytes, *path: bytes) -> bytes | None:
 
 
 def read_track(moov: bytes) -> TrackInfo:
-    """The first audio track of an index. Raises StreamError if there is none that is served."""
-    extends = _find(moov, b"mvex")
-    for kind, trak in boxes(moov):
-        handler = _find(trak, b"mdia", b"hdlr") if kind == b"trak" else None
-        if handler is None or handler[8:12] != b"soun":
-            continue
-        header = _find(trak, b"tkhd") or b""
-        number = _number(header, 20 if header[:1] == b"\1" else 12)
-        defaults = (content for kind, content in boxes(extends or b"") if kind == b"trex")
-        size = next((_number(each, 16) for each in defaults if _number(each, 4) == number), 0)
-        table = _find(trak, b"mdia", b"minf", b"stbl") or b""
-        track = _codec((_find(table, b"stsd") or b"")[8:])
-        if track.codec == "aac":
-            track = replace(track, skip=_first_shown(_find(trak, b"edts", b"elst") or b""))
-        return TrackInfo(number, track, size, table)
-    raise StreamError("the MP4 stream has no audio track")
+    """The audio track of an index: the first that is enabled, or else the first. Raises StreamError if there
+    is none that is served."""
+    traks = [trak for kind, trak in boxes(moov) if kind == b"trak"]
+    kinds = [(_find(trak, b"mdia", b"hdlr") or b"")[8:12] for trak in traks]
+    tracks = [trak for trak, kind in zip(traks, kinds, strict=True) if kind == b"soun"]
+    if not tracks:
+        raise StreamError("the MP4 stream has no audio track")
+    headers = [_find(trak, b"tkhd") or b"" for trak in tracks]
+    trak, header = next(
+        (
+            (trak, header)
+            for trak, header in zip(tracks, headers, strict=True)
+            if header[3:4] and header[3] & 1
+        ),
+        (tracks[0], headers[0]),
+    )
+    number = _number(header, 20 if header[:1] == b"\1" else 12)
+    extends = (content for kind, content in boxes(_find(moov, b"mvex") or b"") if kind == b"trex")
+    defaults = next((each for each in extends if _number(each, 4) == number), bytes(20))
+    table = _find(trak, b"mdia", b"minf", b"stbl") or b""
+    scale = _time_scale(_find(trak, b"mdia", b"mdhd") or b"")
+    empty, skip = _edits(_find(trak, b"edts", b"elst") or b"")
+    track = _codec((_find(table, b"stsd") or b"")[8:])
+    track = replace(
+        track,
+        skip=skip if track.codec == "aac" else 0,
+        time_base=(1, scale),
+        zero_s=0.0 if b"vide" in kinds else None,
+    )
+    shift = rounded(empty * scale, _time_scale(_find(moov, b"mvhd") or b"")) - skip
+    return TrackInfo(number, track, _number(defaults, 16), table, _number(defaults, 12), shift)
 
 
-def _first_shown(edits: bytes) -> int:
-    """Samples that an edit list leaves out in front (an encoder's own delay); of several edits, none."""
+def _time_scale(header: bytes) -> int:
+    """Units of a second, of an `mvhd` or `mdhd`."""
+    at = 20 if header[:1] == b"\1" else 12
+    return max(1, int.from_bytes(header[at : at + 4]))
+
+
+def _edits(edits: bytes) -> tuple[int, int]:
+    """What an edit list puts in front, in the movie's units, and what it leaves out there (an encoder's own
+    delay), in the track's; of several edits, nothing is left out."""
     width, shape = (20, ">Qqi") if edits[:1] == b"\1" else (12, ">Iii")
     whole = (len(edits) - 8) // width * width if len(edits) > 8 else 0
-    times = [time for _, time, _ in struct.iter_unpack(shape, edits[8 : 8 + whole])]
-    if times[:1] == [-1]:
-        del times[0]  # silence in front, which no player decodes
-    return max(0, times[0]) if len(times) == 1 else 0
+    found = [(length, time) for length, time, _ in struct.iter_unpack(shape, edits[8 : 8 + whole])]
+    empty = found.pop(0)[0] if found and found[0][1] == -1 else 0
+    return empty, max(0, found[0][1]) if len(found) == 1 else 0
 
 
 def num_indexed(table: bytes) -> int:
@@ -103,7 +130,7 @@ def read_indexed(table: bytes) -> Iterator[Sample]:
     offsets = offsets or wide or b""
     groups = _find(table, b"stsc") or b""
     firsts = [_number(groups, 8 + 12 * index) for index in range(min(_number(groups, 4), len(groups) // 12))]
-    index, group = 0, -1
+    index, group, time, lengths = 0, -1, 0, _lengths(_find(table, b"stts") or b"")
     for chunk in range(1, min(_number(offsets, 4), len(offsets) // place_bytes) + 1):
         while group + 1 < len(firsts) and firsts[group + 1] <= chunk:
             group += 1
@@ -111,11 +138,19 @@ def read_indexed(table: bytes) -> Iterator[Sample]:
         place = int.from_bytes(offsets[at : at + place_bytes])
         for _ in range(min(_number(groups, 12 + 12 * max(group, 0)), count - index)):
             size = each or _number(sizes, 12 + 4 * index)
-            yield Sample(place, size)
-            place += size
+            length = next(lengths, 0)
+            yield Sample(place, size, time, length)
+            place, time = place + size, time + length
             index += 1
     if index < count:
         raise StreamError("an index of the MP4 stream is damaged")
+
+
+def _lengths(times: bytes) -> Iterator[int]:
+    """How long each sample of an index lasts."""
+    for index in range(min(_number(times, 4), len(times) // 8) if times else 0):
+        count, length = _number(times, 8 + 8 * index), _number(times, 12 + 8 * index)
+        yield from repeat(length, count)
 
 
 def _codec(entries: bytes) -> Track:
@@ -170,8 +205,9 @@ def num_announced(moof: bytes) -> int:
     return sum(_number(run, 4) for traf in trafs for kind, run in boxes(traf) if kind == b"trun")
 
 
-def read_fragment(moof: bytes, info: TrackInfo, place: int) -> Iterator[Sample]:
-    """The samples of the track in a fragment whose `moof` begins at `place`."""
+def read_fragment(moof: bytes, info: TrackInfo, place: int, time: int) -> Iterator[Sample]:
+    """The samples of the track in a fragment whose `moof` begins at `place`; it goes on at `time` unless it
+    states another."""
     after = place
     for kind, traf in boxes(moof):
         header = _find(traf, b"tfhd") if kind == b"traf" else None
@@ -182,32 +218,43 @@ def read_fragment(moof: bytes, info: TrackInfo, place: int) -> Iterator[Sample]:
         if flags & 0x1:
             base = int.from_bytes(header[at : at + 8])
             at += 8
-        at += (4 if flags & 0x2 else 0) + (4 if flags & 0x8 else 0)
+        at += 4 if flags & 0x2 else 0
+        default_length = _number(header, at) if flags & 0x8 else info.default_length
+        at += 4 if flags & 0x8 else 0
         default_size = _number(header, at) if flags & 0x10 else info.default_size
-        is_heard = _number(header, 4) == info.number
-        after = base
+        is_chosen = _number(header, 4) == info.number
+        begins = _find(traf, b"tfdt") if is_chosen else None
+        if begins is not None:
+            time = int.from_bytes(begins[4 : 12 if begins[:1] == b"\1" else 8])
+        after, at_time = base, time
         for name, run in boxes(traf):
             if name == b"trun":
-                for sample in _run(run, base, after, default_size):
-                    after = sample.place + sample.size
-                    if is_heard:
+                for sample in _run(run, base, Sample(after, default_size, at_time, default_length)):
+                    after, at_time = sample.place + sample.size, sample.time + sample.length
+                    if is_chosen:
                         yield sample
+        time = at_time if is_chosen else time
 
 
-def _run(run: bytes, base: int, after: int, default_size: int) -> Iterator[Sample]:
+def _run(run: bytes, base: int, default: Sample) -> Iterator[Sample]:
+    """The samples of a run, of which `default` says what it does not."""
     flags, count, at = int.from_bytes(run[1:4]), _number(run, 4), 8
-    place = after
+    place, size, time, length = default
     if flags & 0x1:
         place = base + int.from_bytes(run[at : at + 4], signed=True)
         at += 4
     at += 4 if flags & 0x4 else 0
-    before, behind = (4 if flags & 0x100 else 0), (4 if flags & 0x400 else 0) + (4 if flags & 0x800 else 0)
+    behind = (4 if flags & 0x400 else 0) + (4 if flags & 0x800 else 0)
     for _ in range(count):
-        at += before
-        size = _number(run, at) if flags & 0x200 else default_size
-        at += (4 if flags & 0x200 else 0) + behind
-        yield Sample(place, size)
-        place += size
+        if flags & 0x100:
+            length = _number(run, at)
+            at += 4
+        if flags & 0x200:
+            size = _number(run, at)
+            at += 4
+        at += behind
+        yield Sample(place, size, time, length)
+        place, time = place + size, time + length
 
 
 def _number(data: bytes, at: int) -> int:

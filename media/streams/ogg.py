@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from .opus import HEAD, TAGS, is_same, num_frames
+from .opus import HEAD, OPUS_RATE, TAGS, is_same, num_frames
 from .packets import MAX_HEADER_BYTES, MAX_PACKET_BYTES, Item, Packet, StreamError, Track
 
 _MAGIC: Final = b"OggS"
@@ -171,7 +171,7 @@ class OggDemuxer:
         if len(head) not in _HEAD_BYTES or head[8] & 0xF0:
             raise StreamError("the Ogg stream's Opus header is damaged")
         self._link = _Link(serial)
-        yield Track("opus", extradata=head, goes_on=True)
+        yield Track("opus", extradata=head, goes_on=True, time_base=(1, OPUS_RATE))
 
     def _audio(self, link: _Link, packets: list[bytes], granule: int, *, is_last: bool) -> Iterator[Item]:
         lengths = [num_frames(packet) for packet in packets]
@@ -180,14 +180,16 @@ class OggDemuxer:
             # Before the last page, a position tells where the page's packets end; the last one's may lie
             # before that, and a stream of one page begins at 0.
             link.position = 0 if is_last else granule - sum(lengths)
+        if link.position is not None and has_position and packets and not is_last:
+            link.position = max(link.position, granule - sum(lengths))  # pages may have been lost
         for packet, length in zip(packets, lengths, strict=True):
-            trim = 0
+            trim, stamp = 0, link.position
             if link.position is not None:
                 link.position += length
                 if is_last and has_position:
                     trim = min(max(link.position - granule, 0), length)
             link.num_packets += 1
-            yield Packet(packet, trim)
+            yield Packet(packet, trim, stamp)
         if link.num_packets:
             self._num_header_bytes = self._num_empty_links = 0
 

@@ -20,6 +20,11 @@ MAX_PACKET_BYTES: Final = 1 << 17
 """Longest packet of one codec frame; uncompressed FLAC has the largest."""
 
 
+def rounded(dividend: int, divisor: int) -> int:
+    """The quotient of two numbers that are not negative, as libav rounds times: a half up."""
+    return (2 * dividend + divisor) // (2 * divisor)
+
+
 class StreamError(Exception):
     """The bytes are not what they claim to be, or not served; the message is fit for clients."""
 
@@ -39,13 +44,21 @@ class Track:
     """Decoded frames to leave out at the start, where the codec does not know it by itself."""
     goes_on: bool = False
     """A link of a chain of Opus: the decoder of the one before is kept where it can do both."""
+    time_base: tuple[int, int] = (1, 1)
+    """Seconds of one unit of the packets' stamps: numerator, denominator."""
+    zero_s: float | None = None
+    """The stamp at which the stream begins; None: that of its first sample."""
 
 
 class Packet(NamedTuple):
-    """One packet of the codec, and how many of its last decoded frames are padding."""
+    """One packet of the codec, how many of its last decoded frames are padding, and when it begins.
+
+    Without a stamp it follows the packet before it.
+    """
 
     data: bytes
     trim: int = 0
+    stamp: int | None = None
 
 
 Item = Track | Packet

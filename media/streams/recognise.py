@@ -27,8 +27,24 @@ _DEMUXERS: Final[dict[StreamContainer, Callable[[], Demuxer]]] = {
     "flac": FlacDemuxer,
     "aac": AdtsDemuxer,
 }
-_HEAD_BYTES: Final = 12
+_HEAD_BYTES: Final = 16
 """Enough to tell every container, once tags in front of it are gone."""
+_SERVED: Final = "WebM, Ogg, MP4, MP3, FLAC and ADTS"
+_NAMES: Final[dict[Container | None, str]] = {
+    "wav": "WAV",
+    "w64": "W64",
+    "aiff": "AIFF",
+    "au": "AU",
+    "caf": "CAF",
+    "amr": "AMR",
+    "asf": "ASF",
+    "ac3": "AC-3",
+    "eac3": "E-AC-3",
+    "mpeg": "MPEG",
+    "avi": "AVI",
+    "flv": "FLV",
+}
+"""Containers that files may be in."""
 _FOUND: Final[dict[Container | None, StreamContainer]] = {
     "matroska": "webm",
     "ogg": "ogg",
@@ -45,7 +61,7 @@ def open_demuxer(container: StreamContainer) -> Demuxer:
 
 
 def recognised(head: bytes) -> StreamContainer | None:
-    """The container that a stream begins with, by its first 12 bytes; a tag in front of it tells nothing."""
+    """The container that a stream begins with, by its first 16 bytes; a tag in front of it tells nothing."""
     return _FOUND.get(sniff(head))
 
 
@@ -79,9 +95,9 @@ class Recogniser:
             return ()
         container = recognised(self._head[:_HEAD_BYTES])
         if container is None:
-            raise StreamError(
-                "the stream is in no container that is served (WebM, Ogg, MP4, MP3, FLAC, ADTS)"
-            )
+            found = sniff(self._head)
+            what = f"is {_NAMES[found]}, which is read as a file only" if found in _NAMES else "is in none"
+            raise StreamError(f"the stream {what}; containers that are served live are {_SERVED}")
         self._found = _DEMUXERS[container]()
         head, self._head = self._head, b""
         return self._found.push(head)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import struct
 import wave
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import av
@@ -40,6 +41,75 @@ def encoded(
         for packet in _packets(stream, samples, rate):
             file.mux(packet)
     return buffer.getvalue()
+
+
+PICTURES: Final = {"mpegts": "mpeg2video", "flv": "flv1", "webm": "libvpx", "mpeg": "mpeg1video"}
+
+
+def timed(
+    samples: FloatArray,
+    move: Callable[[float], float | None],
+    *,
+    container: str,
+    codec: str,
+    rate: int = 16_000,
+    layout: str = "mono",
+    picture_times_s: Sequence[float] = (),
+    format_options: dict[str, str] | None = None,
+) -> bytes:
+    """A file whose packets are moved in time: `move` takes when one begins, in seconds, and gives when it
+    shall; None leaves it out. With a picture at each of the times, if there are any."""
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format=container, options=format_options or {}) as file:
+        pictures = None
+        if picture_times_s:
+            pictures = file.add_stream(PICTURES.get(container, "mpeg4"), rate=25)
+            pictures.width = pictures.height = 32
+        sound = file.add_stream(codec, rate=rate, layout=layout)
+        packets: list[av.Packet] = []
+        for packet in _packets(sound, samples, rate):
+            assert packet.pts is not None
+            assert packet.time_base is not None
+            stamp_s = move(float(packet.pts * packet.time_base))
+            if stamp_s is not None:
+                packet.pts = packet.dts = round(stamp_s / packet.time_base)
+                packets.append(packet)
+        for time_s in picture_times_s:
+            assert pictures is not None
+            frame = av.VideoFrame.from_ndarray(np.full((32, 32, 3), 128, np.uint8), format="rgb24")
+            frame.pts = round(time_s * 25)
+            packets += pictures.encode(frame)
+        if pictures is not None:
+            packets += pictures.encode(None)
+        for packet in sorted(packets, key=lambda each: (each.dts or 0) * (each.time_base or 0)):
+            file.mux(packet)
+    return buffer.getvalue()
+
+
+def caf(samples: FloatArray, *, codec: str, rate: int, frame: int, priming: int) -> bytes:
+    """AAC or Opus as iPhones write it: a cookie, a table of packets with what is priming, and the packets."""
+    with av.open(io.BytesIO(), "w", format="matroska") as file:
+        stream = file.add_stream(codec, rate=rate, layout="mono")
+        packets = [bytes(packet) for packet in _packets(stream, samples, rate) if packet.size]
+        cookie = bytes(stream.codec_context.extradata or b"")
+    if codec == "aac":
+        config = _descriptor(4, b"\x40\x15" + bytes(11) + _descriptor(5, cookie))
+        cookie = _descriptor(3, bytes(3) + config + _descriptor(6, b"\2"))
+    kind = {"aac": b"aac ", "libopus": b"opus"}[codec]
+    rest = len(packets) * frame - priming - len(samples)
+    table = b"".join(bytes([len(each) >> 7 | 0x80, len(each) & 0x7F]) for each in packets)
+    chunks = {
+        b"desc": struct.pack(">d4sIIIII", rate, kind, 0, 0, frame, 1, 0),
+        b"kuki": cookie,
+        b"pakt": struct.pack(">qqii", len(packets), len(samples), priming, rest) + table,
+        b"data": bytes(4) + b"".join(packets),
+    }
+    written = (name + struct.pack(">q", len(body)) + body for name, body in chunks.items())
+    return b"caff\0\1\0\0" + b"".join(written)
+
+
+def _descriptor(tag: int, body: bytes) -> bytes:
+    return bytes([tag, 0x80, 0x80, 0x80, len(body)]) + body
 
 
 def video(samples: FloatArray | None, *, container: str = "mp4", rate: int = 44_100) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
 import pytest
 from sensorium.media.streams.ogg import OggDemuxer, checksum
 from sensorium.media.streams.opus import num_frames
@@ -27,7 +28,9 @@ def test_a_damaged_page_is_lost_and_no_other() -> None:
     assert len(pages) > 4
     pages[3] = pages[3][:-1] + bytes([pages[3][-1] ^ 1])
     lost = streamed(b"".join(pages))
-    assert 16_000 < len(lost) < 2.1 * 16_000
+    assert len(lost) == 3 * 16_000
+    assert float(np.abs(lost[16_500:31_000]).max()) < 1e-3, "the second that it held is silent"
+    assert float(np.abs(lost[:16_000]).mean()) > 0.1 < float(np.abs(lost[32_000:]).mean())
 
 
 def test_what_lies_between_pages_is_passed_over() -> None:
@@ -44,9 +47,9 @@ def test_streams_beside_ours_are_not_heard() -> None:
 def test_a_packet_goes_on_over_pages() -> None:
     demuxer = OggDemuxer()
     demuxer.push(page(HEAD, flags=2) + page(b"OpusTags"))
-    assert demuxer.push(page(b"a", bytes(510), table=b"\1\xff\xff")) == [Packet(b"a")]
-    assert demuxer.push(page(b"end", flags=1)) == [Packet(bytes(510) + b"end")]
-    assert demuxer.push(page(b"rest of what was lost", b"whole", flags=1)) == [Packet(b"whole")]
+    assert demuxer.push(page(b"a", bytes(510), table=b"\1\xff\xff")) == [Packet(b"a", stamp=-960)]
+    assert demuxer.push(page(b"end", flags=1)) == [Packet(bytes(510) + b"end", stamp=0)]
+    assert demuxer.push(page(b"rest of what was lost", b"whole", flags=1)) == [Packet(b"whole", stamp=480)]
 
 
 @pytest.mark.parametrize(
