@@ -124,7 +124,17 @@ def test_the_options_of_voice_activity_are_sent(recording: Path) -> None:
         assert run([*words, "--vad-parameters.threshold", "0.6", "--vad-parameters.speech_pad_ms", "50"]) == 0
         assert run([*words, "--vad-filter"]) == 0
         assert run(words) == 0
-        more = ["--multichannel", "--temperature", "0", "--temperature", "0.4", "--best-of", "3"]
+        more = [
+            "--multichannel",
+            "--audio-track",
+            "1",
+            "--temperature",
+            "0",
+            "--temperature",
+            "0.4",
+            "--best-of",
+            "3",
+        ]
         more += ["--beam-size", "5", "--length-penalty", "0.5", "--patience", "2"]
         more += ["--repetition-penalty", "1.2", "--no-repeat-ngram-size", "3"]
         assert run([*words, *more, "--hallucination-silence-threshold", "2"]) == 0
@@ -133,6 +143,7 @@ def test_the_options_of_voice_activity_are_sent(recording: Path) -> None:
         assert run([*words, *shown]) == 2
     assert len(requests) == 5
     assert b'"multichannel"\r\n\r\nTrue' in requests[3].body
+    assert b'"audio_track"\r\n\r\n1' in requests[3].body
     assert requests[3].body.count(b'name="temperature[]"') == 2
     assert b'"best_of"\r\n\r\n3' in requests[3].body
     assert b'"beam_size"\r\n\r\n5' in requests[3].body

@@ -14,6 +14,7 @@ from sensorium.actors.local.speech import TranscribeOptions
 from sensorium.protocols.errors import BadRequestError, MediaError
 from sensorium.protocols.realtime_session import Granularity
 from sensorium.protocols.transcript import TimedSegment, Transcript
+from support.audio_files import tracks
 from support.server import Server
 from support.speech_conformance import assert_streamed
 
@@ -71,6 +72,12 @@ def test_a_recording_has_the_transcript_that_a_server_gives(server: Server, fold
             assert caught.value.param == "audio"
         with pytest.raises(MediaError):
             whisper.transcribe(b"no recording")
+        recorded = tracks(0 * samples, samples, default=0, rate=rate)
+        assert [whisper.transcribe(recorded, audio_track=track).text for track in (0, 1)] == ["", own.text]
+        for sound, error in ((recorded, MediaError), ((samples, rate), BadRequestError)):
+            with pytest.raises(error, match="audio_track") as refused:
+                whisper.transcribe(sound, audio_track=2)
+            assert refused.value.param == "audio_track"
         with pytest.raises(BadRequestError, match="takes no prompts"):
             whisper.generate("The quick brown fox")
         with pytest.raises(BadRequestError, match="multichannel"):

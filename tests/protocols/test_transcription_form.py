@@ -168,6 +168,7 @@ def test_temperatures_and_attempts() -> None:
     assert parse(("temperature", ""), ("best_of", ""), ("beam_size", "")).options == TranscriptionOptions()
     assert parse(("multichannel", "true"), ("response_format", "srt")).options.multichannel
     assert parse(("hallucination_silence_threshold", "2.5")).options.max_silence_s == 2.5
+    assert [parse(("audio_track", text)).options.audio_track for text in ("", "0", "63")] == [None, 0, 63]
 
 
 @pytest.mark.parametrize("temperatures", [(), ("0",), ("0", "0.4", "1"), ("0.0",)])
@@ -209,6 +210,10 @@ def test_answers_grow_side_by_side_where_a_temperature_is_0(temperatures: tuple[
         ([("multichannel", "left")], "multichannel"),
         ([("multichannel", "true"), ("stream", "true")], "multichannel"),
         ([("multichannel", "true"), ("include[]", "logprobs")], "multichannel"),
+        ([("audio_track", "-1")], "audio_track"),
+        ([("audio_track", "64")], "audio_track"),
+        ([("audio_track", "first")], "audio_track"),
+        ([("audio_track", "0"), ("audio_track", "1")], "audio_track"),
         ([("beam_size", "0")], "beam_size"),
         ([("length_penalty", "0.5")], "length_penalty"),
         ([("length_penalty", "-1"), ("beam_size", "5")], "length_penalty"),

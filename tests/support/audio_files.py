@@ -12,6 +12,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 import soundfile
+from av.stream import Disposition
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -83,6 +84,26 @@ def timed(
             packets += pictures.encode(None)
         for packet in sorted(packets, key=lambda each: (each.dts or 0) * (each.time_base or 0)):
             file.mux(packet)
+    return buffer.getvalue()
+
+
+def tracks(
+    *sounds: FloatArray,
+    default: int | None = None,
+    container: str = "matroska",
+    codec: str = "flac",
+    rate: int = 16_000,
+    format_options: dict[str, str] | None = None,
+) -> bytes:
+    """A file with several audio tracks, one of which may be flagged as the default one."""
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format=container, options=format_options or {}) as file:
+        streams = [file.add_stream(codec, rate=rate, layout="mono") for _ in sounds]
+        for place, stream in enumerate(streams):
+            stream.disposition = Disposition.default if place == default else Disposition(0)
+        for stream, samples in zip(streams, sounds, strict=True):
+            for packet in _packets(stream, samples, rate):
+                file.mux(packet)
     return buffer.getvalue()
 
 
