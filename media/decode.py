@@ -333,7 +333,8 @@ def _length(packet: av.Packet, stream: av.AudioStream) -> int:
     if context.codec.name in {"opus", "libopus"}:
         return opus.num_frames(bytes(packet))
     length = round((packet.duration or 0) * (stream.time_base or 0) * context.sample_rate)
-    return max(length, context.frame_size) if context.codec.name == "aac" and length else length
+    is_whole = context.codec.name == "aac" and length > 0
+    return max(length, int(context.frame_size)) if is_whole else length
 
 
 def _skipped(packet: av.Packet) -> tuple[int, int]:

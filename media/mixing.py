@@ -23,7 +23,8 @@ _CANCELS_BELOW: Final = 0.1
 
 def mean_of(channels: FloatArray) -> FloatArray:
     """Samples [channels, n] as [n]."""
-    return channels[0] if len(channels) == 1 else channels.mean(axis=0, dtype=np.float32)
+    mean: FloatArray = channels[0] if len(channels) == 1 else channels.mean(axis=0, dtype=np.float32)
+    return mean
 
 
 class Mixer:

@@ -39,9 +39,10 @@ class _Chunk(NamedTuple):
 
 def beginnings(data: bytes, container: str) -> Iterator[int]:
     """Where the second recording of a file begins, and each one after it."""
-    at: int | None = 0
-    while (at := _next(data, at, container)) is not None:
+    at = _next(data, 0, container)
+    while at is not None:
         yield at
+        at = _next(data, at, container)
 
 
 def _next(data: bytes, at: int, container: str) -> int | None:

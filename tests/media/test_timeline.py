@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import av
 import numpy as np
 import pytest
-from sensorium.media.containers import DEMUXERS, opened, sniff
-from sensorium.media.decode import DECODERS, DecodeLimits, decode_audio, frame_channels, measure_audio
+from sensorium.media.containers import DECODERS, DEMUXERS, opened, sniff
+from sensorium.media.decode import DecodeLimits, decode_audio, frame_channels, measure_audio
 from sensorium.media.resample import StreamingResampler
 from sensorium.media.timeline import Timeline
 from sensorium.protocols.errors import TooLargeError
@@ -21,7 +21,7 @@ FRAME, RATE = 160, 16_000
 PICTURES = [place / 25 for place in range(100)]
 
 
-def silences(timeline: Timeline, stamps_s: list[float | None], length: int = FRAME) -> list[int]:
+def silences(timeline: Timeline, stamps_s: Sequence[float | None], length: int = FRAME) -> list[int]:
     return [timeline.place(stamp_s, length, RATE) for stamp_s in stamps_s]
 
 
@@ -238,7 +238,7 @@ def gone(stamp_s: float) -> float | None:
 
 
 DELAYED = {"movflags": "frag_keyframe+delay_moov"}
-LIVE = {
+LIVE: dict[str, tuple[Callable[[], bytes], float]] = {
     "webm, late": (lambda: clusters(True, late), 3.3),
     "webm, late alone": (lambda: clusters(False, late), 2.0),
     "webm, a hole": (lambda: clusters(False, gone), 2.0),

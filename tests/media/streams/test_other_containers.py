@@ -267,6 +267,14 @@ def test_beginnings_are_known(data: bytes) -> None:
     assert not begins_stream(data[300:], "flac")
 
 
+@pytest.mark.parametrize("kind", ["WAV", "AIFF", "CAF", "W64", "AU"])
+def test_a_container_of_files_is_named(kind: str) -> None:
+    with pytest.raises(StreamError, match=f"is {kind}, which is read as a file only; .* WebM, Ogg, MP4"):
+        streamed(sound_file(SOUND[:4_000], kind=kind))
+    with pytest.raises(StreamError, match="is in none; containers that are served live are WebM"):
+        streamed(b"no sound at all, but words")
+
+
 def test_nothing_of_a_file_is_needed_to_know_its_samples() -> None:
     for data in (ADTS, MP3, FLAC, MP4):
         np.testing.assert_array_equal(streamed(data), decode_audio(data).samples)
