@@ -26,6 +26,10 @@ _AT_ONCE_SAMPLES: Final = 1 << 16
 price."""
 
 
+MAX_HOLE_S: Final = 6 * 3600.0
+"""A longer hole is no silence of a recording but damage, and its samples would take gigabytes."""
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeLimits:
     """What one file may cost. `max_seconds` bounds the decoded audio, of all channels that are kept together,
@@ -78,7 +82,14 @@ class Sink:
             self._flush()
 
     def push_silence(self, num_samples: int, num_channels: int, rate: int) -> None:
-        """Add a hole of the file's timeline. Raises TooLargeError at once if it goes beyond the limit."""
+        """Add a hole of the file's timeline. Raises TooLargeError at once if it goes beyond the limit, or is
+        longer than `MAX_HOLE_S`."""
+        if num_samples > MAX_HOLE_S * rate:
+            raise TooLargeError(
+                f"The file's time stamps leave a hole of {num_samples / rate:.0f} seconds; the limit is "
+                f"{MAX_HOLE_S:g} seconds.",
+                param="file",
+            )
         self._flush()
         before = self._tracks[0].num_samples if self._tracks else 0
         share = num_channels if self._are_channels_kept else 1

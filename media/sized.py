@@ -31,6 +31,10 @@ _MOST_PADDING: Final = 7
 """Bytes between a recording's end and a multiple of 2 or 8."""
 
 
+_MOST_CHUNKS: Final = 1000
+"""Of one recording that are looked at: a file of nothing but empty chunks would take minutes."""
+
+
 class _Chunk(NamedTuple):
     name: bytes
     start: int
@@ -59,7 +63,9 @@ def _next(data: bytes, at: int, container: str) -> int | None:
 def _chunks(data: bytes, at: int, order: str) -> Iterator[_Chunk]:
     """Of a RIFF or IFF file that begins at `at`, as far as their sizes lead."""
     place = at + 12
-    while place + 8 <= len(data):
+    for _ in range(_MOST_CHUNKS):
+        if place + 8 > len(data):
+            return
         size = _number(data[place + 4 : place + 8], order)
         yield _Chunk(data[place : place + 4], place + 8, size)
         place += 8 + size + size % 2
@@ -120,7 +126,9 @@ def _ends_of_w64(data: bytes, at: int) -> Iterator[int]:
 def _ends_of_caf(data: bytes, at: int) -> Iterator[int]:
     """Behind the last chunk: nothing states the size of the whole."""
     place = at + 8
-    while place + 12 <= len(data) and data[place : place + 4] != CAF_MAGIC[:4]:
+    for _ in range(_MOST_CHUNKS):
+        if place + 12 > len(data) or data[place : place + 4] == CAF_MAGIC[:4]:
+            break
         size = int.from_bytes(data[place + 4 : place + 12])
         if size >= 1 << 62 and data[place : place + 4] == b"data":
             return  # up to the end of the file, whose size was not known
@@ -177,7 +185,9 @@ def _ends_well(data: bytes, end: int) -> bool:
     """Whether the file ends here, but for a byte of padding, or chunks lead from here to its end."""
     if end == len(data) - 1 and not data[end]:
         return True
-    while end < len(data):
+    for _ in range(_MOST_CHUNKS):
+        if end >= len(data):
+            break
         head = data[end : end + 8]
         if len(head) < 8 or not head[:4].isascii() or not head[:4].decode("ascii").isprintable():
             return False

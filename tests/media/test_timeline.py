@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import av
 import numpy as np
 import pytest
+from sensorium.media import sink
 from sensorium.media.containers import DECODERS, DEMUXERS, opened, sniff
 from sensorium.media.decode import DecodeLimits, decode_audio, frame_channels, measure_audio
 from sensorium.media.resample import StreamingResampler
@@ -130,10 +131,10 @@ def test_zero_is_the_earliest_stamp_of_any_track(container: str) -> None:
     assert onset_s(agreed(film)) == pytest.approx(1.94, abs=0.03)
 
 
-def test_a_stamp_far_in_the_future() -> None:
+def test_a_stamp_far_in_the_future(monkeypatch: pytest.MonkeyPatch) -> None:
     far = timed(
         tone(1.0, rate=OPUS_RATE),
-        lambda stamp_s: stamp_s + (1e6 if stamp_s > 0.5 else 0),
+        lambda stamp_s: stamp_s + (10_000 if stamp_s > 0.5 else 0),
         container="matroska",
         codec="libopus",
         rate=OPUS_RATE,
@@ -142,6 +143,9 @@ def test_a_stamp_far_in_the_future() -> None:
     with pytest.raises(TooLargeError, match="limit of 60 seconds: so say its time stamps"):
         decode_audio(far, limits=limits)
     assert measure_audio(far, limits=limits) == 60
+    monkeypatch.setattr(sink, "MAX_HOLE_S", 9_000.0)
+    with pytest.raises(TooLargeError, match="a hole of 10000 seconds; the limit is 9000 seconds"):
+        decode_audio(far, limits=DecodeLimits(max_seconds=1e6))
     assert len(streamed(far)) == pytest.approx(11 * 16_000, abs=700), "live, ten seconds"
 
 
