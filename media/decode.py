@@ -24,10 +24,10 @@ import soundfile
 
 from ..protocols.audio import INTERNAL_RATE
 from ..protocols.errors import MediaError, TooLargeError
-from .containers import DECODERS, DEMUXERS, SUPPORTED, Container, demuxed, junk_before, opened, sniff
+from .containers import DECODERS, DEMUXERS, SUPPORTED, Container, junk_before, opened, sniff
+from .file_packets import believed_packets, num_samples, seconds_of, skipped, time_base_of
 from .joined import joined_parts
 from .sink import DecodeLimits, Sink
-from .streams import opus
 from .streams.ogg import parts_by_decoder
 from .streams.packets import StreamError
 from .timeline import Timeline
@@ -64,8 +64,6 @@ _RESTART_S: Final[dict[Container, float]] = {
 }
 """Containers with stamps, and which leaps are another clock's (of joined broadcasts, as in ffmpeg). In the
 others stamps count samples: there are no holes."""
-_CONTRADICTED_S: Final = 1.0
-"""A stamp that is so far ahead of the next one is damaged."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,12 +165,12 @@ def _measured(part: bytes, container: Container, track: int | None) -> tuple[flo
             return sound.frames / sound.samplerate, sound.channels
     with _opened(part, container, track) as (file, stream):
         timeline = _timeline(file, container, has_exact_lengths=False)
-        rate, time_base = stream.codec_context.sample_rate, stream.time_base or 0
+        rate, time_base = stream.codec_context.sample_rate, time_base_of(stream)
         with suppress(*_GIVEN_UP):  # damaged from there on
-            for packet in _believed(file, stream, container):
-                before, after = _skipped(packet)
-                length = _length(packet, stream) - before - after
-                stamp_s = None if packet.pts is None else float(packet.pts * time_base) + before / rate
+            for packet in believed_packets(file, stream, container):
+                before, after = skipped(packet)
+                length = num_samples(packet, stream, time_base) - before - after
+                stamp_s = seconds_of(packet.pts, time_base, before / rate)
                 if length > 0:
                     timeline.place(stamp_s, length, rate)
         return timeline.end_s, stream.codec_context.channels
@@ -214,7 +212,7 @@ def _read(part: bytes, container: Container, sink: Sink, track: int | None) -> N
             return
     with _opened(part, container, track) as (file, stream):
         timeline = _timeline(file, container)
-        _decode_packets(_believed(file, stream, container), sink, timeline)
+        _decode_packets(believed_packets(file, stream, container), time_base_of(stream), sink, timeline)
 
 
 def _read_with_libsndfile(data: bytes, sink: Sink) -> bool:
@@ -283,69 +281,9 @@ def _timeline(
     return Timeline(zero_s, restart_s=restart_s, has_exact_lengths=has_exact_lengths)
 
 
-def _believed(
-    file: av.container.InputContainer, stream: av.AudioStream, container: Container
-) -> Iterator[av.Packet]:
-    """The stream's packets, with what libav says of their times put right."""
-    held: av.Packet | None = None
-    for packet in demuxed(file, stream):
-        _correct_skips(packet, stream, container)
-        if held is not None:
-            _correct(held, packet, container)
-            yield held
-        held = packet
-    if held is not None:
-        yield held
-
-
-def _correct_skips(packet: av.Packet, stream: av.AudioStream, container: Container) -> None:
-    """Opus has its own rate, and libav counts what is skipped at the one that Matroska states. The last frame
-    of ALAC is short, and libav takes from it once more what CAF says it is short of."""
-    before, after = _skipped(packet)
-    context = stream.codec_context
-    head = context.extradata or b""
-    if container == "matroska" and before and head.startswith(opus.HEAD):
-        before = opus.pre_skip(head)
-    elif container == "caf" and after and context.codec.name == "alac":
-        after = 0
-    else:
-        return
-    skips = packet.get_sidedata("skip_samples")
-    skips.update(before.to_bytes(4, "little") + after.to_bytes(4, "little") + bytes(skips)[8:])
-    packet.set_sidedata(skips)
-
-
-def _correct(packet: av.Packet, following: av.Packet, container: Container) -> None:
-    """Take from a packet a stamp that the next one's contradicts. Where pages of an Ogg are lost, the hole is
-    in front of the first packet that follows; libav places it behind that."""
-    if packet.pts is None or following.pts is None or packet.time_base is None:
-        return
-    ahead = packet.pts - following.pts
-    if ahead * packet.time_base > _CONTRADICTED_S:
-        packet.pts = None
-    elif container == "ogg" and ahead < -(packet.duration or 0) < 0:
-        packet.pts = following.pts - (packet.duration or 0)
-
-
-def _length(packet: av.Packet, stream: av.AudioStream) -> int:
-    """Samples that a packet decodes to, as far as it can be told. A container may state less for the last."""
-    context = stream.codec_context
-    if context.codec.name in {"opus", "libopus"}:
-        return opus.num_frames(bytes(packet))
-    length = round((packet.duration or 0) * (stream.time_base or 0) * context.sample_rate)
-    is_whole = context.codec.name == "aac" and length > 0
-    return max(length, int(context.frame_size)) if is_whole else length
-
-
-def _skipped(packet: av.Packet) -> tuple[int, int]:
-    """Samples at a packet's start and end that the container says are no sound."""
-    if not packet.size or not packet.has_sidedata("skip_samples"):
-        return 0, 0
-    data = bytes(packet.get_sidedata("skip_samples"))
-    return int.from_bytes(data[:4], "little"), int.from_bytes(data[4:8], "little")
-
-
-def _decode_packets(packets: Iterable[av.Packet], sink: Sink, timeline: Timeline) -> None:
+def _decode_packets(
+    packets: Iterable[av.Packet], time_base: tuple[int, int], sink: Sink, timeline: Timeline
+) -> None:
     """Decode until the end; damaged packets are skipped, as players do."""
     num_bad = 0
     for packet in packets:
@@ -359,14 +297,12 @@ def _decode_packets(packets: Iterable[av.Packet], sink: Sink, timeline: Timeline
         num_bad = 0
         for frame in frames:
             if frame.samples:
-                _take(frame, sink, timeline)
+                _take(frame, seconds_of(frame.pts, time_base), sink, timeline)
 
 
-def _take(frame: av.AudioFrame, sink: Sink, timeline: Timeline) -> None:
+def _take(frame: av.AudioFrame, stamp_s: float | None, sink: Sink, timeline: Timeline) -> None:
     num_channels, rate = frame.layout.nb_channels, frame.sample_rate
     _check_format(rate, num_channels)
-    has_stamp = frame.pts is not None and frame.time_base
-    stamp_s = float(frame.pts * frame.time_base) if has_stamp else None
     silence = timeline.place(stamp_s, frame.samples, rate)
     if silence > 0:
         sink.push_silence(silence, num_channels, rate)

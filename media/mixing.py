@@ -19,6 +19,8 @@ _BLOCKS_PER_S: Final = 20
 _KEPT: Final = 0.95
 """Of the energy of earlier blocks, from one block to the next: a memory of about a second."""
 _CANCELS_BELOW: Final = 0.1
+_ENOUGH_PER_S: Final = 12_000
+"""Samples that energies are summed over, of those that there are."""
 
 
 def mean_of(channels: FloatArray) -> FloatArray:
@@ -54,16 +56,34 @@ class Mixer:
             self._format = num_channels, rate
             self._energies = self._open = [0.0] * (num_channels + 1)
             self._num_open, self._chosen = 0, None
-        length = max(1, rate // _BLOCKS_PER_S)
-        starts = [0, *range(length - self._num_open, num_samples, length)]
-        with np.errstate(all="ignore"):  # samples that are no numbers are refused behind it
-            squares = np.square(np.vstack((channels, mixed * np.float32(num_channels))))
-            energies = np.add.reduceat(squares, starts, axis=1, dtype=np.float64).T.tolist()
-        for start, end, added in zip(starts, [*starts[1:], num_samples], energies, strict=True):
-            if self._chosen is not None:
-                mixed[start:end] = channels[self._chosen, start:end]
-            self._add(added, end - start, length)
+        stride = max(1, rate // _ENOUGH_PER_S)
+        length = max(1, rate // _BLOCKS_PER_S // stride * stride)
+        head = min(length - self._num_open, num_samples) if self._num_open else 0
+        body = head + (num_samples - head) // length * length
+        for start, end, size in (
+            (0, head, head),
+            (head, body, length),
+            (body, num_samples, num_samples - body),
+        ):
+            if start == end:
+                continue
+            blocks = self._measured(channels, mixed, slice(start, end), stride, (end - start) // size)
+            for place, energies in zip(range(start, end, size), blocks, strict=True):
+                if self._chosen is not None:
+                    mixed[place : place + size] = channels[self._chosen, place : place + size]
+                self._add(energies, size, length)
         return mixed
+
+    def _measured(
+        self, channels: FloatArray, mixed: FloatArray, piece: slice, stride: int, num_blocks: int
+    ) -> list[list[float]]:
+        """The energies of each block in a piece: one that is not whole, or some that are."""
+        looked_at = slice(piece.start + -self._num_open % stride, piece.stop, stride)
+        with np.errstate(all="ignore"):  # samples that are no numbers are refused afterwards
+            both = np.vstack((channels[:, looked_at], mixed[looked_at] * len(channels)))
+            squares = np.square(both, dtype=np.float64).reshape(len(both), num_blocks, -1)
+            blocks: list[list[float]] = squares.sum(axis=2).T.tolist()
+        return blocks
 
     def _add(self, energies: list[float], num_samples: int, length: int) -> None:
         self._open = [before + more for before, more in zip(self._open, energies, strict=True)]

@@ -90,7 +90,9 @@ def _ends_of_chunks(data: bytes, at: int, body: bytes) -> Iterator[int]:
     wide = 0
     for chunk in _chunks(data, at, order):
         if chunk.name == b"ds64":
-            whole, wide = (_number(data[chunk.start + 8 * each :][:8], order) for each in (0, 1))
+            whole, wide = (
+                _number(data[chunk.start + each : chunk.start + each + 8], order) for each in (0, 8)
+            )
         if chunk.name != body:
             continue
         size = wide or chunk.size
@@ -157,7 +159,8 @@ def in_bytes(data: bytes, container: str) -> bytes:
     order, frame, sample = _order(data, 0), 0, 0
     for chunk in _chunks(data, 0, order):
         if chunk.name == b"fmt ":
-            kind, frame, bits = (_number(data[chunk.start + place :][:2], order) for place in (0, 12, 14))
+            form = data[chunk.start : chunk.start + 16]
+            kind, frame, bits = (_number(form[place : place + 2], order) for place in (0, 12, 14))
             sample = bits // 8 if kind in _PCM_FORMATS else 0
         if chunk.name == b"data":
             size = _counted(data, chunk, frame if sample else 0, sample)
