@@ -79,7 +79,7 @@ def num_samples(packet: av.Packet, stream: av.AudioStream, time_base: tuple[int,
     context = stream.codec_context
     if context.codec.name in {"opus", "libopus"}:
         return opus.num_frames(bytes(packet))
-    length = round((packet.duration or 0) * time_base[0] * context.sample_rate / time_base[1])
+    length: int = round((packet.duration or 0) * time_base[0] * context.sample_rate / time_base[1])
     is_whole = context.codec.name == "aac" and length > 0
     return max(length, int(context.frame_size)) if is_whole else length
 
