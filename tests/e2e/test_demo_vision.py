@@ -10,9 +10,13 @@ from dataclasses import replace
 import demo_vision
 import httpx
 import pytest
+from PIL import Image
 from sensorium.client import Client
 from sensorium.client.terminal import LiveText
+from support import live_answers
+from support.live_answers import as_messages, chat, live_talk, words_of
 from support.server import Server, make_config, running_server
+from support.vision_files import saved
 
 pytestmark = pytest.mark.slow
 
@@ -50,3 +54,21 @@ def test_the_same_files_are_answered_over_http(seeing: Server, name: str) -> Non
         answer = httpx.post(f"{seeing.url}/v1/chat/completions", json=body, timeout=60).json()
         assert answer["choices"][0]["message"]["content"] == each["answer"]
         assert answer["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize("name", ["shapes.png", "sign.png"])
+@pytest.mark.parametrize("size", [(256, 192), (640, 360), (360, 640), (300, 300)])
+def test_a_still_shown_live_is_answered_as_a_chat_over_it(
+    seeing: Server, name: str, size: tuple[int, int]
+) -> None:
+    data = saved(Image.open(demo_vision.DATA / name).convert("RGB").resize(size))
+    question = ASKED[name][0]["question"]
+    messages = as_messages([live_answers.picture(data, question)])
+    expected = chat(seeing, "tiny-qwen3-vl", messages, max_tokens=100)["text"]
+    for num_frames, fps, settings in ((1, 1, {}), (6, 2, {}), (3, 1, {}), (2, 1, {"min_change": 0})):
+        with live_talk(seeing, "tiny-qwen3-vl", max_output_tokens=100, video=settings) as talk:
+            for index in range(num_frames):
+                event = {"type": "input_image_buffer.append", "timestamp_ms": 1000 * index // fps}
+                talk.session.send(event | {"image": base64.b64encode(data).decode()})
+            talk.add(live_answers.text(question))
+            assert words_of(talk.ask()) == expected
