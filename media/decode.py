@@ -1,6 +1,6 @@
 """A whole audio or video file as bytes → mono samples, or those of each channel.
 
-Runs in a worker process; see `actors/media/actor.py`.
+Runs in a worker process; see `actors/media/pool.py`.
 libsndfile reads WAV and AIFF, libav everything else (for concatenated MP3 and chained OGG it reads all parts,
 libsndfile only the first). Limits hold while decoding: never more than one block beyond them is in memory.
 Headers are not believed: what counts is what decodes. A file that is cut off or damaged in the middle gives

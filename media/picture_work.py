@@ -1,9 +1,9 @@
 """What decoding a picture takes beyond its pixels, counted in the file before anything is decoded.
 
-A header says how many pixels a file has, not how often each of them is computed (scans of a JPEG), nor how many
-records a reader goes through one by one (segments, chunks, strips). Each count has a limit far above what
-cameras and programs write, and far below what keeps a processor busy for seconds. What no count shows (frames
-of AV1 that are never displayed, packets of JPEG 2000) ends by the processor time that one job may take.
+A header says how many pixels a file has, not how often each of them is computed (scans of a JPEG), nor how
+many records a reader goes through one by one (segments, chunks, strips). Each count has a limit far above
+what cameras and programs write, and far below what keeps a processor busy for seconds. What no count shows
+(frames of AV1 that are never displayed) ends by the processor time that one job may take.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..protocols.errors import TooLargeError
+from .jpeg_file import JPEG, SCAN, jpeg_segments
 
 PNG: Final = b"\x89PNG\r\n\x1a\n"
-JPEG: Final = b"\xff\xd8\xff"
 MAX_SEGMENTS: Final = 2_000
 """Of a JPEG in front of its first scan. A large profile takes 255 of them, 20 MB of metadata 320."""
 MAX_CHUNKS: Final = 20_000
@@ -26,10 +26,15 @@ MAX_ICONS: Final = 256
 """In one ICO."""
 MAX_SCANNED_PIXELS: Final = 1_280_000_000
 """Pixels of a JPEG times its scans: a scan of 64 megapixels takes 0.08 s. Encoders write 10 scans, few 20."""
-_SCAN: Final = b"\xff\xda"
-_STANDALONE: Final = frozenset((0x01, *range(0xD0, 0xD9)))
-"""JPEG markers without a length."""
-_TIFF: Final = {b"II*\0": "<", b"MM\0*": ">"}
+_TIFF: Final = {
+    b"II*\0": ("<", 4, "I", "H", "HHI", 12),
+    b"MM\0*": (">", 4, "I", "H", "HHI", 12),
+    b"II+\0": ("<", 8, "Q", "Q", "HHQ", 20),
+    b"MM\0+": (">", 8, "Q", "Q", "HHQ", 20),
+}
+"""By their first bytes: order, place of the directory's address, that address, number of fields, field, its
+length. The second two are BigTIFF."""
+_MAX_FIELDS: Final = 4_096
 _STRIP_TAGS: Final = frozenset((273, 324))
 """StripOffsets and TileOffsets: as many values as there are parts."""
 _ICO: Final = b"\0\0\1\0"
@@ -52,28 +57,11 @@ def check_records(data: bytes) -> None:
 def check_scans(data: bytes, height: int, width: int) -> None:
     """Raise TooLargeError (param `image`) for a JPEG with more scans than one of its size may have."""
     most = max(1, MAX_SCANNED_PIXELS // (height * width))
-    if data.startswith(JPEG) and (count := data.count(_SCAN)) > most:
+    if data.startswith(JPEG) and (count := data.count(SCAN)) > most:
         raise _too_large(
-            f"The JPEG has {count} scans; at {width} x {height} pixels the limit is {most}. Save it again as a "
-            "baseline JPEG."
+            f"The JPEG has {count} scans; at {width} x {height} pixels the limit is {most}. Save it again as "
+            "a baseline JPEG."
         )
-
-
-def jpeg_segments(data: bytes) -> Iterator[int]:
-    """Where each segment of a JPEG in front of its first scan begins, and that scan. Fill bytes count as
-    segments: a reader looks at each. Ends early where no marker is."""
-    at = 2
-    while at + 4 <= len(data) and data[at] == 0xFF:
-        yield at
-        kind = data[at + 1]
-        if kind == _SCAN[1]:
-            return
-        if kind == 0xFF:
-            at += 1
-        elif kind in _STANDALONE:
-            at += 2
-        else:
-            at += 2 + int.from_bytes(data[at + 2 : at + 4])
 
 
 def _png_chunks(data: bytes, start: int) -> Iterator[int]:
@@ -85,14 +73,16 @@ def _png_chunks(data: bytes, start: int) -> Iterator[int]:
 
 def _num_strips(data: bytes) -> int:
     """Of a TIFF's first picture, as its directory says."""
-    order = _TIFF[data[:4]]
+    order, at, address, number, field, length = _TIFF[data[:4]]
     try:
-        (start,) = struct.unpack_from(order + "I", data, 4)
-        (count,) = struct.unpack_from(order + "H", data, start)
-        fields = [struct.unpack_from(order + "HHI", data, start + 2 + 12 * index) for index in range(count)]
+        (start,) = struct.unpack_from(order + address, data, at)
+        (count,) = struct.unpack_from(order + number, data, start)
+        first = start + struct.calcsize(order + number)
+        places = range(first, first + length * min(count, _MAX_FIELDS), length)
+        fields = [struct.unpack_from(order + field, data, place) for place in places]
     except struct.error:
         return 0  # cut off, as the reader will say
-    return max((number for tag, _, number in fields if tag in _STRIP_TAGS), default=0)
+    return max((size for tag, _, size in fields if tag in _STRIP_TAGS), default=0)
 
 
 def _check(kind: str, what: str, found: Iterator[int] | range, most: int) -> None:

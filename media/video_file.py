@@ -16,6 +16,7 @@ from typing import Final
 
 import av
 import numpy as np
+from av.video.reformatter import Colorspace
 
 from .containers import demuxed
 from .images import PixelArray
@@ -292,6 +293,10 @@ def _packets(file: av.container.InputContainer, stream: av.VideoStream) -> Itera
             num_bad += 1
 
 
+_HD_WIDTH: Final = 1280
+_MAX_SD_HEIGHT: Final = 576
+_UNSPECIFIED: Final = 2
+"""The colour matrix of a file that names none."""
 _TURNS: Final[dict[int, Callable[[PixelArray], PixelArray]]] = {
     90: lambda picture: np.rot90(picture, 1),
     180: lambda picture: np.rot90(picture, 2),
@@ -301,7 +306,10 @@ _TURNS: Final[dict[int, Callable[[PixelArray], PixelArray]]] = {
 
 
 def upright(frame: av.VideoFrame) -> PixelArray:
-    """A decoded frame as uint8 [height, width, 3], turned as the file says."""
-    picture: PixelArray = frame.to_ndarray(format="rgb24")
+    """A decoded frame as uint8 [height, width, 3], turned as the file says. Without a colour matrix HD is
+    BT.709, as players have it, and SD is BT.601."""
+    is_hd = frame.width >= _HD_WIDTH or frame.height > _MAX_SD_HEIGHT
+    matrix = Colorspace.ITU709 if is_hd and frame.colorspace == _UNSPECIFIED else None
+    picture: PixelArray = frame.to_ndarray(format="rgb24", src_colorspace=matrix)
     turn = _TURNS.get(round(frame.rotation) % 360)
     return picture if turn is None else np.ascontiguousarray(turn(picture))
