@@ -5,8 +5,8 @@ killed when the request is cancelled or takes too long, and whose memory is limi
 is one request's MediaError. What a worker runs is `media/worker.py`.
 
 It is a pool and no actor: it has no inbox, because a message there would wait in the order it came. Callers
-wait for a place in turn instead (`kernel/fair_semaphore.py`), `max_waiting` bounds how many do, and cancelling
-one ends its process at once. `sensorium_media_*` counts what `sensorium_inbox_*` counts of actors.
+wait for a place in turn instead (`kernel/fair_semaphore.py`), `max_waiting` bounds how many do, and
+cancelling one ends its process at once. `sensorium_media_*` counts what `sensorium_inbox_*` counts of actors.
 """
 
 from __future__ import annotations

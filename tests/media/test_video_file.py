@@ -155,3 +155,42 @@ def test_the_map_names_each() -> None:
     video = prepare_video(without(film(40), 0, 11), replace(CONFIG, num_frames=4))
     assert video.replaced[0].wanted_s == 0
     assert video.replaced[0] in (Replaced(0.0, 1.2), Replaced(0.0, 1.1))
+
+
+@pytest.mark.parametrize(
+    ("container", "codec"),
+    [("mpegts", "libx264"), ("mpegts", "mpeg2video"), ("flv", "libx264"), ("flv", "flv")],
+)
+def test_transport_streams_and_flash_are_video(container: str, codec: str) -> None:
+    data = film(30, container, codec)
+    pictures = list_pictures(data, LIMITS)
+    assert len(pictures.stamps) == 30
+    assert pictures.times_s[-1] == pytest.approx(2.9)
+    shown = read_pictures(data, pictures, [0, 13, 29], LIMITS, lambda picture: picture)
+    assert [None if each is None else round(level(each[1])) for each in shown] == [0, 13, 29]
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "matrix", "expected"),
+    [
+        (720, 1280, None, "bt709"),
+        (1280, 720, None, "bt709"),
+        (720, 1280, "smpte170m", "bt601"),
+        (480, 640, None, "bt601"),
+        (480, 640, "bt709", "bt709"),
+    ],
+)
+def test_colours_without_a_matrix_are_of_hd_or_sd(
+    height: int, width: int, matrix: str | None, expected: str
+) -> None:
+    """What was coded by BT.601 shows as it was only where it is read so."""
+    red = np.full((height, width, 3), (200, 40, 40), np.uint8)
+    options = {"preset": "ultrafast"} | ({"x264-params": f"colormatrix={matrix}"} if matrix else {})
+    data = movie([red], codec="libx264", options=options)
+    ((_, shown),) = [
+        each
+        for each in read_pictures(data, list_pictures(data, LIMITS), [0], LIMITS, lambda each: each)
+        if each
+    ]
+    colour = {"bt601": (200, 40, 40), "bt709": (212, 54, 36)}[expected]
+    assert np.abs(shown[5, 5].astype(int) - colour).max() <= 4
