@@ -2,8 +2,8 @@
 
 Work is counted by who does it (engines, their actors' inboxes, the decoder pool) and only read here, at
 scrape time; sessions and requests report theirs as it happens. Latencies are what a client sees less the
-network: see the help text of each histogram for where the clock starts and stops. Next: `actors/http/routes.py`
-serves it.
+network: see the help text of each histogram for where the clock starts and stops. Next:
+`actors/http/routes.py` serves it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from sensorium.media.video_container import VideoLimits
 from sensorium.media.video_file import list_pictures, read_pictures
 from sensorium.media.vision_config import VideoConfig
 from sensorium.protocols.messages import MediaItems, Replaced
-from support.vision_files import grey_steps, movie, pixel_config, without
+from support.vision_files import grey_steps, movie, picture, pixel_config, without
 
 LIMITS = VideoLimits()
 CONFIG = VideoConfig(pixels=pixel_config(4096, 48 * 64 * 60, patch_size=4))
@@ -194,3 +194,28 @@ def test_colours_without_a_matrix_are_of_hd_or_sd(
     ]
     colour = {"bt601": (200, 40, 40), "bt709": (212, 54, 36)}[expected]
     assert np.abs(shown[5, 5].astype(int) - colour).max() <= 4
+
+
+@pytest.mark.parametrize("codec", ["mpeg4", "libx264", "mjpeg"])
+@pytest.mark.parametrize(("start", "end"), [(0.3, 0.7), (0.5, 0.6), (0.2, 0.6)])
+def test_after_damage_an_avi_goes_on_at_its_own_times(codec: str, start: float, end: float) -> None:
+    frames = [picture(48, 64, 1) // 2 + np.uint8(2 * index) for index in range(60)]
+    pixel_format = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+    options = {"g": "3"} | ({"bf": "0"} if codec == "libx264" else {})
+    whole = movie(frames, container="avi", codec=codec, options=options, pixel_format=pixel_format)
+    damaged = bytearray(whole)
+    body = whole.index(b"movi"), whole.rindex(b"idx1")
+    first, last = (body[0] + round((body[1] - body[0]) * share) for share in (start, end))
+    damaged[first:last] = bytes(last - first)
+    pictures = list_pictures(bytes(damaged), LIMITS)
+    assert len(pictures.stamps) == 60
+    assert pictures.times_s[-1] == pytest.approx(5.9)
+    wanted = [0, 32, 59]
+    shown = read_pictures(bytes(damaged), pictures, wanted, LIMITS, lambda picture: picture)
+    for place in (0, 2):
+        found = shown[place]
+        assert found is not None
+        assert found[0] == wanted[place]
+        assert found[1].mean() == pytest.approx(frames[wanted[place]].mean(), abs=1.5)
+    lost = shown[1]
+    assert lost is None or lost[0] > 32, "it says which picture stands in"
