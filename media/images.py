@@ -135,7 +135,7 @@ def _opened(data: bytes, limits: ImageLimits) -> Iterator[Image.Image]:
     if is_heif(data):
         open_heif(data)
     check_records(data)
-    known = [each for each in FORMATS if each in Image.OPEN]
+    known: list[str] = [each for each in FORMATS if each in Image.OPEN]
     try:
         with _quiet(), Image.open(io.BytesIO(_without_profile(data)), formats=known) as image:
             check_size(image.height, image.width, limits)
