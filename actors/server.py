@@ -40,9 +40,9 @@ from .http.websocket import realtime_route
 from .live.hearing import VoiceActivityActor
 from .live.sound import SoundActor
 from .loaded import LoadedModel
-from .media.actor import MediaActor, MediaConfig
 from .media.budget import MediaBudget
 from .media.cache import MediaCache
+from .media.pool import DecoderPool, MediaConfig
 from .remote.process import EngineProcess
 from .telemetry.collectors import FETCHES, MEDIA, MEDIA_CACHE, POSTING, SOUND
 from .telemetry.metrics import Metrics
@@ -124,7 +124,7 @@ async def _load(config: ServerConfig, keys: ApiKeys, engines: Engines, actors: t
     responses = ResponseStore(await _response_file(config.responses))
     activity = await trio.to_thread.run_sync(VoiceActivityModel, abandon_on_cancel=True)
     metrics = Metrics()
-    media = MediaActor(_media_config(config))
+    media = DecoderPool(_media_config(config))
     budget = MediaBudget(max_bytes=config.files.media_bytes)
     cache = MediaCache(config.files.media_cache_bytes, media_bytes)
     metrics.add(MEDIA_CACHE, cache.statistics)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import importlib.util
 import math
 import os
 import pkgutil
@@ -66,14 +67,16 @@ class Protections(NamedTuple):
     """How it is kept from files: by Landlock, by a root without any, or not at all."""
 
 
-def confine(max_bytes: int, folder: str) -> None:
+def confine(max_bytes: int, folder: str, niceness: int = 0) -> None:
     """Bound this process's address space and the size of files it writes, keep clients' media out of core
     dumps, and take network and files away, where the system lets a process do that.
 
-    `folder` becomes its working directory, whose files it may read and write.
+    `folder` becomes its working directory, whose files it may read and write. `niceness` is added to what the
+    system gives way by: speech goes before files.
     """
     global _held, _status_file
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that closes is for the server, which drains
+    os.nice(niceness)
     has_no_network = leave_network()  # for whoever is not root only while there is one thread
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # else one for each core, with 40 MB of its own
     importlib.import_module(".worker", __package__)  # NumPy and all: what is installed elsewhere can be read
@@ -185,6 +188,8 @@ def _leave_root(folder: str) -> bool:
 def _load_all() -> None:
     """What is loaded when it is needed cannot be any more."""
     Image.init()
+    if importlib.util.find_spec("pi_heif") is not None:
+        importlib.import_module("pi_heif")
     for found in pkgutil.walk_packages(av.__path__, "av."):
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)

@@ -1,6 +1,6 @@
 """A whole audio or video file as bytes → mono samples, or those of each channel, on the file's own timeline.
 
-Runs in a worker process; see `actors/media/actor.py`.
+Runs in a worker process; see `actors/media/pool.py`.
 libsndfile reads WAV, W64, AIFF and AU, libav everything else; of a file that is several, each is opened by
 itself (`media/joined.py`). Limits hold while decoding: never more than one block beyond them is in memory.
 Headers are not believed: what counts is what decodes. A file that is cut off or damaged in the middle gives

@@ -7,6 +7,7 @@ the file; `media/video.py` knows the sizes.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,18 +15,24 @@ from PIL import Image
 
 from ..protocols.errors import MediaError
 from .images import ImageLimits, PixelArray, read_image, resize
+from .jpeg_file import JPEG, SCAN, jpeg_segments
+from .picture_work import PNG
 from .video import target_size
 from .vision_config import VideoConfig
 
 _SIDE: Final = 32
 """Of the thumbnail, in pixels."""
-_STARTS: Final = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
+_STARTS: Final = (JPEG, PNG)
+_MAX_SEGMENTS: Final = 1_000
+"""Looked through in a JPEG for its first scan."""
 
 
 def is_picture(data: bytes) -> bool:
-    """Whether bytes are a whole file as a frame is one; sound is not, but by a chance of 1 in 2**40."""
-    is_jpeg = data.startswith(_STARTS[0]) and data.endswith(b"\xff\xd9")
-    return is_jpeg or data.startswith(_STARTS[1]) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP")
+    """Whether bytes are a file as a frame is one; sound is not, but by a chance of 1 in 2**40."""
+    if data.startswith(JPEG):
+        *_, last = itertools.islice(jpeg_segments(data), _MAX_SEGMENTS)
+        return data.startswith(SCAN, last)  # its end marker may be missing
+    return data.startswith(PNG) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

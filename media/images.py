@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,11 +18,14 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from ..protocols.errors import MediaError, TooLargeError
 from ..protocols.messages import EncoderItem, MediaItems
 from .hashing import Modality, encoder_item
+from .heif import is_heif, open_heif
+from .jpeg_file import lacks_end, with_end
+from .picture_work import PNG, check_records, check_scans
 from .vision_config import WHITE, Background, PixelConfig
 
 PixelArray = npt.NDArray[np.uint8]
@@ -30,11 +34,13 @@ FloatArray = npt.NDArray[np.float32]
 FORMATS: Final = (
     *("PNG", "JPEG", "WEBP", "GIF", "AVIF", "BMP", "TIFF"),
     *("JPEG2000", "ICO", "PPM", "QOI", "TGA"),
+    "HEIF",
 )
-"""Pillow's names of the formats that may be opened; JPEG covers MPO."""
+"""Pillow's names of the formats that may be opened; JPEG covers MPO, and `media/heif.py` reads HEIF."""
 MAX_RATIO: Final = 200
 """Longest side over shortest, as in the reference processor."""
-_PNG: Final = b"\x89PNG\r\n\x1a\n"
+_XMP_ORIENTATION: Final = re.compile(rb"\w:Orientation\s*(?:=\s*[\"']|>)\s*([1-8])\s*[\"'<]")
+"""As an attribute in either quotes, or an element; the prefix is the file's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +108,13 @@ def _new_size(height: int, width: int, config: PixelConfig) -> tuple[int, int]:
 
 def read_image(data: bytes, limits: ImageLimits | None = None, background: Background = WHITE) -> PixelArray:
     """Decode to upright RGB, uint8 [height, width, 3]; what is transparent lies on `background`, in the
-    reference white. Grey of 16 bits is scaled to 8, where the reference cuts it off."""
-    with _opened(data, limits or ImageLimits()) as image:
+    reference white. Grey of 16 bits is scaled to 8, where the reference cuts it off. A JPEG of which only the
+    end marker is missing is whole."""
+    limits = limits or ImageLimits()
+    if lacks_end(data):
+        with _opened(data, limits):
+            data = with_end(data)
+    with _opened(data, limits) as image:
         return np.array(_rgb(_upright(image), background))
 
 
@@ -121,9 +132,14 @@ def _opened(data: bytes, limits: ImageLimits) -> Iterator[Image.Image]:
     if len(data) > limits.max_bytes:
         raise _too_large(f"The image has {len(data)} bytes; the limit is {limits.max_bytes} bytes.")
     Image.init()  # makes the rarer formats of the list known
+    if is_heif(data):
+        open_heif(data)
+    check_records(data)
+    known: list[str] = [each for each in FORMATS if each in Image.OPEN]
     try:
-        with _quiet(), Image.open(io.BytesIO(_without_profile(data)), formats=FORMATS) as image:
+        with _quiet(), Image.open(io.BytesIO(_without_profile(data)), formats=known) as image:
             check_size(image.height, image.width, limits)
+            check_scans(data, image.height, image.width)
             yield image
     except (MediaError, TooLargeError, MemoryError):
         raise
@@ -131,8 +147,7 @@ def _opened(data: bytes, limits: ImageLimits) -> Iterator[Image.Image]:
         message = f"The image has more pixels than the limit of {limits.max_pixels}."
         raise _too_large(message) from error
     except UnidentifiedImageError as error:
-        known = ", ".join(FORMATS)
-        raise _fault(f"The image is not in a supported format ({known}).") from error
+        raise _fault(f"The image is not in a supported format ({', '.join(FORMATS)}).") from error
     except Exception as error:  # Pillow's readers raise whatever their parsing trips over
         message = f"The image file of {len(data)} bytes is damaged, cut off or of an unusual kind."
         raise _fault(message) from error
@@ -140,9 +155,9 @@ def _opened(data: bytes, limits: ImageLimits) -> Iterator[Image.Image]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without Pillow's warning about large images: limits are checked here, and clients write no logs."""
+    """Without Pillow's warnings: limits are checked here, and clients write no logs."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        warnings.simplefilter("ignore")
         yield
 
 
@@ -176,9 +191,20 @@ def _too_large(message: str) -> TooLargeError:
 def _upright(image: Image.Image) -> Image.Image:
     image.load()
     try:
+        exif = image.getexif()
+        if exif.get(ExifTags.Base.Orientation) not in range(1, 9):
+            exif[ExifTags.Base.Orientation] = _xmp_orientation(image)
         return ImageOps.exif_transpose(image)
     except Exception:  # broken EXIF data must not hide a picture that decodes
         return image
+
+
+def _xmp_orientation(image: Image.Image) -> int:
+    """As EXIF counts it. Pillow reads fewer ways of writing it."""
+    xmp = image.info.get("xmp") or image.info.get("XML:com.adobe.xmp") or b""
+    packet = xmp.encode() if isinstance(xmp, str) else bytes(xmp)
+    found = _XMP_ORIENTATION.search(packet.replace(b"\0", b""))  # it may be UTF-16
+    return int(found[1]) if found else 1
 
 
 def _rgb(image: Image.Image, background: Background) -> Image.Image:
@@ -208,10 +234,10 @@ def _grey(deep: npt.NDArray[Any]) -> PixelArray:
 
 def _without_profile(data: bytes) -> bytes:
     """A PNG without its colour profile, which nobody reads and Pillow takes for a bomb if it is large."""
-    if not data.startswith(_PNG):
+    if not data.startswith(PNG):
         return data
     kept: list[bytes] = []
-    start, at = 0, len(_PNG)
+    start, at = 0, len(PNG)
     while at + 12 <= len(data) and data[at + 4 : at + 8] != b"IDAT":
         end = at + 12 + int.from_bytes(data[at : at + 4])
         if data[at + 4 : at + 8] == b"iCCP":

@@ -24,13 +24,16 @@ DEMUXERS: Final = {
     "asf": "asf",
     "gif": "gif",
     "avi": "avi",
+    "mpegts": "mpegts",
+    "flv": "flv",
 }
 """libavformat's name of the one demuxer for each container of `sniff_video`."""
-SUPPORTED: Final = "MP4, MOV, WebM, Matroska, AVI, GIF, OGG, MPEG and ASF"
+SUPPORTED: Final = "MP4, MOV, WebM, Matroska, AVI, GIF, OGG, MPEG, MPEG-TS, FLV and ASF"
 DECODERS: Final = frozenset(
     {
         *("h264", "hevc", "av1", "libdav1d", "vp8", "vp9", "libvpx", "libvpx-vp9", "mpeg4", "h263"),
         *("mpeg1video", "mpeg2video", "mjpeg", "theora", "gif", "png", "rawvideo", "wmv2", "vc1"),
+        *("flv", "vp6f"),
     }
 )
 """libavcodec decoders that may be opened."""

@@ -16,6 +16,7 @@ from typing import Final
 
 import av
 import numpy as np
+from av.video.reformatter import Colorspace
 
 from .containers import demuxed
 from .images import PixelArray
@@ -35,6 +36,10 @@ _SEEKABLE: Final = frozenset({"mp4", "matroska"})
 """Containers whose index says where key pictures lie."""
 _WORTH_SEEKING: Final = 8
 """Pictures; fewer are decoded sooner than a decoder is started anew."""
+_COUNTED: Final = "avi"
+"""libav's name of the container whose pictures have numbers and no times."""
+_CHUNK_HEAD: Final = 8
+"""Bytes between where AVI's index says a picture lies, and where its packet begins."""
 _MAX_BAD_PACKETS: Final = 1000
 """Consecutive packets that do not decode before a damaged file is given up."""
 
@@ -76,7 +81,7 @@ def list_pictures(data: bytes, limits: VideoLimits) -> Pictures:
         fps = float(stream.average_rate or 0)
         fps = fps if fps > 0 else DEFAULT_FPS
         try:
-            for packet in demuxed(file, stream):
+            for packet in _stamped(file, stream):
                 if packet.size == 0 or packet.is_discard:
                     continue
                 stamp = packet.dts if packet.pts is None else packet.pts
@@ -88,6 +93,7 @@ def list_pictures(data: bytes, limits: VideoLimits) -> Pictures:
         except av.FFmpegError:
             pass  # a file that is cut off has the frames before the cut
         base = float(stream.time_base or 0)
+        stamps += _lost(file, stream, stamps)
     if not stamps:
         raise fault("The video holds no pictures.")
     known = sorted({stamp for stamp in stamps if stamp is not None})
@@ -257,8 +263,12 @@ def _frames(
     is_good = True
     good: set[int | None] = set()
     """Stamps of packets that decoded, and of which all did that they may refer to."""
+    last: int | None = None
+    is_counted = file.format.name == _COUNTED
     for packet in _packets(file, stream):
-        is_good = is_good or packet.is_keyframe
+        is_lost = is_counted and last is not None and packet.dts is not None and packet.dts > last + 1
+        is_good = (is_good and not is_lost) or packet.is_keyframe
+        last = packet.dts
         try:
             frames = packet.decode()
         except av.FFmpegError:
@@ -279,9 +289,37 @@ def _frames(
             count += 1
 
 
+def _stamped(file: av.container.InputContainer, stream: av.VideoStream) -> Iterator[av.Packet]:
+    """The packets, where the file counts its pictures (AVI) with the numbers that its index gives them: libav
+    goes on counting after a damaged part as if nothing were missing."""
+    if file.format.name != _COUNTED:
+        yield from demuxed(file, stream)
+        return
+    numbers = {entry.pos + _CHUNK_HEAD: entry.timestamp for entry in stream.index_entries}
+    for packet in demuxed(file, stream):
+        number = numbers.get(packet.pos)
+        if number is not None and packet.dts is not None and number != packet.dts:
+            if packet.pts is not None:
+                packet.pts += number - packet.dts
+            packet.dts = number
+        yield packet
+
+
+def _lost(
+    file: av.container.InputContainer, stream: av.VideoStream, stamps: Sequence[int | None]
+) -> list[int]:
+    """Stamps of pictures that the index names, and of which no packet could be read."""
+    known = {stamp for stamp in stamps if stamp is not None}
+    if file.format.name != _COUNTED or not known:
+        return []
+    first = min(known)
+    numbers = sorted(entry.timestamp for entry in stream.index_entries)
+    return [number for number in (each - numbers[0] + first for each in numbers) if number not in known]
+
+
 def _packets(file: av.container.InputContainer, stream: av.VideoStream) -> Iterator[av.Packet]:
     """Until the end; what cannot be read is skipped."""
-    packets = demuxed(file, stream)
+    packets = _stamped(file, stream)
     num_bad = 0
     while num_bad <= _MAX_BAD_PACKETS:
         try:
@@ -292,6 +330,10 @@ def _packets(file: av.container.InputContainer, stream: av.VideoStream) -> Itera
             num_bad += 1
 
 
+_HD_WIDTH: Final = 1280
+_MAX_SD_HEIGHT: Final = 576
+_UNSPECIFIED: Final = 2
+"""The colour matrix of a file that names none."""
 _TURNS: Final[dict[int, Callable[[PixelArray], PixelArray]]] = {
     90: lambda picture: np.rot90(picture, 1),
     180: lambda picture: np.rot90(picture, 2),
@@ -301,7 +343,10 @@ _TURNS: Final[dict[int, Callable[[PixelArray], PixelArray]]] = {
 
 
 def upright(frame: av.VideoFrame) -> PixelArray:
-    """A decoded frame as uint8 [height, width, 3], turned as the file says."""
-    picture: PixelArray = frame.to_ndarray(format="rgb24")
+    """A decoded frame as uint8 [height, width, 3], turned as the file says. Without a colour matrix HD is
+    BT.709, as players have it, and SD is BT.601."""
+    is_hd = frame.width >= _HD_WIDTH or frame.height > _MAX_SD_HEIGHT
+    matrix = Colorspace.ITU709 if is_hd and frame.colorspace == _UNSPECIFIED else None
+    picture: PixelArray = frame.to_ndarray(format="rgb24", src_colorspace=matrix)
     turn = _TURNS.get(round(frame.rotation) % 360)
     return picture if turn is None else np.ascontiguousarray(turn(picture))

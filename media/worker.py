@@ -1,6 +1,6 @@
 """What runs inside a decode process: its jobs. Imports no trio and no torch.
 
-`actors/media/actor.py` owns the processes; what they may do is `media/confinement.py`.
+`actors/media/pool.py` owns the processes; what they may do is `media/confinement.py`.
 """
 
 from __future__ import annotations

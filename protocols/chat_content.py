@@ -156,7 +156,7 @@ def _message(raw: Raw, param: str) -> ChatMessage:
     if content is None and role != "assistant":
         raise missing(f"{param}.content")
     parts = None if content is None else read_content(content, f"{param}.content")
-    if role != "user":
+    if role not in {"user", "tool"}:
         check_media(parts, role)
     return ChatMessage(role=role, content=parts, extra=_extra(message, param), param=param)
 

@@ -31,8 +31,8 @@ from ..live.posting import PostingActor
 from ..live.registry import SessionRegistry
 from ..live.sound import OpenSound
 from ..mcp.client import McpClients
-from ..media.actor import MediaHandle
 from ..media.budget import MediaBudget
+from ..media.pool import MediaHandle
 from ..speech.model import SpeechModel
 from ..telemetry.metrics import Metrics
 from ..text.addresses import AddressBook

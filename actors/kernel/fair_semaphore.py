@@ -49,15 +49,15 @@ class FairSemaphore:
         return len(self._waiting.get(caller, ()))
 
     @asynccontextmanager
-    async def held_by(self, caller: str) -> AsyncGenerator[None]:
-        """Hold a place on behalf of `caller`."""
-        await self._acquire(caller)
+    async def held_by(self, caller: str, *, waited_s: float = 0.0) -> AsyncGenerator[None]:
+        """Hold a place on behalf of `caller`, whose work has waited so long for places before."""
+        await self._acquire(caller, max(0.0, self._spare_after_s - waited_s))
         try:
             yield
         finally:
             self._release(caller)
 
-    async def _acquire(self, caller: str) -> None:
+    async def _acquire(self, caller: str, spare_after_s: float) -> None:
         if not self.is_full:
             await trio.lowlevel.checkpoint_if_cancelled()
             self._held[caller] += 1
@@ -65,7 +65,7 @@ class FairSemaphore:
         called = trio.Event()
         self._waiting.setdefault(caller, deque()).append(called)
         try:
-            with trio.move_on_after(self._spare_after_s):
+            with trio.move_on_after(spare_after_s):
                 await called.wait()
             if not called.is_set():
                 self._call_next()

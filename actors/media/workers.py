@@ -1,8 +1,9 @@
-"""Processes that decode, for files and for live streams; who uses them is `actors/media/actor.py` and
+"""Processes that decode, for files and for live streams; who uses them is `actors/media/pool.py` and
 `actors/live/sound.py`, what runs in them `media/worker.py`."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -12,7 +13,9 @@ from typing import Final, TypeVar
 import trio
 import trio_parallel
 
-from ...media.confinement import confine, should_retire
+from ...media.confinement import Protections, confine, should_retire
+
+logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -22,15 +25,16 @@ _GRACE_S: Final = 5.0
 
 @asynccontextmanager
 async def open_workers(
-    folder: str, *, idle_s: float, max_bytes: int
+    folder: str, *, idle_s: float, max_bytes: int, niceness: int = 0
 ) -> AsyncIterator[trio_parallel.WorkerContext]:
     """Workers that are confined to `folder` for good, end when idle for `idle_s` seconds, and are replaced
-    when they hold more than `max_bytes`. Leaving waits for their jobs."""
+    when they hold more than `max_bytes`. `niceness` lets others go first on the processors. Leaving
+    waits for their jobs."""
     # An idle worker may have died, or has to be killed: it is gone, which is all that is wanted here.
     with suppress(trio_parallel.BrokenWorkerError):
         async with trio_parallel.open_worker_context(
             idle_timeout=idle_s,
-            init=partial(confine, max_bytes, folder),
+            init=partial(confine, max_bytes, folder, niceness),
             retire=partial(should_retire, max_bytes),
             grace_period=_GRACE_S,
         ) as context:
@@ -47,3 +51,14 @@ async def in_worker(
         os.chdir("/")
     outcome: _T = await context.run_sync(job, cancellable=True, limiter=limiter)
     return outcome
+
+
+def log_protections(held: Protections | None) -> None:
+    """Say what keeps those who decode files in."""
+    has_all = held is not None and held.has_no_network and held.files != "none"
+    logger.log(
+        logging.INFO if has_all else logging.WARNING,
+        "processes that decode files are kept from the network: %s; from files that are not theirs: %s",
+        "yes" if held is not None and held.has_no_network else "no, the system does not let them",
+        "no, the system does not let them" if held is None or held.files == "none" else f"by {held.files}",
+    )

@@ -1,4 +1,4 @@
-"""What others count, read at scrape time: engines, their actors' inboxes, the media actor.
+"""What others count, read at scrape time: engines, their actors' inboxes, the decoder pool.
 
 Each table names the fields of one statistics object. `actors/telemetry/metrics.py` registers them.
 """

@@ -1,9 +1,9 @@
 """What the server counts, in Prometheus' text format: `sensorium_…` names in a registry of its own.
 
-Work is counted by who does it (engines, their actors' inboxes, the media actor) and only read here, at scrape
-time; sessions and requests report theirs as it happens. Latencies are what a client sees less the network:
-see the help text of each histogram for where the clock starts and stops. Next: `actors/http/routes.py`
-serves it.
+Work is counted by who does it (engines, their actors' inboxes, the decoder pool) and only read here, at
+scrape time; sessions and requests report theirs as it happens. Latencies are what a client sees less the
+network: see the help text of each histogram for where the clock starts and stops. Next:
+`actors/http/routes.py` serves it.
 """
 
 from __future__ import annotations

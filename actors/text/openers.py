@@ -1,4 +1,4 @@
-"""Who opens the files of a request: `MediaOpener`. A server's is the media actor (`actors/media/actor.py`),
+"""Who opens the files of a request: `MediaOpener`. A server's is the decoder pool (`actors/media/pool.py`),
 whose processes can be killed; `ThreadOpener` is for files one trusts.
 """
 

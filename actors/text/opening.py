@@ -99,6 +99,7 @@ class _Given:
     source: Source
     vision: VisionConfig | None
     caller: str
+    opener: MediaOpener
     key: MediaKey | None = None
     kept: MediaItems | None = None
     num_bytes: int = 0
@@ -147,7 +148,13 @@ class MediaOpening:
         """Media with their features, whose memory is held until it is left. Raises as `chat` does."""
         vision = self.wished(wishes)
         given = [
-            _Given(part, (sources or {}).get(part.param, part.data), _closely(vision, part), caller)
+            _Given(
+                part,
+                (sources or {}).get(part.param, part.data),
+                _closely(vision, part),
+                caller,
+                self._opener.of(caller),
+            )
             for part in parts
         ]
         await _for_each(given, partial(self._recognise, scope))
@@ -221,7 +228,7 @@ class MediaOpening:
             given.num_bytes = await self._measure_file(given)
 
     async def _measure_file(self, given: _Given) -> int:
-        part, source, vision, opener = given.part, given.source, given.vision, self._opener.of(given.caller)
+        part, source, vision, opener = given.part, given.source, given.vision, given.opener
         if part.kind == "audio":
             seconds = 0.0
             match source:
@@ -258,7 +265,7 @@ class MediaOpening:
         return given.kept or await self._open_file(given)
 
     async def _open_file(self, given: _Given) -> MediaItems:
-        part, source, vision, opener = given.part, given.source, given.vision, self._opener.of(given.caller)
+        part, source, vision, opener = given.part, given.source, given.vision, given.opener
         if part.embeds is not None:
             with _naming(f"{part.param}.{part.kind}_embeds.data"):
                 item = await off_loop(partial(embeds_item, part.data, part.embeds), size=len(part.data))

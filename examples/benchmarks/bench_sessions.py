@@ -37,8 +37,8 @@ from sensorium.actors.http.keys import ApiKeys
 from sensorium.actors.http.service import ServedModel, Service
 from sensorium.actors.live.hearing import VoiceActivityActor
 from sensorium.actors.live.sound import SoundActor
-from sensorium.actors.media.actor import MediaActor
 from sensorium.actors.media.budget import MediaBudget
+from sensorium.actors.media.pool import DecoderPool
 from sensorium.actors.server import application
 from sensorium.actors.speech.model import FILE, ReadAudio, Samples
 from sensorium.actors.telemetry.metrics import Metrics
@@ -152,7 +152,7 @@ async def be_server(arguments: argparse.Namespace, client_cores: set[int]) -> No
         listen=ListenConfig(port=0),
         realtime=RealtimeConfig(max_sessions=arguments.sessions + 1),
     )
-    media, metrics, budget, keys = MediaActor(), Metrics(), MediaBudget(), ApiKeys(config.listen)
+    media, metrics, budget, keys = DecoderPool(), Metrics(), MediaBudget(), ApiKeys(config.listen)
     engine: Any = None  # nobody asks the stub's
     models = {"stub": ServedModel("stub", engine, 0, transcription=StubModel())}
     async with trio.open_nursery() as nursery:

@@ -31,7 +31,7 @@ from sensorium.actors.config.fetching import FetchConfig
 from sensorium.actors.fetching.fetcher import Fetcher
 from sensorium.actors.fetching.names import Names as Resolver
 from sensorium.actors.live.sound import Sound, SoundActor, SoundConfig
-from sensorium.actors.media.actor import MediaActor, MediaConfig, MediaHandle
+from sensorium.actors.media.pool import DecoderPool, MediaConfig, MediaHandle
 from sensorium.media.images import measure_image, prepare_image
 from sensorium.media.video import measure_video, prepare_video
 from sensorium.media.vision_config import PixelConfig, VideoConfig
@@ -119,7 +119,7 @@ async def heard(sound: Sound, data: bytes, chance: random.Random) -> str:
 async def try_files(num_files: int, seed: int, workers: int) -> list[Found]:
     """All files, then good ones, and what sounds as a live stream."""
     files, streams = Found("files"), Found("live streams")
-    actor = MediaActor(MediaConfig(max_workers=workers, deadline_s=30.0))
+    actor = DecoderPool(MediaConfig(max_workers=workers, deadline_s=30.0))
     hostile = iter(chain(lying_files(), damaged_files(num_files, seed)))
     async with trio.open_nursery() as actors:
         media = await actors.start(actor.run)

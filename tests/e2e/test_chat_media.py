@@ -124,3 +124,23 @@ def test_one_chat_has_room_for_its_pictures_however_few_requests_may_be_in_hand(
     with running_server(make_config("tiny-qwen3-vl", files=files)) as server:
         items = [picture(png(40, 48, 700 + index), "?") for index in range(12)]
         chat(server, "tiny-qwen3-vl", as_messages(items), max_tokens=1)
+
+
+def test_a_tools_result_may_hold_a_picture(text_server: Server) -> None:
+    """What a tool gave is in the prompt as it would be from the user: a screenshot, most often."""
+    call = {"id": "c1", "type": "function", "function": {"name": "screenshot", "arguments": "{}"}}
+    url = f"data:image/png;base64,{base64.b64encode(png(64, 96)).decode()}"
+    answers = [
+        chat(
+            text_server,
+            "vision",
+            [
+                {"role": "user", "content": "Look."},
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "c1", "content": content},
+            ],
+        )
+        for content in ("done", [{"type": "image_url", "image_url": {"url": url}}])
+    ]
+    num_tokens = [answer["usage"]["prompt_tokens"] for answer in answers]
+    assert num_tokens[1] > num_tokens[0]

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
+from sensorium.engine.models.embedded import embedded_folder
 from sensorium.media.frames import look_at_frame
-from sensorium.media.images import read_image, resize
+from sensorium.media.images import patch_item, prepare_picture, read_image, resize
 from sensorium.media.video import target_size
-from sensorium.media.vision_config import VideoConfig
+from sensorium.media.vision_config import VideoConfig, read_vision_config
 from sensorium.protocols.errors import MediaError
 from support.vision_files import picture, pixel_config, png, saved
 
@@ -41,3 +42,17 @@ def test_thumbnails_tell_frames_apart() -> None:
 def test_what_is_no_frame_is_refused(data: bytes) -> None:
     with pytest.raises(MediaError):
         look_at_frame(data, CONFIG, num_frames=2)
+
+
+@pytest.mark.parametrize("num_frames", [2, 120, 1200])
+@pytest.mark.parametrize(
+    "size", [(192, 256), (256, 192), (224, 224), (360, 640), (640, 360), (96, 128), (480, 640), (300, 200)]
+)
+def test_the_embedded_model_sees_a_frame_as_large_as_a_still(size: tuple[int, int], num_frames: int) -> None:
+    """What it was trained on: a smaller frame has things in it that it does not know."""
+    folder = embedded_folder("tiny-qwen3-vl")
+    assert folder is not None
+    vision = read_vision_config(folder)
+    (still,) = prepare_picture(picture(*size), vision.image).items
+    frame = look_at_frame(png(*size), vision.video, num_frames=num_frames).pixels
+    assert patch_item([frame], vision.video.pixels, "video").features.grid == still.features.grid

@@ -16,7 +16,7 @@ from sensorium.media.video_container import VideoLimits
 from sensorium.media.video_file import list_pictures, read_pictures
 from sensorium.media.vision_config import VideoConfig
 from sensorium.protocols.messages import MediaItems, Replaced
-from support.vision_files import grey_steps, movie, pixel_config, without
+from support.vision_files import grey_steps, movie, picture, pixel_config, without
 
 LIMITS = VideoLimits()
 CONFIG = VideoConfig(pixels=pixel_config(4096, 48 * 64 * 60, patch_size=4))
@@ -155,3 +155,69 @@ def test_the_map_names_each() -> None:
     video = prepare_video(without(film(40), 0, 11), replace(CONFIG, num_frames=4))
     assert video.replaced[0].wanted_s == 0
     assert video.replaced[0] in (Replaced(0.0, 1.2), Replaced(0.0, 1.1))
+
+
+@pytest.mark.parametrize(
+    ("container", "codec"),
+    [("mpegts", "libx264"), ("mpegts", "mpeg2video"), ("flv", "libx264"), ("flv", "flv")],
+)
+def test_transport_streams_and_flash_are_video(container: str, codec: str) -> None:
+    data = film(30, container, codec)
+    pictures = list_pictures(data, LIMITS)
+    assert len(pictures.stamps) == 30
+    assert pictures.times_s[-1] == pytest.approx(2.9)
+    shown = read_pictures(data, pictures, [0, 13, 29], LIMITS, lambda picture: picture)
+    assert [None if each is None else round(level(each[1])) for each in shown] == [0, 13, 29]
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "matrix", "expected"),
+    [
+        (720, 1280, None, "bt709"),
+        (1280, 720, None, "bt709"),
+        (720, 1280, "smpte170m", "bt601"),
+        (480, 640, None, "bt601"),
+        (480, 640, "bt709", "bt709"),
+    ],
+)
+def test_colours_without_a_matrix_are_of_hd_or_sd(
+    height: int, width: int, matrix: str | None, expected: str
+) -> None:
+    """What was coded by BT.601 shows as it was only where it is read so."""
+    red = np.full((height, width, 3), (200, 40, 40), np.uint8)
+    options = {"preset": "ultrafast"} | ({"x264-params": f"colormatrix={matrix}"} if matrix else {})
+    data = movie([red], codec="libx264", options=options)
+    ((_, shown),) = [
+        each
+        for each in read_pictures(data, list_pictures(data, LIMITS), [0], LIMITS, lambda each: each)
+        if each
+    ]
+    colour = {"bt601": (200, 40, 40), "bt709": (212, 54, 36)}[expected]
+    assert np.abs(shown[5, 5].astype(int) - colour).max() <= 4
+
+
+@pytest.mark.parametrize("codec", ["mpeg4", "libx264", "mjpeg"])
+@pytest.mark.parametrize(("start", "end"), [(0.3, 0.7), (0.5, 0.6), (0.2, 0.6)])
+def test_after_damage_an_avi_goes_on_at_its_own_times(codec: str, start: float, end: float) -> None:
+    frames = [picture(48, 64, 1) // 2 + np.uint8(2 * index) for index in range(60)]
+    pixel_format = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+    options = {"g": "3"} | ({"bf": "0"} if codec == "libx264" else {})
+    whole = movie(frames, container="avi", codec=codec, options=options, pixel_format=pixel_format)
+    with av.open(io.BytesIO(whole)) as file:
+        as_coded = [frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]
+    damaged = bytearray(whole)
+    body = whole.index(b"movi"), whole.rindex(b"idx1")
+    first, last = (body[0] + round((body[1] - body[0]) * share) for share in (start, end))
+    damaged[first:last] = bytes(last - first)
+    pictures = list_pictures(bytes(damaged), LIMITS)
+    assert len(pictures.stamps) == 60
+    assert pictures.times_s[-1] == pytest.approx(5.9)
+    wanted = [0, 32, 59]
+    shown = read_pictures(bytes(damaged), pictures, wanted, LIMITS, lambda picture: picture)
+    for place in (0, 2):
+        found = shown[place]
+        assert found is not None
+        assert found[0] == wanted[place]
+        assert found[1].mean() == pytest.approx(as_coded[wanted[place]].mean(), abs=0.5)
+    lost = shown[1]
+    assert lost is None or lost[0] > 32, "it says which picture stands in"

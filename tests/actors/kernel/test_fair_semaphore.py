@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -144,3 +145,21 @@ def test_no_more_than_there_are_and_nobody_is_forgotten(
 
     trio.run(main, clock=MockClock(autojump_threshold=0))
     assert num_ended == len(jobs)
+
+
+async def test_who_has_waited_before_has_the_spare_place_sooner(autojump_clock: MockClock) -> None:
+    places, began = FairSemaphore(1, spare_after_s=3), list[tuple[str, float]]()
+
+    async def work(caller: str, waited_s: float) -> None:
+        async with places.held_by(caller, waited_s=waited_s):
+            began.append((caller, trio.current_time() - start))
+            await trio.sleep(10)
+
+    for waited_s, expected in ((0, 3), (2, 1), (3, 0), (50, 0)):
+        began.clear()
+        start = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(work, "alice", 0)
+            await wait_all_tasks_blocked()
+            nursery.start_soon(work, "bob", waited_s)
+        assert began == [("alice", 0), ("bob", pytest.approx(expected))]

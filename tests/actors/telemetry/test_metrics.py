@@ -18,8 +18,8 @@ from sensorium.actors.fetching.fetcher import FetchStatistics
 from sensorium.actors.kernel.actor import InboxStatistics
 from sensorium.actors.live.posting import PostingStatistics
 from sensorium.actors.live.sound import SoundStatistics
-from sensorium.actors.media.actor import MediaActor, MediaStatistics
 from sensorium.actors.media.cache import MediaCacheStatistics
+from sensorium.actors.media.pool import DecoderPool, MediaStatistics
 from sensorium.actors.telemetry.collectors import (
     BY_SERVICE,
     ENGINE,
@@ -75,7 +75,7 @@ async def test_a_scrape_tells_what_engine_inboxes_and_decoders_did(
 ) -> None:
     engine, metrics = make_fake_engine(), Metrics()
     metrics.add_engine("fake", engine.statistics, engine.inboxes, kv_dtype="int8")
-    metrics.add(MEDIA, MediaActor().handle.statistics)
+    metrics.add(MEDIA, DecoderPool().handle.statistics)
     assert value(metrics, "sensorium_inbox_depth", model="fake", actor="scheduler") is None, "not running yet"
     await nursery.start(engine.run)
     await engine.complete(request("a", max_tokens=5))

@@ -1,4 +1,4 @@
-"""The media actor decodes in processes it can kill; whatever happens there is one request's error."""
+"""The decoder pool decodes in processes it can kill; whatever happens there is one request's error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ import pytest
 import trio
 import trio.testing
 from PIL import Image
-from sensorium.actors.media.actor import MediaActor, MediaConfig, MediaHandle
+from sensorium.actors.media.pool import DecoderPool, MediaConfig, MediaHandle
 from sensorium.actors.telemetry.loop_hold import LoopHold
 from sensorium.media.decode import DecodedAudio, DecodeLimits
 from sensorium.media.images import ImageLimits, prepare_image
@@ -49,8 +49,8 @@ def half_hour() -> bytes:
 
 
 @asynccontextmanager
-async def running(config: MediaConfig | None = None) -> AsyncIterator[tuple[MediaActor, MediaHandle]]:
-    actor = MediaActor(config)
+async def running(config: MediaConfig | None = None) -> AsyncIterator[tuple[DecoderPool, MediaHandle]]:
+    actor = DecoderPool(config)
     async with trio.open_nursery() as nursery:
         handle = await nursery.start(actor.run)
         yield actor, handle
@@ -143,7 +143,7 @@ async def test_a_file_that_takes_too_much_processor_time_is_given_up_and_not_tri
 async def test_a_worker_that_somebody_stopped_is_not_the_files_fault(
     children: Children, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sensorium.actors.media.actor._SILENCE_S", 0.0)
+    monkeypatch.setattr("sensorium.actors.media.pool._SILENCE_S", 0.0)
     config = MediaConfig(max_workers=1, deadline_s=5.0)
     async with running(config) as (_, handle), trio.open_nursery() as nursery:
 
@@ -277,7 +277,7 @@ async def test_a_full_queue_refuses_and_those_waiting_are_served(children: Child
 
 
 async def test_callers_wait_in_turn_and_none_takes_the_whole_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sensorium.actors.media.actor._SPARE_AFTER_S", math.inf)  # on slow machines, too
+    monkeypatch.setattr("sensorium.actors.media.pool._SPARE_AFTER_S", math.inf)  # on slow machines, too
     async with running(MediaConfig(max_workers=1, max_waiting=16)) as (_, handle):
         ended: list[str] = []
 
@@ -298,7 +298,7 @@ async def test_callers_wait_in_turn_and_none_takes_the_whole_queue(monkeypatch: 
 
 
 async def test_shutdown_ends_requests_in_flight_and_waiting(children: Children) -> None:
-    actor = MediaActor(MediaConfig(max_workers=1))
+    actor = DecoderPool(MediaConfig(max_workers=1))
     num_unavailable = 0
 
     async def decode() -> None:

@@ -1,8 +1,12 @@
-"""The media actor: owns the worker processes that decode untrusted files, and every bound on them.
+"""The decoder pool: owns the worker processes that decode untrusted files, and every bound on them.
 
 A decoder library may crash, hang or eat memory on a hostile file. So decoding runs in processes that are
 killed when the request is cancelled or takes too long, and whose memory is limited; whatever happens there
 is one request's MediaError. What a worker runs is `media/worker.py`.
+
+It is a pool and no actor: it has no inbox, because a message there would wait in the order it came. Callers
+wait for a place in turn instead (`kernel/fair_semaphore.py`), `max_waiting` bounds how many do, and
+cancelling one ends its process at once. `sensorium_media_*` counts what `sensorium_inbox_*` counts of actors.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ import trio
 import trio_parallel
 
 from ...engine.control_groups import num_processors
-from ...media.confinement import Protections, protections
+from ...media.confinement import protections
 from ...media.decode import DecodedAudio, DecodeLimits, measure_audio, recognise
 from ...media.worker import (
     decode_to_file,
@@ -39,7 +43,7 @@ from ..callers import has_room
 from ..kernel.disk import disk_room, has_no_room, in_own_folders, is_there
 from ..kernel.fair_semaphore import FairSemaphore
 from ..kernel.threads import in_thread, is_short, short_of
-from .workers import in_worker, open_workers
+from .workers import in_worker, log_protections, open_workers
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +53,8 @@ _SPARE_AFTER_S: Final = 1.0
 """Waiting for another's file, before one more process is worth its start."""
 _AFTER_DEATH_S: Final = 5.0
 """When to try again what killed its worker: a machine without memory may have some by then."""
+_NICENESS: Final = 10
+"""Of files' decoders: speech, and the server itself, go first on the processors."""
 _SILENCE_S: Final = 5.0
 """How much longer than its job may take a worker is waited for, which would have been ended by then: one that
 does nothing is not the file's fault."""
@@ -62,7 +68,7 @@ def _default_workers() -> int:
 
 @dataclass(frozen=True, slots=True)
 class MediaConfig:
-    """Bounds of the media actor, all above 0: an operator's are checked by `actors/config/files.py`."""
+    """Bounds of the decoder pool, all above 0: an operator's are checked by `actors/config/files.py`."""
 
     max_workers: int = field(default_factory=_default_workers)
     """Files decoded at the same time; by default one core is left to the server. A caller that has none and
@@ -73,6 +79,9 @@ class MediaConfig:
     """Seconds that one job on a file may take in its worker."""
     cpu_s: float = 60.0
     """Seconds of processor time that one job on a file may take."""
+    picture_cpu_s: float = 20.0
+    """The same of a picture, and of what is read of a file before it is decoded: four times what the most
+    laborious of 64 megapixels took."""
     idle_s: float = 600.0
     """Seconds after which an unused worker leaves."""
     max_worker_bytes: int = 4 * 1024**3
@@ -100,7 +109,7 @@ class MediaStatistics:
     """Seconds that jobs have spent in workers, summed."""
 
 
-class MediaActor:
+class DecoderPool:
     """Runs decode jobs in killable processes. Start `run` in a nursery; others hold `handle`."""
 
     def __init__(self, config: MediaConfig | None = None) -> None:
@@ -129,7 +138,10 @@ class MediaActor:
         """Have workers in `folder`, to which they are confined for good, until it is removed."""
         self._folder, self._is_removed = folder, trio.Event()
         async with open_workers(
-            folder, idle_s=self.config.idle_s, max_bytes=self.config.max_worker_bytes
+            folder,
+            idle_s=self.config.idle_s,
+            max_bytes=self.config.max_worker_bytes,
+            niceness=_NICENESS,
         ) as context:
             self._context = context
             try:
@@ -143,10 +155,12 @@ class MediaActor:
                     request.cancel()
         await trio.lowlevel.checkpoint_if_cancelled()
 
-    async def measure(self, data: bytes, measuring: Callable[[bytes], _T], what: str, caller: str) -> _T:
+    async def measure(
+        self, data: bytes, measuring: Callable[[bytes], _T], what: str, patience: _Patience
+    ) -> _T:
         """What a file will come to, by its headers, read in a worker."""
-        async with self._place(caller):
-            return await self._work(data, partial(measure, measuring, what), what)
+        async with self._place(patience):
+            return await self._work(data, partial(measure, measuring, what), what, self._short_cpu_s)
 
     async def prepare_large(
         self,
@@ -154,35 +168,46 @@ class MediaActor:
         job: Callable[..., _T | SensoriumError],
         what: str,
         read: Callable[[_T, str], _T],
-        caller: str,
+        patience: _Patience,
     ) -> _T:
         """What `job` makes of a file in a worker; `read` puts back what is large, from another file."""
-        async with self._place(caller):
+        cpu_s = self._short_cpu_s if what == "image" else self.config.cpu_s
+        async with self._place(patience):
             with self._in_folder(), self._file() as target:
-                outcome = await self._work(data, partial(job, path=os.path.basename(target.name)), what)
+                named = partial(job, path=os.path.basename(target.name))
+                outcome = await self._work(data, named, what, cpu_s)
                 return await in_thread(read, outcome, target.name)
 
     @asynccontextmanager
-    async def _place(self, caller: str) -> AsyncIterator[None]:
+    async def _place(self, patience: _Patience) -> AsyncIterator[None]:
         """A worker's time; who waits for it has no file of ours. Raises OverloadedError, UnavailableError."""
+        caller = patience.caller
         self._check_waiting(caller)
+        begun = trio.current_time()
         with trio.CancelScope() as request:
             self._requests.add(request)
             try:
-                async with self._places.held_by(caller):
+                async with self._places.held_by(caller, waited_s=patience.waited_s):
+                    patience.waited_s += trio.current_time() - begun
                     yield
             finally:
                 self._requests.discard(request)
         if request.cancelled_caught:
             raise UnavailableError("Decoding of files was stopped.")
 
-    async def _work(self, data: bytes, job: Callable[[bytes], _T | SensoriumError], what: str) -> _T:
+    @property
+    def _short_cpu_s(self) -> float:
+        return min(self.config.picture_cpu_s, self.config.cpu_s)
+
+    async def _work(
+        self, data: bytes, job: Callable[[bytes], _T | SensoriumError], what: str, cpu_s: float
+    ) -> _T:
         """Run `job` in a worker, which reads the data from a file."""
         with self._in_folder(), self._file() as source:
             await in_thread(Path(source.name).write_bytes, data)
-            cpu_s, real_s = self.config.cpu_s, self.config.deadline_s
+            real_s = self.config.deadline_s
             work = partial(on_file, job, os.path.basename(source.name), cpu_s=cpu_s, real_s=real_s)
-            return await self._try_job(work, what)
+            return await self._try_job(work, what, cpu_s)
 
     def _check_waiting(self, caller: str) -> None:
         num, most = self._places.num_waiting, self.config.max_waiting
@@ -213,17 +238,17 @@ class MediaActor:
             raise UnavailableError("Decoding of files is not running.")
         return tempfile.NamedTemporaryFile(dir=self._folder)
 
-    async def _try_job(self, job: Callable[[], _T | SensoriumError], what: str) -> _T:
+    async def _try_job(self, job: Callable[[], _T | SensoriumError], what: str, cpu_s: float) -> _T:
         """Run a job again, once, where its worker dies: of what the machine ran out of, most often."""
         try:
             return await self._run_job(job, what)
         except trio_parallel.BrokenWorkerError as error:
-            _check_time(error, what)
+            _check_time(error, what, cpu_s)
             logger.warning("a worker died while it decoded; the %s is tried again", what)
         try:
             return await self._run_job(job, what)
         except trio_parallel.BrokenWorkerError as error:
-            _check_time(error, what)
+            _check_time(error, what, cpu_s)
             logger.error("two workers died while they decoded one %s", what)
             raise OverloadedError(
                 f"The process that decoded the {what} was ended; try again later.",
@@ -284,22 +309,12 @@ class MediaActor:
         )
 
 
-def log_protections(held: Protections | None) -> None:
-    """Say what keeps those who decode files in."""
-    has_all = held is not None and held.has_no_network and held.files != "none"
-    logger.log(
-        logging.INFO if has_all else logging.WARNING,
-        "processes that decode files are kept from the network: %s; from files that are not theirs: %s",
-        "yes" if held is not None and held.has_no_network else "no, the system does not let them",
-        "no, the system does not let them" if held is None or held.files == "none" else f"by {held.files}",
-    )
-
-
-def _check_time(error: trio_parallel.BrokenWorkerError, what: str) -> None:
+def _check_time(error: trio_parallel.BrokenWorkerError, what: str, cpu_s: float) -> None:
     """Raise MediaError if the worker's time was up: trying again would take as long."""
     code = getattr(error.args[-1], "exitcode", None)
     if code == -signal.SIGXCPU:
-        raise MediaError(f"Decoding the {what} took too much processor time.", param=what) from None
+        message = f"Decoding the {what} took too much processor time: the limit is {cpu_s:g} s."
+        raise MediaError(message, param=what) from None
     if code == -signal.SIGALRM:
         raise MediaError(f"Decoding the {what} took too long.", param=what) from None
 
@@ -319,21 +334,30 @@ def _told(video: MediaItems) -> str:
     )
 
 
-class MediaHandle:
-    """What others hold of the media actor. Each of its callers waits in turn."""
+@dataclass(slots=True)
+class _Patience:
+    """Of one file, which is measured and then opened: how long it has waited for both. After a second there
+    is one place more for it, not after a second each."""
 
-    def __init__(self, actor: MediaActor, caller: str = "") -> None:
-        self._actor = actor
-        self._caller = caller
+    caller: str
+    waited_s: float = 0.0
+
+
+class MediaHandle:
+    """What others hold of the decoder pool. Each of its callers waits in turn."""
+
+    def __init__(self, pool: DecoderPool, caller: str = "") -> None:
+        self._pool = pool
+        self._patience = _Patience(caller)
 
     def of(self, caller: str) -> MediaHandle:
-        """A handle for the files of one caller (`Lane.caller`)."""
-        return MediaHandle(self._actor, caller)
+        """A handle for one file of a caller (`Lane.caller`)."""
+        return MediaHandle(self._pool, caller)
 
     async def measure(self, data: bytes, measuring: Callable[[bytes], _T], what: str) -> _T:
         """What a file will come to, by its headers, read in a worker process. Raises as `decode` does (param
         `what`)."""
-        return await self._actor.measure(data, measuring, what, self._caller)
+        return await self._pool.measure(data, measuring, what, self._patience)
 
     async def measure_audio(
         self,
@@ -365,19 +389,19 @@ class MediaHandle:
         """
         recognise(data, limits)
         job = partial(decode_to_file, limits=limits, are_channels_kept=are_channels_kept, track=track)
-        audio = await self._actor.prepare_large(data, job, "file", _with_samples, self._caller)
-        self._actor.counted.decoded_s += audio.duration_s
+        audio = await self._pool.prepare_large(data, job, "file", _with_samples, self._patience)
+        self._pool.counted.decoded_s += audio.duration_s
         return audio
 
     async def prepare(self, data: bytes, prepare: Callable[[bytes], MediaItems], what: str) -> MediaItems:
         """Make an image's or a video's features in a worker process. Raises as `decode` does (param
         `what`)."""
         job = partial(vision_to_file, prepare=prepare, param=what)
-        media = await self._actor.prepare_large(data, job, what, with_features, self._caller)
+        media = await self._pool.prepare_large(data, job, what, with_features, self._patience)
         if media.replaced:
             logger.info("a video is damaged; shown in place of what does not decode: %s", _told(media))
         return media
 
     def statistics(self) -> MediaStatistics:
         """Counters since start, and gauges now."""
-        return self._actor.statistics()
+        return self._pool.statistics()
