@@ -35,6 +35,7 @@ from ...protocols.errors import (
     UpgradeRequiredError,
 )
 from ...realtime.session import Session
+from ..kernel.containment import contained
 from ..wire.exchange import BODY_FAULT
 from ..wire.websocket import PROXY_HINT
 from .chat import ChatRoutes
@@ -97,7 +98,7 @@ class Gate:
                 return
             if path not in _OPEN_PATHS:
                 self._service.caller(request)
-            with self._service.answering() as in_time:
+            with contained, self._service.answering() as in_time:
                 answer.on_plain = partial(self._service.let_finish, in_time)
                 await self._app(scope, receive, answer.send)
             if in_time.cancelled_caught:
@@ -126,7 +127,8 @@ class Gate:
         """Serve one WebSocket. What is wrong with it before its handshake is answered as over HTTP."""
         try:
             self._origins.check(Headers(scope=scope))
-            await self._app(scope, receive, send)
+            with contained:
+                await self._app(scope, receive, send)
         except SensoriumError as error:
             await error_response(error, scope["path"])(scope, receive, send)
 

@@ -12,7 +12,8 @@ from typing import Final, TypeVar
 import trio
 import trio_parallel
 
-from ...media.confinement import confine, should_retire
+from ...media.confinement import as_job, confine, should_retire
+from ..kernel.containment import contained
 
 _T = TypeVar("_T")
 
@@ -45,5 +46,6 @@ async def in_worker(
         os.chdir(os.getcwd())  # as a process that is started here does first
     except OSError:  # removed, or closed to this user, as root's home is where `sudo -u` was said in it
         os.chdir("/")
-    outcome: _T = await context.run_sync(job, cancellable=True, limiter=limiter)
-    return outcome
+    with contained:
+        outcome: _T = await context.run_sync(partial(as_job, job), cancellable=True, limiter=limiter)
+        return outcome

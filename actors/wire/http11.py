@@ -22,6 +22,7 @@ from ...protocols.errors import (
     RequestTimeoutError,
     SensoriumError,
 )
+from ..kernel.containment import contained
 from ..telemetry.logs import request_id_of
 from .exchange import BODY_FAULT, Exchange, Link, said
 from .guard import Guard, Seat
@@ -149,7 +150,8 @@ class HttpConnection:
         scope = scope_of(request, client=self.client, server=self.server)
         scope[BODY_FAULT] = exchange.body_fault
         try:
-            await self.app(scope, exchange.receive, exchange.send)
+            with contained:
+                await self.app(scope, exchange.receive, exchange.send)
         except Exception:
             logger.exception("a request failed; its connection is closed, the others go on")
         if exchange.is_complete or self.wire.is_broken:

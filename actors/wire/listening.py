@@ -17,6 +17,7 @@ from typing import Any, Final
 import trio
 
 from ..callers import caller_by_address
+from ..kernel.containment import contained
 from .guard import Guard, Seat
 from .http11 import HttpConnection
 from .refusals import Refusals
@@ -140,7 +141,8 @@ class _Entrance:
             self.app, wire, self.guard, seat, client, self.server, self.max_message_bytes, self.refusals
         )
         try:
-            await connection.run()
+            with contained:
+                await connection.run()
         except Exception:
             logger.exception("a connection failed; it was closed, the others go on")
         finally:
