@@ -54,11 +54,8 @@ class PanicsAsErrors:
         if error is None or isinstance(error, Exception):
             return
         found = as_error(error, self._passing)
-        try:
-            if found is not error:
-                raise found
-        finally:
-            del found, error, where  # this frame is in the traceback of what is raised
+        if found is not error:
+            raise found
 
 
 native_call: Final = PanicsAsErrors()

@@ -70,7 +70,7 @@ def _following() -> Iterator[None]:
         with native_call:
             yield
     except PanicError as error:
-        raise GrammarError(f"the answer cannot follow its grammar: its library failed ({error})") from error
+        raise GrammarError("the answer cannot follow its grammar: the library failed on it") from error
 
 
 class GrammarMatcher:
