@@ -36,6 +36,7 @@ from .http.response_socket import response_sockets
 from .http.response_store import ResponseStore
 from .http.routes import Gate, not_found, routes
 from .http.service import ServedModel, Service
+from .http.strangers import Strangers
 from .http.websocket import realtime_route
 from .live.hearing import VoiceActivityActor
 from .live.sound import SoundActor
@@ -50,7 +51,7 @@ from .text.addresses import AddressBook
 from .text.generation import TextModel
 from .text.opening import FILES_AT_A_TIME, MediaLimits, media_bytes
 from .text.prompts import Prompter
-from .wire.guard import Guard, connection_limits
+from .wire.guard import ConnectionLimits, Guard, connection_limits
 from .wire.listening import open_listener, serve_connections
 from .wire.refusals import Refusals
 from .wire.websocket import AsgiApp
@@ -103,7 +104,7 @@ async def serve(
                     refusals=refusals,
                 )
                 connections.start_soon(listening)
-                service = await _load(config, keys, engines, actors)
+                service = await _load(config, keys, engines, actors, limits)
                 service.metrics.add_connections(lambda: guard.statistics, lambda: refusals.num_by_status)
                 door.open(application(service))
                 task_status.started(service)
@@ -119,7 +120,13 @@ async def serve(
         listener.close()
 
 
-async def _load(config: ServerConfig, keys: ApiKeys, engines: Engines, actors: trio.Nursery) -> Service:
+async def _load(
+    config: ServerConfig,
+    keys: ApiKeys,
+    engines: Engines,
+    actors: trio.Nursery,
+    limits: ConnectionLimits,
+) -> Service:
     """Start everything that requests need, in `actors`."""
     responses = ResponseStore(await _response_file(config.responses))
     activity = await trio.to_thread.run_sync(VoiceActivityModel, abandon_on_cancel=True)
@@ -168,6 +175,7 @@ async def _load(config: ServerConfig, keys: ApiKeys, engines: Engines, actors: t
         metrics,
         keys,
         responses=responses,
+        strangers=Strangers(limits.max_per_address),
     )
     actors.start_soon(metrics.watch_loop)
     actors.start_soon(keys.watch)

@@ -365,7 +365,7 @@ QWEN = (
 
 
 def test_a_text_that_the_librarys_expressions_give_up_is_the_clients_to_change() -> None:
-    """The library panics after ten million steps back, and is used again. Qwen's pattern takes one a blank."""
+    """The library panics after ten million steps back, of which Qwen's pattern takes one a blank."""
     text = with_pattern(r"(?:\s|\s)*!|\s|\S+")
     before = text.encode("so it goes", allow_special=False)
     with pytest.raises(BadRequestError, match="characters of one kind") as refused:
