@@ -54,7 +54,8 @@ logger = logging.getLogger(__name__)
 
 LIVE_PATHS: Final = frozenset({"/live", "/ping"})
 """Answered with 200 for as long as the process is worth keeping."""
-_OPEN_PATHS: Final = LIVE_PATHS | {"/health"}
+OPEN_PATHS: Final = LIVE_PATHS | {"/health"}
+"""Answered without a key."""
 _SECRET_BODY_BYTES: Final = 256 * 1024
 """More than any session's settings."""
 
@@ -90,13 +91,13 @@ class Gate:
         path: str = scope["path"]
         answer, began = _Answer(send, cors, path), trio.current_time()
         try:
-            if path not in _OPEN_PATHS:
+            if path not in OPEN_PATHS:
                 self._origins.check(request.headers)
             if is_preflight(request.method, request.headers):
                 cors += self._origins.preflight(request.headers)
                 await Response(status_code=204)(scope, receive, answer.send)
                 return
-            if path not in _OPEN_PATHS:
+            if path not in OPEN_PATHS:
                 self._service.caller(request)
             with contained, self._service.answering() as in_time:
                 answer.on_plain = partial(self._service.let_finish, in_time)

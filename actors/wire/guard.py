@@ -85,10 +85,14 @@ class Seat:
     address: str
     hang_up: Callable[[], None] = lambda: None
     """Closes the connection at once; what is unsent is dropped."""
+    has_arrived: Callable[[], bool] = lambda: False
+    """Whether bytes of it wait to be read."""
     is_spare: bool = False
     """For nothing but to ask after the server's health."""
     has_key: bool = False
     """A request of it has shown an accepted key."""
+    has_begun: bool = False
+    """Of the head that it waits for, bytes have been read."""
     has_asked: bool = False
     """It has sent the whole head of a request."""
     is_lingering: bool = False
@@ -190,11 +194,16 @@ class Guard:
 
     def idle(self, seat: Seat, *, is_lingering: bool = False) -> None:
         """The connection waits for a request, and may be closed meanwhile to make room."""
-        seat.is_lingering = is_lingering
+        seat.is_lingering, seat.has_begun = is_lingering, False
         if self.is_closing and not is_lingering:
             seat.hang_up()
         else:
             self.wait(seat, "idle" if seat.has_asked else "head")
+
+    def begin(self, seat: Seat) -> None:
+        """The first bytes of a head have come; the rest has a moment."""
+        seat.has_begun = True
+        self.wait(seat, "head")
 
     def wait(self, seat: Seat, kind: Wait) -> None:
         """The connection waits for its client from now on."""
@@ -249,16 +258,23 @@ class Guard:
                 self.leave(seat)
 
     def _evict(self, waiting: _Waiting | None) -> bool:
-        return waiting is not None and self._close(waiting.first(self._clock()))
+        if waiting is None:
+            return False
+        return self._close_first(lambda: waiting.first(self._clock()))
 
     def _evict_spare(self) -> bool:
-        answered = next((seat for seat in self._spares if seat.is_lingering), None)
-        return self._close(answered or next(iter(self._spares), None))
+        def oldest() -> Seat | None:
+            answered = (seat for seat in self._spares if seat.is_lingering)
+            return next(answered, None) or next(iter(self._spares), None)
 
-    def _close(self, seat: Seat | None) -> bool:
-        if seat is None:
-            return False
-        seat.hang_up()
-        self.leave(seat)
-        self.statistics.num_evicted += 1
-        return True
+        return self._close_first(oldest)
+
+    def _close_first(self, first: Callable[[], Seat | None]) -> bool:
+        while (seat := first()) is not None:
+            if seat.waits == "unread" or seat.is_lingering or seat.has_begun or not seat.has_arrived():
+                seat.hang_up()
+                self.leave(seat)
+                self.statistics.num_evicted += 1
+                return True
+            self.busy(seat)  # its request is there, and is read as soon as the loop comes to it
+        return False

@@ -82,7 +82,7 @@ class HttpConnection:
     async def _next_request(self, link: Link) -> h11.Request | None:
         """The head of the next request; None if there is none, or none that could be answered."""
         has_begun = bool(link.h11.trailing_data[0])
-        if self.seat.waits != "head":  # as from its admission
+        if self.seat.waits != "head" or self.guard.is_closing:  # it may wait since its admission
             self.guard.idle(self.seat)
         wait_s = _SPARE_HEAD_S if self.seat.is_spare else self.guard.limits.idle_s
         try:
@@ -92,8 +92,7 @@ class HttpConnection:
                     if data and not has_begun:
                         has_begun = True
                         waiting.deadline = min(waiting.deadline, trio.current_time() + _HEAD_S)
-                        if self.seat.waits == "idle":
-                            self.guard.wait(self.seat, "head")
+                        self.guard.begin(self.seat)
                     link.h11.receive_data(data)
                 self.seat.has_asked = True
                 return event if isinstance(event, h11.Request) else None

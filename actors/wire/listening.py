@@ -139,6 +139,7 @@ class _Entrance:
             send_timeout_s=self.send_timeout_s,
             unread=partial(self.guard.unread, seat),
         )
+        seat.has_arrived = lambda: bool(_first_byte(connected))
         # At once: the next one that is taken in may need its place.
         seat.hang_up = lambda: wire.reset() if seat.waits == "unread" else wire.close()
         nursery.start_soon(self._serve, wire, client, seat)
