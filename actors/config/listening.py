@@ -20,8 +20,8 @@ class ListenConfig:
     port
         Port to listen on; 0 takes a free one.
     health_port
-        A second port, for nothing but /live, /health and /ping, on the same address: open it to what probes the
-        server and not to clients, and no number of connections to the first one is noticed there. 0: none.
+        A second port of the same address, for nothing but /live, /health and /ping. Open to what probes the
+        server and not to clients, it is not affected by connections to the first one. 0: none.
     api_key
         Accepted API key; repeat for several. Without one, everybody may come in.
     api_key_file
