@@ -103,6 +103,11 @@ class Seat:
     since: float = 0.0
     """When it began to wait so."""
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether its client has to read before more can be sent."""
+        return self.waits == "unread"
+
 
 class _Waiting:
     """Connections that wait, of each kind in the order in which they began to."""
@@ -242,7 +247,7 @@ class Guard:
         try:
             yield
         finally:
-            if seat.waits == "unread":
+            if seat.is_unread:
                 self.busy(seat)
 
     def make_room(self) -> bool:

@@ -108,7 +108,9 @@ def test_a_step_that_panics_is_tried_again_for_live_turns(
     with raw_session(server.realtime) as session:
         session.configure()
         text = speak(session, pcm(lights))
-        monkeypatch.setattr(Runner, "execute", breaking(Runner.execute, lambda *_: panics and panics.pop()))
+        monkeypatch.setattr(
+            Runner, "execute", breaking(Runner.execute, lambda *_: bool(panics and panics.pop()))
+        )
         assert speak(session, pcm(lights)) == text
         assert not panics
 

@@ -387,6 +387,6 @@ def test_another_panic_of_the_library_is_no_clients_fault() -> None:
             raise BaseException("called `Option::unwrap()` on a `None` value")
 
     text = with_pattern(QWEN)
-    text.backend = Panicking()
+    text.backend = Panicking()  # type: ignore[assignment]  # of the library's class the one method
     with pytest.raises(PanicError, match="unwrap"):
         text.encode("x", allow_special=True)
