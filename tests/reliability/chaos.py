@@ -1,8 +1,8 @@
 """Faults at seeded moments under load: processes of a real server are killed, stopped and crashed.
 
-In `tests/`: `python -m reliability.chaos --seconds 60 --seed 1`. Files are transcribed and live turns are spoken
-meanwhile, and `/live` is probed. Each request ends within its time with an answer or an error that has a name, no
-live turn is lost, and at the end the server answers as before and holds no more descriptors than before.
+In `tests/`: `python -m reliability.chaos --seconds 60 --seed 1`. Files are transcribed and live turns are
+spoken meanwhile, and `/live` is probed. Each request ends within its time with an answer or an error that has a
+name, no live turn is lost, and at the end the server answers as before and holds no more descriptors.
 """
 
 from __future__ import annotations
@@ -138,8 +138,10 @@ def run(seconds: float, seed: int) -> int:
 
 
 def do_harm(server: subprocess.Popen[str], seconds: float, chance: random.Random) -> Counter[str]:
-    """Deeds against the server's processes, and how often each was done. The models' process ends no more often
-    than a server starts it again."""
+    """Deeds against the server's processes, and how often each was done.
+
+    The models' process ends no more often than a server starts it again.
+    """
     until, next_end, deeds = time.monotonic() + seconds, 0.0, Counter[str]()
     while time.monotonic() < until and server.poll() is None:
         time.sleep(chance.uniform(0.5, 3.0))
