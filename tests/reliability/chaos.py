@@ -1,8 +1,8 @@
 """Faults at seeded moments under load: processes of a real server are killed, stopped and crashed.
 
 In `tests/`: `python -m reliability.chaos --seconds 60 --seed 1`. Files are transcribed and live turns are
-spoken meanwhile, and `/live` is probed. Each request ends within its time with an answer or an error that has a
-name, no live turn is lost, and at the end the server answers as before and holds no more descriptors.
+spoken meanwhile, and `/live` is probed. Each request ends within its time with an answer or a named
+error, no live turn is lost, and at the end the server answers as before and holds no more descriptors.
 """
 
 from __future__ import annotations
