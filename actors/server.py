@@ -21,6 +21,7 @@ from starlette.routing import Router
 from ..engine.models.prompts import PromptBuilder
 from ..media.voice_activity import VoiceActivityModel
 from .config.checks import AddressError
+from .config.listening import ListenConfig
 from .config.responses import ResponseConfig
 from .config.server import ServerConfig
 from .engine.client import EngineClient
@@ -29,13 +30,14 @@ from .fetching.fetcher import Fetcher
 from .fetching.names import Names
 from .http.access import AccessLog, RefusalLog
 from .http.calls import call_routes
-from .http.door import Door
+from .http.door import Door, HealthDoor
 from .http.keys import ApiKeys
 from .http.response_file import ResponseFile
 from .http.response_socket import response_sockets
 from .http.response_store import ResponseStore
 from .http.routes import Gate, not_found, routes
 from .http.service import ServedModel, Service
+from .http.strangers import Strangers
 from .http.websocket import realtime_route
 from .live.hearing import VoiceActivityActor
 from .live.sound import SoundActor
@@ -50,7 +52,7 @@ from .text.addresses import AddressBook
 from .text.generation import TextModel
 from .text.opening import FILES_AT_A_TIME, MediaLimits, media_bytes
 from .text.prompts import Prompter
-from .wire.guard import Guard, connection_limits
+from .wire.guard import ConnectionLimits, Guard, connection_limits
 from .wire.listening import open_listener, serve_connections
 from .wire.refusals import Refusals
 from .wire.websocket import AsgiApp
@@ -59,6 +61,8 @@ logger = logging.getLogger(__name__)
 
 _CLOSE_GRACE_S = 1.0
 """After draining, how long connections may take to say goodbye."""
+_OF_PROBES = ConnectionLimits(max_connections=16, max_per_address=16, idle_s=5.0)
+"""At the port for nothing but probes."""
 _SWITCH_INTERVAL_S = 0.001
 """How long a thread that runs Python may keep others from it (Python's default: 5 ms). The device's thread
 gives it up in each operation and then needs it back. Measured in `docs/performance/live.md` (24 streams)."""
@@ -84,26 +88,30 @@ async def serve(
     limits = connection_limits(
         listen.max_connections, listen.max_connections_per_address, idle_s=listen.keep_alive_s
     )
-    listener = _listen(config)
-    url, door = _url(listener), Door()
+    door, listeners = Door(), [_listen(listen, listen.port, "--port")]
+    url = _url(listeners[0])
     try:
+        if listen.health_port:
+            listeners.append(_listen(listen, listen.health_port, "--health-port"))
         async with trio.open_nursery() as actors:
             async with trio.open_nursery() as connections:
                 closed = trio.Event()
                 guard, refusals = Guard(limits), Refusals(RefusalLog(config.logs))
-                listening = partial(
+                serving = partial(
                     serve_connections,
-                    AccessLog(door, config.logs),
-                    listener,
-                    guard=guard,
                     max_message_bytes=config.realtime.max_message_bytes,
                     send_timeout_s=listen.send_timeout_s,
                     stop=closed,
                     grace_s=_CLOSE_GRACE_S,
                     refusals=refusals,
                 )
-                connections.start_soon(listening)
-                service = await _load(config, keys, engines, actors)
+                connections.start_soon(
+                    partial(serving, AccessLog(door, config.logs), listeners[0], guard=guard)
+                )
+                for listener in listeners[1:]:
+                    probed, few = AccessLog(HealthDoor(door), config.logs), Guard(_OF_PROBES)
+                    connections.start_soon(partial(serving, probed, listener, guard=few))
+                service = await _load(config, keys, engines, actors, limits)
                 service.metrics.add_connections(lambda: guard.statistics, lambda: refusals.num_by_status)
                 door.open(application(service))
                 task_status.started(service)
@@ -116,10 +124,17 @@ async def serve(
         if engines.lost is not None:
             raise engines.lost
     finally:
-        listener.close()
+        for listener in listeners:
+            listener.close()
 
 
-async def _load(config: ServerConfig, keys: ApiKeys, engines: Engines, actors: trio.Nursery) -> Service:
+async def _load(
+    config: ServerConfig,
+    keys: ApiKeys,
+    engines: Engines,
+    actors: trio.Nursery,
+    limits: ConnectionLimits,
+) -> Service:
     """Start everything that requests need, in `actors`."""
     responses = ResponseStore(await _response_file(config.responses))
     activity = await trio.to_thread.run_sync(VoiceActivityModel, abandon_on_cancel=True)
@@ -168,6 +183,7 @@ async def _load(config: ServerConfig, keys: ApiKeys, engines: Engines, actors: t
         metrics,
         keys,
         responses=responses,
+        strangers=Strangers(limits.max_per_address),
     )
     actors.start_soon(metrics.watch_loop)
     actors.start_soon(keys.watch)
@@ -231,12 +247,12 @@ async def _drain(service: Service, deadline_s: float) -> None:
         await service.wait_quiet()
 
 
-def _listen(config: ServerConfig) -> socket.socket:
-    host, port = config.listen.host, config.listen.port
+def _listen(listen: ListenConfig, port: int, option: str) -> socket.socket:
+    host = listen.host
     try:
-        return open_listener(host, port, send_timeout_s=config.listen.send_timeout_s)
+        return open_listener(host, port, send_timeout_s=listen.send_timeout_s)
     except OSError as error:
-        hint = "; say another --port" if error.errno == errno.EADDRINUSE else ""
+        hint = f"; say another {option}" if error.errno == errno.EADDRINUSE else ""
         raise AddressError(f"cannot listen on {host}:{port}: {error.strerror or error}{hint}") from error
 
 

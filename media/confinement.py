@@ -26,6 +26,8 @@ from typing import Final, Literal, NamedTuple, TypeVar
 import av
 from PIL import Image
 
+from ..protocols.panics import contained_job
+
 _T = TypeVar("_T")
 
 FileGuard = Literal["landlock", "chroot", "none"]
@@ -98,6 +100,12 @@ def confine(max_bytes: int, folder: str, niceness: int = 0) -> None:
 def protections() -> Protections | None:
     """What holds here; None before `confine`."""
     return _held
+
+
+def as_job(job: Callable[[], _T]) -> _T:
+    """Do `job`. Whatever it raises, also a panic or an exit, is an `Exception`."""
+    with contained_job:
+        return job()
 
 
 def within(cpu_s: float, job: Callable[[], _T]) -> _T:

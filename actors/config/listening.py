@@ -19,6 +19,9 @@ class ListenConfig:
         Address to listen on.
     port
         Port to listen on; 0 takes a free one.
+    health_port
+        A second port of the same address, for nothing but /live, /health and /ping. Open to what probes the
+        server and not to clients, it is not affected by connections to the first one. 0: none.
     api_key
         Accepted API key; repeat for several. Without one, everybody may come in.
     api_key_file
@@ -48,6 +51,7 @@ class ListenConfig:
 
     host: str = "127.0.0.1"
     port: int = 8000
+    health_port: int = 0
     api_key: tuple[str, ...] = ()
     api_key_file: Path | None = None
     allowed_origins: tuple[str, ...] = ()
@@ -62,6 +66,9 @@ class ListenConfig:
         if not self.host.strip():  # the system would take it for every address
             raise ConfigError("--host is ''; allowed: an address or a name; 0.0.0.0 is every address")
         check("port", self.port, 0, 65_535)
+        check("health_port", self.health_port, 0, 65_535)
+        if self.health_port and self.health_port == self.port:
+            raise ConfigError(f"--health-port is {self.port}, as --port; allowed: another one, or 0 for none")
         check("keep_alive_s", self.keep_alive_s, 0.1)
         check("max_connections", self.max_connections, 0)
         check("max_connections_per_address", self.max_connections_per_address, 0)

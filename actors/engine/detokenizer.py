@@ -19,9 +19,10 @@ import trio
 
 from ...engine.text.detokenizer import Collected, Detokenizer
 from ...engine.text.text_decoder import TextDecoder
-from ...protocols.errors import SensoriumError
+from ...protocols.errors import InternalError, SensoriumError
 from ...protocols.messages import RequestId, SamplingParams, TextGenerated, TokensSampled
 from ..kernel.actor import Handle, Inbox
+from ..kernel.containment import contained
 
 logger = logging.getLogger(__name__)
 
@@ -238,13 +239,18 @@ class DetokenizerActor:
         opened = self._streams.get(stream_id)
         if opened is None:
             return
-        if isinstance(opened, _Gathering):
-            text = _collect(opened, sampled)
-            if text is None:
-                return
-        else:
-            text = opened.detokenizer.push(sampled)
         stream = opened.stream
+        try:
+            with contained:
+                text = _text_of(opened, sampled)
+        except Exception:
+            logger.exception("%s: its tokens cannot be read, aborted", sampled.request_id)
+            stream.fail(InternalError("The text of the answer could not be made."))
+            self._abort(sampled.request_id, stream_id)
+            del self._streams[stream_id]
+            return
+        if text is None:
+            return
         if not stream.put_nowait(text):
             logger.warning("%s: its reader lags too far behind, aborted", sampled.request_id)
             self._abort(sampled.request_id, stream_id)
@@ -252,6 +258,13 @@ class DetokenizerActor:
             self._stop(sampled.request_id, stream_id)
         if stream.is_finished:
             del self._streams[stream_id]
+
+
+def _text_of(opened: _Opened, sampled: TokensSampled) -> TextGenerated | None:
+    """The next message of a stream, if `sampled` completes one."""
+    if isinstance(opened, _Gathering):
+        return _collect(opened, sampled)
+    return opened.detokenizer.push(sampled)
 
 
 def _collect(opened: _Gathering, sampled: TokensSampled) -> TextGenerated | None:

@@ -27,6 +27,7 @@ import trio
 from ...engine.models.info import ModelInfo
 from ...engine.planning.plan import Plan, StepResult
 from ...protocols.errors import DeviceLostError, UnavailableError
+from ...protocols.panics import contained_job
 from ..config.engine import STEP_TIMEOUT_S
 from ..kernel.actor import Handle, Inbox, Reply
 from ..kernel.threads import outlasting
@@ -102,7 +103,8 @@ class ThreadWorker:
 
         def work() -> None:
             try:
-                result = job()
+                with contained_job:
+                    result = job()
             except Exception as error:  # whatever it is, the caller must learn it
                 self._post(partial(failed, error))
             else:

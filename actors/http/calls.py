@@ -39,7 +39,7 @@ from ..live.line import Line, Socket
 from ..live.outbox import Outbox
 from ..live.session import SessionActor
 from ..wire.websocket import BYTE_BOUND
-from .keys import sent_key
+from .keys import note_key, sent_key
 from .service import Service
 from .websocket import RealtimeSocket, has_place, new_outbox, new_session
 
@@ -91,6 +91,7 @@ async def _serve_call(service: Service, websocket: WebSocket, caller: Caller | N
                 return _terms(service, options, caller)
             found = _caller_of(service, parameters)
             get_known()
+            note_key(websocket)
             return _terms(service, options, found)
 
         actor = CallActor(

@@ -10,9 +10,9 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from ...protocols.errors import UnavailableError
+from ...protocols.errors import NotFoundError, UnavailableError
 from .failures import error_response
-from .routes import LIVE_PATHS
+from .routes import LIVE_PATHS, OPEN_PATHS
 
 
 class Door:
@@ -41,3 +41,23 @@ class Door:
                 await refusal(scope, receive, send)
             else:
                 await WebSocket(scope, receive, send).send_denial_response(refusal)
+
+
+class HealthDoor:
+    """An ASGI application that hands on the probes of another one, and knows nothing else."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "http" and scope["path"] in OPEN_PATHS:
+            await self._app(scope, receive, send)
+            return
+        refusal = error_response(
+            NotFoundError("Only /live, /health and /ping are answered at this port."), scope["path"]
+        )
+        if scope["type"] == "http":
+            await refusal(scope, receive, send)
+        else:
+            await WebSocket(scope, receive, send).send_denial_response(refusal)

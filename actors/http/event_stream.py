@@ -23,6 +23,7 @@ from ...protocols import rest
 from ...protocols.transcript import TimedSegment, Transcript
 from ...protocols.transcription_chunks import ChunkFrames
 from ...protocols.transcription_form import TranscriptionRequest
+from ..kernel.containment import contained
 from ..kernel.nursery import open_work
 from ..kernel.off_loop import off_loop
 from ..wire.exchange import HALF_CLOSED
@@ -101,7 +102,8 @@ class EventStream(Response):
 
     async def _do_work(self, path: str) -> None:
         try:
-            await self._work(self._put)
+            with contained:
+                await self._work(self._put)
         except Exception as error:
             if not self._has_begun and not self._waiting:
                 raise

@@ -21,6 +21,7 @@ from ..callers import Caller, caller_by_key
 from ..config.checks import ConfigError
 from ..config.server import ListenConfig
 from ..kernel.threads import in_thread
+from ..wire.guard import KEY_SHOWN
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +90,13 @@ class ApiKeys:
             logger.error("%s; the keys of before hold", error)
         else:
             logger.info("%s was read again: %d API keys are accepted", file, self.num_callers)
+
+
+def note_key(connection: HTTPConnection) -> None:
+    """Tell what holds the connection that an accepted key was shown."""
+    note = connection.scope.get(KEY_SHOWN)
+    if note is not None:
+        note()
 
 
 def sent_key(connection: HTTPConnection) -> str | None:

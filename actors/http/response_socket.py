@@ -27,6 +27,7 @@ from ...protocols.response_socket import (
     parse_create,
 )
 from ..callers import Caller
+from ..kernel.containment import contained
 from ..kernel.nursery import open_work
 from .event_stream import Put
 from .failures import shown
@@ -176,7 +177,7 @@ class ResponseSocket:
         try:
             caller = service.caller(self._websocket)  # its key may be accepted no more
             hold = service.admission(caller, is_light=is_light(len(body)))
-            with hold(), service.answering() as in_time:
+            with contained, hold(), service.answering() as in_time:
                 await self._answer(await self._read_create(body), caller, put)
             if not in_time.cancelled_caught:
                 return 200

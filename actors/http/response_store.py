@@ -28,6 +28,7 @@ from ...protocols.chat_content import MediaPart
 from ...protocols.errors import InternalError, NotFoundError, OverloadedError, UnavailableError
 from ...protocols.response_items import ResponseFault, ResponseObject
 from ..callers import Caller, give_back, greediest
+from ..kernel.containment import contained
 from ..kernel.threads import in_thread
 from .response_events import EventBook
 from .response_file import ResponseFile
@@ -187,7 +188,8 @@ class ResponseStore:
         async def make() -> None:
             with making.scope:
                 try:
-                    await work()
+                    with contained:
+                        await work()
                 except Exception:
                     logger.exception("a response in the background failed")
                     self._fail(kept)

@@ -24,6 +24,7 @@ from ...protocols.response_input import continued
 from ...protocols.response_items import DeletedResponse, InputItemList, InputTokenCount, ResponseObject
 from ...protocols.responses import FIELD_NAMES, AskedResponse, check_include, parse_response
 from ..callers import Caller
+from ..kernel.containment import contained
 from ..kernel.off_loop import off_loop
 from ..text.reading import AnswerReading, check_calls
 from .answering import Answering
@@ -219,11 +220,12 @@ class ResponseRoutes:
             with hold(), service.answering() as in_time:
                 store.become(kept, msgspec.structs.replace(kept.response, status="in_progress"))
                 try:
-                    if is_streamed:
-                        put(first)
-                        await answering.stream(put)
-                    else:
-                        await answering.whole()
+                    with contained:
+                        if is_streamed:
+                            put(first)
+                            await answering.stream(put)
+                        else:
+                            await answering.whole()
                 except Exception as error:  # there is nobody to raise it to
                     put(shape.fail(shown(error, "a response in the background")) or b"")
                 settle()

@@ -35,6 +35,7 @@ from ...protocols.errors import (
     UpgradeRequiredError,
 )
 from ...realtime.session import Session
+from ..kernel.containment import contained
 from ..wire.exchange import BODY_FAULT
 from ..wire.websocket import PROXY_HINT
 from .chat import ChatRoutes
@@ -53,7 +54,8 @@ logger = logging.getLogger(__name__)
 
 LIVE_PATHS: Final = frozenset({"/live", "/ping"})
 """Answered with 200 for as long as the process is worth keeping."""
-_OPEN_PATHS: Final = LIVE_PATHS | {"/health"}
+OPEN_PATHS: Final = LIVE_PATHS | {"/health"}
+"""Answered without a key."""
 _SECRET_BODY_BYTES: Final = 256 * 1024
 """More than any session's settings."""
 
@@ -89,15 +91,15 @@ class Gate:
         path: str = scope["path"]
         answer, began = _Answer(send, cors, path), trio.current_time()
         try:
-            if path not in _OPEN_PATHS:
+            if path not in OPEN_PATHS:
                 self._origins.check(request.headers)
             if is_preflight(request.method, request.headers):
                 cors += self._origins.preflight(request.headers)
                 await Response(status_code=204)(scope, receive, answer.send)
                 return
-            if path not in _OPEN_PATHS:
+            if path not in OPEN_PATHS:
                 self._service.caller(request)
-            with self._service.answering() as in_time:
+            with contained, self._service.answering() as in_time:
                 answer.on_plain = partial(self._service.let_finish, in_time)
                 await self._app(scope, receive, answer.send)
             if in_time.cancelled_caught:
@@ -126,7 +128,8 @@ class Gate:
         """Serve one WebSocket. What is wrong with it before its handshake is answered as over HTTP."""
         try:
             self._origins.check(Headers(scope=scope))
-            await self._app(scope, receive, send)
+            with contained:
+                await self._app(scope, receive, send)
         except SensoriumError as error:
             await error_response(error, scope["path"])(scope, receive, send)
 

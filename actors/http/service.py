@@ -39,7 +39,7 @@ from ..text.addresses import AddressBook
 from ..text.generation import TextModel
 from .client_secrets import ClientSecrets
 from .dialogue_config import dialogue_config
-from .keys import ApiKeys, sent_key
+from .keys import ApiKeys, note_key, sent_key
 from .origins import is_loopback
 from .response_store import ResponseStore
 from .strangers import Strangers
@@ -303,6 +303,7 @@ class Service:
         """
         if self.keys.are_needed:
             caller = self.keys.check(sent_key(connection))
+            note_key(connection)
         else:
             caller = caller_by_address(connection.client.host if connection.client else "")
         CALLER.set(caller.name if self.is_shared else "")

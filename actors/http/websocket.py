@@ -38,7 +38,7 @@ from ..live.outbox import Outbox
 from ..live.session import SessionActor
 from ..text.generation import TextModel
 from .client_secrets import Secret, is_secret
-from .keys import sent_key
+from .keys import note_key, sent_key
 from .service import Service
 
 _SUBPROTOCOL: Final = "realtime"
@@ -243,6 +243,7 @@ def _admit(service: Service, websocket: WebSocket) -> _Admission:
     if secret is not None and service.keys.knows(secret.owner):
         if secret.is_used_up and secret.opened not in service.sessions:
             raise _used_up()
+        note_key(websocket)
         return _Admission(secret.owner, secret.patch, secret)
     if key is not None and is_secret(key) and not service.keys.are_needed:
         raise UnauthorizedError("The client secret has expired, or another server made it.")

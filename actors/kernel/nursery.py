@@ -9,6 +9,8 @@ from typing import TypeVar
 
 import trio
 
+from .containment import defused
+
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -31,7 +33,8 @@ class open_work:  # noqa: N801 (a context manager's name)
     ) -> bool | None:
         try:
             return await self._manager.__aexit__(kind, error, where)
-        except BaseExceptionGroup as group:
+        except BaseExceptionGroup as raised:
+            group = defused(raised)
             first = first_error(group)
             if first is None:
                 raise

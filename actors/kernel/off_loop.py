@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 import trio
 
 from ...engine.control_groups import num_processors
+from .containment import contained
 from .fair_semaphore import FairSemaphore
 from .threads import in_thread
 
@@ -30,7 +31,8 @@ _places: Final = trio.lowlevel.RunVar[FairSemaphore]("off_loop")
 async def off_loop(work: Callable[[], _T], *, size: int, most_inline: int = INLINE_CHARS) -> _T:
     """Do `work` in a thread, but at once where its `size` says that it is short."""
     if size <= most_inline:
-        return work()
+        with contained:
+            return work()
     async with _of_this_run().held_by(CALLER.get()):
         return await in_thread(work)
 

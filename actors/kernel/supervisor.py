@@ -16,6 +16,8 @@ from typing import Literal, Protocol
 
 import trio
 
+from .containment import contained
+
 logger = logging.getLogger(__name__)
 
 Health = Literal["starting", "ready", "unresponsive", "restarting", "failed", "stopped"]
@@ -123,7 +125,8 @@ class Supervisor:
 
     async def _watch(self, child: Child, ready: _Ready, scope: trio.CancelScope) -> None:
         try:
-            await child.run(task_status=ready)
+            with contained:
+                await child.run(task_status=ready)
             raise RuntimeError(f"{child.name} ended without being asked to")
         except* Exception as group:  # a Cancelled beside the error in one group passes through
             self._crashed(child, _only(group), scope)

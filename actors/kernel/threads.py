@@ -18,6 +18,7 @@ from typing import Final, TypeVar, TypeVarTuple
 import trio
 
 from ...protocols.errors import OverloadedError
+from .containment import contained
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,8 @@ async def in_thread(
     def run() -> _T:
         nonlocal has_begun
         has_begun = True
-        return work(*args)
+        with contained:
+            return work(*args)
 
     began = trio.current_time()
     while True:

@@ -52,6 +52,7 @@ from ...realtime.dialogue.effects import (
 )
 from ...realtime.dialogue.settings import AnswerSettings
 from ..engine.client import check_answer
+from ..kernel.containment import contained
 from ..text.generation import TextModel, make_request
 from ..text.reading import AnswerReading
 from .pictures import SessionMedia
@@ -163,7 +164,7 @@ class LiveAnswers:
     async def _respond(self, effect: Respond, seen: Seen, scope: trio.CancelScope) -> None:
         outcome: DialogueFact | None = None
         try:
-            with scope:
+            with contained, scope:
                 outcome = await self._answer(effect, seen)
         except SensoriumError as error:
             outcome = AnswerFailed(effect.response_id, error)

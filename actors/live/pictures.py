@@ -23,6 +23,7 @@ from ...protocols.chat_content import MediaPart
 from ...protocols.errors import BadRequestError, InternalError, SensoriumError
 from ...protocols.messages import ContentHash, Features, ItemId, Lane, MediaItems
 from ...realtime.dialogue.effects import MediaFact, MediaOpened, MediaRefused, OpenMedia
+from ..kernel.containment import contained
 from ..text.generation import TextModel
 from .video import Seen, SessionVideo
 
@@ -132,7 +133,7 @@ class SessionMedia:
     async def _open(self, effect: OpenMedia, scope: trio.CancelScope) -> None:
         outcome: MediaOutcome | None = None
         try:
-            with scope:
+            with contained, scope:
                 await self._open_and_wait(effect)
         except SensoriumError as error:
             outcome = MediaRefused(effect.number, effect.item_id, error)

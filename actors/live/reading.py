@@ -16,8 +16,9 @@ import msgspec
 import trio
 
 from ...protocols.errors import SensoriumError
-from ...protocols.messages import Lane, SamplingParams, SessionKey
+from ...protocols.messages import Lane, SamplingParams, SessionKey, TextGenerated
 from ...realtime.dialogue.effects import HasReadAhead, ReadAhead, Warm
+from ..kernel.containment import contained
 from ..text.generation import TextModel, make_request
 from .pictures import SessionMedia
 from .video import Seen
@@ -100,20 +101,9 @@ class ReadingAhead:
             stopped()
 
     async def _read(self, effect: Warm | ReadAhead, seen: Seen) -> bool:
-        session = SessionKey(self._session_id) if isinstance(effect, Warm) else None
-        params = SamplingParams(max_tokens=1)
         try:
-            async with self._media.held(effect.conversation, self._lane, seen) as prompt:
-                request = make_request(
-                    self._new_name(),
-                    self._model,
-                    prompt,
-                    params,
-                    self._lane,
-                    self._cache_salt,
-                    session=session,
-                )
-                piece = await self._model.engine.complete(request)
+            with contained:
+                piece = await self._complete(effect, seen)
         except SensoriumError as error:
             logger.info("session %s: reading ahead: %s", self._session_id, error)
             return False
@@ -121,3 +111,18 @@ class ReadingAhead:
             logger.exception("session %s: reading ahead failed", self._session_id)
             return False
         return piece.finish_reason in ("stop", "length")
+
+    async def _complete(self, effect: Warm | ReadAhead, seen: Seen) -> TextGenerated:
+        session = SessionKey(self._session_id) if isinstance(effect, Warm) else None
+        params = SamplingParams(max_tokens=1)
+        async with self._media.held(effect.conversation, self._lane, seen) as prompt:
+            request = make_request(
+                self._new_name(),
+                self._model,
+                prompt,
+                params,
+                self._lane,
+                self._cache_salt,
+                session=session,
+            )
+            return await self._model.engine.complete(request)

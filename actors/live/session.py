@@ -44,6 +44,7 @@ from ...realtime.replay import Replay
 from ...realtime.session import Session
 from ..callers import NOBODY, Caller
 from ..kernel.actor import drive
+from ..kernel.containment import contained
 from ..kernel.nursery import open_work
 from ..speech.model import SpeechModel
 from .answers import OpenAnswers
@@ -143,7 +144,7 @@ class SessionActor:
     async def run(self) -> None:
         """Serve the session to its end."""
         try:
-            with self._scope:
+            with contained, self._scope:
                 await self._converse()
         except SlowReaderError as error:
             # Whose client it was does not matter any more: the machine has been left half-way.

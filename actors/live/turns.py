@@ -19,6 +19,7 @@ from ...protocols.messages import ItemId
 from ...protocols.transcript import Transcript, TranscriptionOptions
 from ...realtime.effects import Transcribe
 from ...realtime.events import HypothesisFailed, HypothesisReady
+from ..kernel.containment import contained
 from ..speech.model import LiveTurn, ReadAudio, SpeechModel
 
 logger = logging.getLogger(__name__)
@@ -153,7 +154,8 @@ class LiveTurns:
         with scope:
             await trio.lowlevel.checkpoint_if_cancelled()
             try:
-                transcript = await self._hypothesis(effect, turn, is_pushed, is_queued)
+                with contained:
+                    transcript = await self._hypothesis(effect, turn, is_pushed, is_queued)
                 if effect.final and transcript.text and transcript.language_probability >= CLEAR_LANGUAGE:
                     self._learn_language(effect, transcript.language)
                 outcome = HypothesisReady(*effect.question, transcript)

@@ -30,6 +30,7 @@ from ...realtime.dialogue.effects import (
     PairEncoded,
     PairRefused,
 )
+from ..kernel.containment import contained
 from ..text.prompts import Prompter
 
 logger = logging.getLogger(__name__)
@@ -138,7 +139,8 @@ class SessionVideo:
                 effect = self._to_open[0]
                 outcome: VideoOutcome
                 try:
-                    seen = await self._look_at_frame(effect.data)
+                    with contained:
+                        seen = await self._look_at_frame(effect.data)
                 except SensoriumError as error:
                     outcome = FrameRefused(effect.frame_id, error)
                 except Exception:
@@ -160,7 +162,7 @@ class SessionVideo:
     ) -> None:
         outcome: VideoOutcome | None = None
         try:
-            with scope:
+            with contained, scope:
                 await self._encode_and_wait(effect, frames)
         except SensoriumError as error:
             outcome = PairRefused(effect.pair_id, error)

@@ -18,6 +18,7 @@ import trio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from ...protocols.errors import UnavailableError
+from ..kernel.containment import contained
 from ..kernel.nursery import open_work
 from .core import LocalCore
 
@@ -49,7 +50,7 @@ class Threaded:
         """Run `function` in the loop. Cancelling the future cancels it there."""
         if self._portal is None:
             raise UnavailableError(CLOSED)
-        return self._portal.start_task_soon(function, *args)
+        return self._portal.start_task_soon(_contained, function, *args)
 
     def close(self) -> None:
         """End everything and wait for it. May be called again."""
@@ -132,7 +133,7 @@ class TrioShell:
         await self._stack.aclose()
 
     async def call(self, function: Callable[..., Awaitable[_T]], *args: object) -> _T:
-        return await function(*args)
+        return await _contained(function, *args)
 
     def stream(self, work: Work[_P]) -> Pieces[_P]:
         send, receive = trio.open_memory_channel[_P](math.inf)
@@ -143,7 +144,8 @@ class TrioShell:
         async def run() -> None:
             with scope, send:
                 try:
-                    await work(send.send_nowait)
+                    with contained:
+                        await work(send.send_nowait)
                     errors.clear()
                 except Exception as error:
                     errors[:] = [error]
@@ -213,6 +215,12 @@ class AsyncioShell:
             return piece
 
         return Pieces(next_piece, future.cancel)
+
+
+async def _contained(function: Callable[..., Awaitable[_T]], *args: object) -> _T:
+    """One call's work: a panic in it must not end the loop that it shares with others."""
+    with contained:
+        return await function(*args)
 
 
 def _close_opened(opening: Future[Threaded]) -> None:

@@ -23,6 +23,7 @@ from ..config.mcp import McpConfig, read_mcp_address
 from ..fetching.http_get import BrokenError, Connections, Get, NoAddressError
 from ..fetching.names import Names
 from ..fetching.places import Places
+from ..kernel.containment import contained
 from ..telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -79,7 +80,8 @@ class McpClients:
 
         async def work() -> None:
             try:
-                await tell()
+                with contained:
+                    await tell()
             except Exception:
                 logger.exception("an MCP server could not be told what is not wanted any more")
             finally:

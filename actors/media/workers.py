@@ -13,7 +13,8 @@ from typing import Final, TypeVar
 import trio
 import trio_parallel
 
-from ...media.confinement import Protections, confine, should_retire
+from ...media.confinement import Protections, as_job, confine, should_retire
+from ..kernel.containment import contained
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +50,9 @@ async def in_worker(
         os.chdir(os.getcwd())  # as a process that is started here does first
     except OSError:  # removed, or closed to this user, as root's home is where `sudo -u` was said in it
         os.chdir("/")
-    outcome: _T = await context.run_sync(job, cancellable=True, limiter=limiter)
-    return outcome
+    with contained:
+        outcome: _T = await context.run_sync(partial(as_job, job), cancellable=True, limiter=limiter)
+        return outcome
 
 
 def log_protections(held: Protections | None) -> None:

@@ -17,6 +17,7 @@ import trio
 from ...protocols.errors import InternalError, OverloadedError, SensoriumError
 from ...protocols.messages import ContentHash, Features, Generate, TextGenerated
 from ..engine.engine import Engine
+from ..kernel.containment import contained
 from . import messages
 from .link import Link, LinkLostError
 from .messages import Message
@@ -111,7 +112,7 @@ class EngineServer:
         self, number: int, message: messages.Hold | messages.Run | messages.Times, work: _Work
     ) -> None:
         try:
-            with work.scope:
+            with contained, work.scope:
                 await self._perform(number, message, work)
         except SensoriumError as error:
             self._fail(number, error)

@@ -22,9 +22,10 @@ from ...protocols.errors import (
     RequestTimeoutError,
     SensoriumError,
 )
+from ..kernel.containment import contained
 from ..telemetry.logs import request_id_of
 from .exchange import BODY_FAULT, Exchange, Link, said
-from .guard import Guard, Seat
+from .guard import KEY_SHOWN, Guard, Seat
 from .refusals import Refusal, Refusals
 from .requests import Address, body_length, is_upgrade, scope_of
 from .stream import Wire
@@ -81,7 +82,8 @@ class HttpConnection:
     async def _next_request(self, link: Link) -> h11.Request | None:
         """The head of the next request; None if there is none, or none that could be answered."""
         has_begun = bool(link.h11.trailing_data[0])
-        self.guard.idle(self.seat)
+        if self.seat.waits != "head" or self.guard.is_closing:  # it may wait since its admission
+            self.guard.idle(self.seat)
         wait_s = _SPARE_HEAD_S if self.seat.is_spare else self.guard.limits.idle_s
         try:
             with trio.move_on_after(wait_s) as waiting:
@@ -90,7 +92,9 @@ class HttpConnection:
                     if data and not has_begun:
                         has_begun = True
                         waiting.deadline = min(waiting.deadline, trio.current_time() + _HEAD_S)
+                        self.guard.begin(self.seat)
                     link.h11.receive_data(data)
+                self.seat.has_asked = True
                 return event if isinstance(event, h11.Request) else None
         except h11.RemoteProtocolError as error:
             message = f"The request is not HTTP/1.1: {said(error)}."
@@ -143,13 +147,18 @@ class HttpConnection:
             await self._upgrade(link, request, exchange)
         else:
             await self._run_app(request, exchange)
-        return not self.wire.is_broken and await exchange.finish()
+        if self.wire.is_broken:
+            return False
+        self.guard.idle(self.seat, is_lingering=True)
+        return await exchange.finish()
 
     async def _run_app(self, request: h11.Request, exchange: Exchange) -> None:
         scope = scope_of(request, client=self.client, server=self.server)
         scope[BODY_FAULT] = exchange.body_fault
+        scope[KEY_SHOWN] = self._note_key
         try:
-            await self.app(scope, exchange.receive, exchange.send)
+            with contained:
+                await self.app(scope, exchange.receive, exchange.send)
         except Exception:
             logger.exception("a request failed; its connection is closed, the others go on")
         if exchange.is_complete or self.wire.is_broken:
@@ -181,6 +190,11 @@ class HttpConnection:
             turns=self.guard.websocket_turns,
         )
         scope = scope_of(request, client=self.client, server=self.server)
+        scope[KEY_SHOWN] = self._note_key
         await socket.run(self.app, scope, self.guard.statistics)
         if not (exchange.is_complete or self.wire.is_broken):
             await exchange.refuse(InternalError("The server failed on this request."))
+
+    def _note_key(self) -> None:
+        """An accepted key was shown: others make room before this connection does."""
+        self.seat.has_key = True

@@ -12,11 +12,13 @@ import logging
 import socket
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import trio
 
 from ..callers import caller_by_address
+from ..kernel.containment import contained
 from .guard import Guard, Seat
 from .http11 import HttpConnection
 from .refusals import Refusals
@@ -122,25 +124,33 @@ class _Entrance:
 
     def _admit(self, connected: socket.socket, peer: tuple[Any, ...], nursery: trio.Nursery) -> None:
         connected.setblocking(False)
-        if _has_left(connected):
+        first = _first_byte(connected)
+        if first == b"":
             self.guard.statistics.num_left += 1
             connected.close()
             return
         client = _plain(peer[0]), peer[1]
-        seat = self.guard.admit(caller_by_address(client[0]).name)
+        seat = self.guard.admit(caller_by_address(client[0]).name, has_sent=first is not None)
         if seat is None:
             connected.close()
             return
-        nursery.start_soon(self._serve, trio.socket.from_stdlib_socket(connected), client, seat)
+        wire = Wire(
+            trio.socket.from_stdlib_socket(connected),
+            send_timeout_s=self.send_timeout_s,
+            unread=partial(self.guard.unread, seat),
+        )
+        seat.has_arrived = lambda: bool(_first_byte(connected))
+        # At once: the next one that is taken in may need its place.
+        seat.hang_up = lambda: wire.reset() if seat.waits == "unread" else wire.close()
+        nursery.start_soon(self._serve, wire, client, seat)
 
-    async def _serve(self, connected: trio.socket.SocketType, client: Address, seat: Seat) -> None:
-        wire = Wire(connected, send_timeout_s=self.send_timeout_s)
-        seat.hang_up = wire.close
+    async def _serve(self, wire: Wire, client: Address, seat: Seat) -> None:
         connection = HttpConnection(
             self.app, wire, self.guard, seat, client, self.server, self.max_message_bytes, self.refusals
         )
         try:
-            await connection.run()
+            with contained:
+                await connection.run()
         except Exception:
             logger.exception("a connection failed; it was closed, the others go on")
         finally:
@@ -153,14 +163,15 @@ class _Entrance:
             logger.warning("no connection can be taken in (%s): idle ones are closed", error.strerror)
 
 
-def _has_left(connected: socket.socket) -> bool:
-    """Whether the peer closed without a word, as what only asks whether somebody listens does."""
+def _first_byte(connected: socket.socket) -> bytes | None:
+    """What has arrived, if anything; empty where the peer closed without a word, as what only asks whether
+    anything listens does."""
     try:
-        return not connected.recv(1, socket.MSG_PEEK)
+        return connected.recv(1, socket.MSG_PEEK)
     except BlockingIOError:
-        return False
+        return None
     except OSError:
-        return True
+        return b""
 
 
 def _plain(address: str) -> str:

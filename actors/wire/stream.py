@@ -12,6 +12,8 @@ import socket
 import struct
 import sys
 import termios
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import trio
@@ -28,9 +30,17 @@ _MAX_POLL_S: Final = 1.0
 class Wire:
     """A connected socket. One task may receive while others send."""
 
-    def __init__(self, connected: trio.socket.SocketType, *, send_timeout_s: float) -> None:
-        """`send_timeout_s`: how long the peer may take nothing of what we send."""
+    def __init__(
+        self,
+        connected: trio.socket.SocketType,
+        *,
+        send_timeout_s: float,
+        unread: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """`send_timeout_s`: how long the peer may take nothing of what we send. `unread` is entered for as
+        long as the peer has to read before more can be sent."""
         self._socket = connected
+        self._unread = unread
         self._send_timeout_s = send_timeout_s
         self._unsent = bytearray()
         self._sending = trio.Lock()
@@ -63,8 +73,9 @@ class Wire:
         """
         async with self._sending:
             try:
-                while self._unsent:
-                    del self._unsent[: await self._send_some(bytes(self._unsent[:SLICE_BYTES]))]
+                with self._unread():
+                    while self._unsent:
+                        del self._unsent[: await self._send_some(bytes(self._unsent[:SLICE_BYTES]))]
             except (OSError, trio.ClosedResourceError) as error:
                 self.is_broken = True
                 raise trio.BrokenResourceError("the connection is broken") from error

@@ -28,6 +28,7 @@ from websockets.protocol import Protocol, Side, State
 from websockets.server import ServerProtocol
 
 from ...protocols.errors import BadRequestError, ClientError, UpgradeRequiredError
+from ..kernel.containment import contained
 from ..kernel.fair_semaphore import FairSemaphore
 from ..kernel.nursery import open_work
 from ..kernel.off_loop import CALLER
@@ -143,7 +144,8 @@ class WebSocketConnection:
         try:
             async with open_work() as nursery:
                 nursery.start_soon(self._ping)
-                with suppress(GoneError):  # one that ends a nursery leaves hundreds of objects in a cycle
+                # One that ends a nursery leaves hundreds of objects in a cycle.
+                with suppress(GoneError), contained:
                     await app(scope, self.receive, self.send)
                 nursery.cancel_scope.cancel()
         except GoneError:  # out of a nursery of the application's own

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 import torch
 
@@ -17,6 +17,7 @@ T = TypeVar("T")
 _ASKED_FOR = re.compile(r"tried to allocate ([\d.]+ ?\w+)", re.IGNORECASE)
 _PHRASES = ("out of memory", "not enough memory", "can't allocate memory")
 _MAX_LENGTH = 200
+NO_KERNELS: Final = "this thread can compile no kernels any more, for want of memory"
 _NO_KERNEL = "could not create a primitive"
 """oneDNN's words. It has others for what it cannot compute at all ("… a primitive descriptor …")."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from ...protocols.errors import BadRequestError
 from ...protocols.messages import Grammar
+from ...protocols.panics import PanicError, native_call
 
 MAX_SOURCE_BYTES: Final = 64 * 1024
 MAX_REGEX_BYTES: Final = 8 * 1024
@@ -61,6 +63,16 @@ class GrammarError(ValueError):
     """A matcher cannot go on; the message is for the client of this sequence alone."""
 
 
+@contextmanager
+def _following() -> Iterator[None]:
+    """A panic of the library is a failure of the one sequence: its matcher is used no more."""
+    try:
+        with native_call:
+            yield
+    except PanicError as error:
+        raise GrammarError("the answer cannot follow its grammar: the library failed on it") from error
+
+
 class GrammarMatcher:
     """Where one sequence stands in its grammar. To be used by one thread."""
 
@@ -69,6 +81,7 @@ class GrammarMatcher:
         self._end_ids = tuple(end_ids)
 
     @property
+    @_following()
     def is_complete(self) -> bool:
         """Nothing may follow."""
         return self._matcher.is_stopped() and not self._matcher.is_error()
@@ -78,11 +91,13 @@ class GrammarMatcher:
         """Whether there is an answer, if only the empty one: some token may come next, or the end."""
         return self._matcher.is_accepting() or bool(self._mask(()).any())
 
+    @_following()
     def advance(self, token_ids: Sequence[int]) -> None:
         """These were generated. Raises GrammarError if they do not match."""
         if not self._matcher.consume_tokens(list(token_ids)):
             raise self._error()
 
+    @_following()
     def masks(self, draft: Sequence[int], stop_token_ids: Sequence[int]) -> Tensor:
         """Tokens allowed next, and behind each token of a draft: uint8 [rows, bytes], lowest bit first.
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from ...kernels.host_memory import Ahead, lazy_zeros
 from ...kernels.transfer import to_device
 from ...protocols.messages import Features, PromptLogprobs, RequestId, SamplingParams
+from ...protocols.panics import native_call
 from ..models.base import AligningModel, EncoderOutput, Model
 from ..planning.plan import (
     AlignStep,
@@ -32,7 +33,7 @@ from ..planning.plan import (
     Slot,
     StepResult,
 )
-from .faults import first_line, naming_device_loss, out_of_memory, spoils_thread
+from .faults import NO_KERNELS, first_line, naming_device_loss, out_of_memory, spoils_thread
 from .grammar import GrammarError, GrammarMatcher
 from .grammar_store import GrammarStore
 from .graphs import DecodeGraphs, GraphBackend
@@ -192,16 +193,15 @@ class Runner:
     def _encode_good(self, steps: Sequence[EncodeStep], errors: dict[Slot, str]) -> None:
         """All at once; what fails so is tried in halves, and what fails alone is in `errors`."""
         try:
-            outputs = self._model.encode([step.features for step in steps])
+            with native_call:
+                outputs = self._model.encode([step.features for step in steps])
             self._encodings.update(zip((step.slot for step in steps), outputs, strict=True))
             return
         except torch.AcceleratorError:  # nothing works on the device after one
             raise
         except Exception as error:  # a model that trips over one input must not take the others along
             if spoils_thread(error):
-                raise RuntimeError(
-                    "this thread can compile no kernels any more, for want of memory"
-                ) from error
+                raise RuntimeError(NO_KERNELS) from error
             memory = out_of_memory(error)
             reason = memory or f"this input cannot be encoded ({first_line(error)})"
         if memory is not None:

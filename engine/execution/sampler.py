@@ -136,10 +136,11 @@ def accept(span: RowSpan, choice: Choice, sequence_id: SequenceId) -> Sampled:
         if matcher is not None:
             try:
                 matcher.advance((token,))
+                is_complete = matcher.is_complete
             except GrammarError as error:
                 state.finished = True
                 return Sampled(sequence_id, error=str(error), fault="cannot_follow")
-            if matcher.is_complete:
+            if is_complete:
                 finish = "stop"
                 break
         if not is_right:

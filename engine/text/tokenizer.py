@@ -19,8 +19,9 @@ from typing import Any, Final
 
 from tokenizers import AddedToken, Tokenizer
 
-from ...protocols.errors import ModelLoadError
+from ...protocols.errors import BadRequestError, ModelLoadError
 from ...protocols.json_file import read_json
+from ...protocols.panics import PanicError, native_call
 from .token_bytes import byte_table
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -36,6 +37,8 @@ _OF_WORDS: Final = "\t\n\r▁_-'"
 _HTML: Final = re.compile(
     "</?(table|caption|thead|tbody|tfoot|tr|th|td|h[1-6]|blockquote|strong|em|b|i|u|s|sub|sup|code)>"
 )
+_REGEX_LIMIT: Final = re.compile("retry-limit|stack limit|BacktrackLimit", re.IGNORECASE)
+"""In what the library says where its regular expressions give a text up."""
 _MORE_TEMPLATES: Final = "additional_chat_templates"
 _SLOW_FILES: Final = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 
@@ -80,13 +83,14 @@ class TextTokenizer:
         names = {name: _text_of(config.get(name)) for name in _NAMED}
         templates = _chat_templates(folder, config)
         try:
-            _add_missing(backend, config)
-            return cls(
-                check_ids(backend),
-                chat_template=templates.get("default"),
-                tool_template=templates.get("tool_use"),
-                names={name: text for name, text in names.items() if text is not None},
-            )
+            with native_call:
+                _add_missing(backend, config)
+                return cls(
+                    check_ids(backend),
+                    chat_template=templates.get("default"),
+                    tool_template=templates.get("tool_use"),
+                    names={name: text for name, text in names.items() if text is not None},
+                )
         except Exception as error:  # the tokenizers library raises bare Exception
             raise ModelLoadError(f"{folder}: not a usable tokenizer ({_first_line(error)})") from error
 
@@ -113,20 +117,31 @@ class TextTokenizer:
     def encode(self, text: str, *, allow_special: bool) -> tuple[int, ...]:
         """Ids of `text`; nothing is put in front or behind. Lone surrogates become `?`.
 
-        Without `allow_special` the names of control tokens are ordinary characters.
+        Without `allow_special` the names of control tokens are ordinary characters. Raises BadRequestError
+        for a text that the library gives up: ten million and more characters of one kind in a row.
         """
         chosen = self.backend if allow_special else self._plain
         clean = text.encode("utf-8", "replace").decode("utf-8")
         if not allow_special:
             clean = clean.replace(_UNTYPABLE, "\ufffd")
-        # Of the library's ways to encode, those of batches alone let other threads run meanwhile.
-        ids: list[int] = chosen.encode_batch_fast([clean], add_special_tokens=False)[0].ids
+        try:
+            with native_call:
+                # Of the library's ways to encode, those of batches alone let other threads run meanwhile.
+                ids: list[int] = chosen.encode_batch_fast([clean], add_special_tokens=False)[0].ids
+        except PanicError as error:
+            if not _REGEX_LIMIT.search(str(error)):
+                raise
+            raise BadRequestError(
+                "The model's tokenizer takes no text with so many characters of one kind, such as blanks, in "
+                "a row: at most some millions. Shorten them."
+            ) from error
         return tuple(ids)
 
     def decode(self, token_ids: Iterable[int]) -> str:
         """Text of the ids: special tokens and unknown ids left out, broken UTF-8 as U+FFFD."""
-        text: str = self.backend.decode(list(token_ids), skip_special_tokens=True)
-        return text
+        with native_call:
+            text: str = self.backend.decode(list(token_ids), skip_special_tokens=True)
+            return text
 
     def id_of(self, name: str) -> int | None:
         """The id of a token by its exact name, or None."""
@@ -158,8 +173,9 @@ class TextTokenizer:
 
     def decode_all(self, token_ids: Iterable[int]) -> str:
         """Text of the ids, special tokens by their names."""
-        text: str = self.backend.decode(list(token_ids), skip_special_tokens=False)
-        return text
+        with native_call:
+            text: str = self.backend.decode(list(token_ids), skip_special_tokens=False)
+            return text
 
     @property
     def end_ids(self) -> tuple[int, ...]:
@@ -185,7 +201,8 @@ def _read_backend(folder: Path) -> Tokenizer:
     path = folder / "tokenizer.json"
     if path.is_file():
         try:
-            return Tokenizer.from_file(str(path))
+            with native_call:
+                return Tokenizer.from_file(str(path))
         except Exception as error:  # the tokenizers library raises bare Exception
             raise ModelLoadError(f"{path}: not a readable tokenizer ({error})") from error
     if not any((folder / name).is_file() for name in _SLOW_FILES):

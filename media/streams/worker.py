@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ...protocols.container_format import StreamContainer
+from ...protocols.panics import contained_job
 from .decoder import StreamDecoder
 from .packets import StreamError
 
@@ -69,17 +70,8 @@ def decode_batch(requests: Sequence[Request], ended: Sequence[int], process: byt
 
 def _serve(request: Request) -> Answer:
     try:
-        decoder = _decoders.get(request.stream)
-        if decoder is None or request.state:
-            decoder = (
-                pickle.loads(request.state)
-                if request.state
-                else StreamDecoder(request.container, request.num_channels)
-            )
-            _decoders[request.stream] = decoder
-        decoder.push(request.data)
-        samples = decoder.take_last() if request.is_end else decoder.take()
-        return Answer(samples.tobytes(), decoder.has_more, pickle.dumps(decoder))
+        with contained_job:
+            return _decoded(request)
     except StreamError as error:
         problem = str(error)
     except MemoryError:
@@ -89,3 +81,18 @@ def _serve(request: Request) -> Answer:
         return Answer(b"", problem="decoding the stream failed unexpectedly", defect=traceback.format_exc())
     _decoders.pop(request.stream, None)
     return Answer(b"", problem=problem)
+
+
+def _decoded(request: Request) -> Answer:
+    """Raises StreamError."""
+    decoder = _decoders.get(request.stream)
+    if decoder is None or request.state:
+        decoder = (
+            pickle.loads(request.state)
+            if request.state
+            else StreamDecoder(request.container, request.num_channels)
+        )
+        _decoders[request.stream] = decoder
+    decoder.push(request.data)
+    samples = decoder.take_last() if request.is_end else decoder.take()
+    return Answer(samples.tobytes(), decoder.has_more, pickle.dumps(decoder))

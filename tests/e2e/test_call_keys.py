@@ -8,7 +8,6 @@ from contextlib import ExitStack, suppress
 
 import pytest
 from sensorium.actors.config.server import ListenConfig
-from sensorium.actors.http.strangers import MAX_OF_ADDRESS
 from support.phone import Event, begin, call, of, send, told
 from support.server import Server, make_config, running_server, wait_until
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -75,14 +74,27 @@ def test_an_address_is_not_looked_at_before_the_key_was(server: Server) -> None:
         assert told(socket)[0]["code"] == "model_not_found"
 
 
-def test_strangers_do_not_pile_up(server: Server) -> None:
+def test_strangers_do_not_pile_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more than may wait: any of those that wait gives way, and the others still begin."""
+    strangers = server.service.strangers
+    assert strangers.max_of_address >= 256, "as many as the address may have connections"
+    monkeypatch.setattr(strangers, "max_of_address", 3)
     with ExitStack() as stack:
-        sockets = [stack.enter_context(call(server.realtime)) for _ in range(MAX_OF_ADDRESS + 1)]
-        assert told(sockets[0]) == [{"event": "closed", "code": 1013}]
-        begin(sockets[1], "inbound", key=KEY)
-        send(sockets[1], "stop")
-        assert of(told(sockets[1]), "call.summary")
-    wait_until(lambda: not server.service.strangers)
+        first = [stack.enter_context(call(server.realtime)) for _ in range(3)]
+        wait_until(lambda: len(strangers) == 3)
+        sockets = [*first, stack.enter_context(call(server.realtime))]
+        begin(sockets[3], "inbound", key=KEY)
+        send(sockets[3], "stop")
+        assert of(told(sockets[3]), "call.summary")
+        assert len(strangers) == 2
+        for socket in first:
+            with suppress(ConnectionClosed):
+                begin(socket, "inbound", key=KEY)
+                send(socket, "stop")
+        answers = [told(socket) for socket in first]
+        assert sum(each == [{"event": "closed", "code": 1013}] for each in answers) == 1
+        assert sum(bool(of(each, "call.summary")) for each in answers) == 2
+    wait_until(lambda: not strangers)
 
 
 def test_a_stranger_has_one_try_and_little_room(server: Server) -> None:

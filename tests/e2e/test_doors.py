@@ -17,10 +17,12 @@ from openai import AuthenticationError, NotFoundError, OpenAI
 from sensorium import Client
 from sensorium.actors.config.server import FileConfig, ListenConfig, RealtimeConfig
 from sensorium.actors.http.service import Service
+from sensorium.actors.wire.http11 import HttpConnection
 from sensorium.client.errors import APIError
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.planning.plan import Plan, StepResult
 from support.event_frames import event_frames
+from support.raw_socket import raw_session
 from support.server import Server, make_config, running_server, wait_until
 from support.wire import HANDSHAKE, frame
 
@@ -34,13 +36,19 @@ FILE = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\
 CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
 @pytest.fixture(scope="module")
 def shut_server(folders: dict[str, Path]) -> Iterator[Server]:
     """One that answers early: it wants a key, and takes files of 1 MiB at most."""
     config = make_config(
         str(folders["text"]),
         "tiny-whisper",
-        listen=ListenConfig(port=0, api_key=(KEY,)),
+        listen=ListenConfig(port=0, api_key=(KEY,), health_port=free_port()),
         files=FileConfig(max_upload_mib=1.0, decode_workers=1),
         realtime=RealtimeConfig(resume_grace_s=60.0),
     )
@@ -262,3 +270,26 @@ def test_a_request_whose_body_is_still_read_when_the_server_stops_is_answered(
         assert not server.thread.is_alive()
     assert received.startswith(b"HTTP/1.1 200 ")
     assert (b"data: [DONE]" if is_streamed else b'"finish_reason"') in received
+
+
+def test_probes_have_a_port_of_their_own(server: Server) -> None:
+    url = f"http://127.0.0.1:{server.service.config.listen.health_port}"
+    assert [httpx.get(f"{url}/{path}").status_code for path in ("health", "live", "ping")] == [200] * 3
+    assert httpx.get(f"{url}/v1/models", headers=WITH_KEY).status_code == 404
+
+
+def test_connections_are_known_by_the_keys_they_show(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over HTTP, with a handshake, by a client's secret and by the `start` of a call; not by a wrong key."""
+    shown: list[str] = []
+    monkeypatch.setattr(HttpConnection, "_note_key", lambda _: shown.append("key"))
+    models = f"{server.api}/models"
+    httpx.get(models)
+    httpx.get(models, headers={"Authorization": "Bearer wrong"})
+    assert not shown
+    httpx.get(models, headers=WITH_KEY)
+    assert shown
+    secret = httpx.post(f"{server.api}/realtime/client_secrets", headers=WITH_KEY, json={}).json()["value"]
+    for key in (KEY, secret):
+        shown.clear()
+        with raw_session(server.realtime, additional_headers={"Authorization": f"Bearer {key}"}):
+            assert shown

@@ -11,6 +11,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from ....protocols.errors import ModelLoadError
+from ....protocols.panics import native_call
 from ...text.tokenizer import TextTokenizer, check_ids
 
 
@@ -23,7 +24,8 @@ def read_tokenizer(folder: Path) -> TextTokenizer:
     if (folder / "tokenizer.json").is_file() or not (path.is_file() and (folder / "merges.txt").is_file()):
         return TextTokenizer.from_folder(folder)
     try:
-        return TextTokenizer(check_ids(_from_vocabulary(folder)))
+        with native_call:
+            return TextTokenizer(check_ids(_from_vocabulary(folder)))
     except Exception as error:  # the tokenizers library raises bare Exception
         raise ModelLoadError(f"{path}: not a readable tokenizer ({error})") from error
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import trio
 from sensorium.actors.engine.detokenizer import DetokenizerActor, StreamId, TextStream
-from sensorium.engine.text.text_decoder import WindowedDecoder
-from sensorium.protocols.errors import UnavailableError
+from sensorium.engine.text.text_decoder import TextDecoder, WindowedDecoder
+from sensorium.protocols.errors import InternalError, UnavailableError
 from sensorium.protocols.messages import FinishReason, RequestId, SamplingParams, TextGenerated, TokensSampled
 from support.fake_runner import decode
 from trio.testing import wait_all_tasks_blocked
@@ -201,3 +201,38 @@ async def test_text_of_a_whole_stream_is_made_once(nursery: trio.Nursery) -> Non
         actor.handle.decode([(StreamId(1), sampled(token, reason="length" if token == 7 else None))])
     assert (await stream.receive()).text == "abcdefgh"
     assert calls == [8]
+
+
+async def test_a_decoder_that_breaks_ends_its_own_request(nursery: trio.Nursery) -> None:
+    class Panic(BaseException):
+        pass
+
+    class Breaking:
+        def push(self, token_ids: Sequence[int]) -> str:
+            raise broken.pop()
+
+        def flush(self) -> str:
+            return ""
+
+    broken: list[BaseException] = [ValueError("a defect"), Panic("a panic")]
+    aborted: list[tuple[RequestId, StreamId]] = []
+    decoders: list[Callable[[], TextDecoder]] = [Breaking, Breaking, make_decoder]
+    actor = DetokenizerActor(
+        make_decoder=lambda: decoders.pop(0)(),
+        abort=lambda request_id, stream_id: aborted.append((request_id, stream_id)),
+        stop=nothing,
+    )
+    await nursery.start(actor.run)
+    streams = [TextStream(R) for _ in range(3)]
+    for number, stream in enumerate(streams):
+        actor.handle.open(StreamId(number), stream)
+    await wait_all_tasks_blocked()
+    actor.handle.decode([(StreamId(number), sampled(0)) for number in range(3)])
+    actor.handle.decode([(StreamId(number), sampled(reason="length")) for number in range(3)])
+    await wait_all_tasks_blocked()
+    for stream in streams[:2]:
+        with pytest.raises(InternalError, match="could not be made"):
+            await stream.receive()
+    assert [each.text async for each in streams[2]] == ["a", ""]
+    assert aborted == [(R, StreamId(0)), (R, StreamId(1))]
+    assert actor.num_streams == 0

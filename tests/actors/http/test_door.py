@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from sensorium.actors.http.door import Door
+from sensorium.actors.http.door import Door, HealthDoor
 from starlette.responses import PlainTextResponse
 
 
@@ -31,3 +31,12 @@ async def test_then_the_application_takes_its_place() -> None:
     door = Door()
     door.open(PlainTextResponse("here"))
     assert (await get(door, "/health")).text == "here"
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/health", 503), ("/live", 200), ("/ping", 200), ("/v1/models", 404), ("/", 404)]
+)
+async def test_a_port_for_probes_answers_nothing_else(path: str, status: int) -> None:
+    door = HealthDoor(Door())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(door), base_url="http://here") as client:
+        assert (await client.get(path)).status_code == status

@@ -65,7 +65,7 @@ async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest
             os.kill(first, number)  # are its parent's business
         async with engine.generate(request("b", max_tokens=100)) as stream:
             await anext(stream)
-            os.kill(first, signal.SIGKILL)
+            os.kill(first, signal.SIGSEGV)
             with pytest.raises(UnavailableError, match="failed and is being restarted") as lost:
                 async for _ in stream:
                     pass
@@ -128,7 +128,7 @@ async def test_it_is_started_as_soon_as_the_system_can(
         first = process.pid()
         assert first is not None
         monkeypatch.setattr(process, "_spawn", refuse)
-        os.kill(first, signal.SIGKILL)
+        os.kill(first, signal.SIGSEGV)
         await until(lambda: len(refused) == 10)
         assert health(engine) == "restarting"
         await until(lambda: health(engine) == "ready")
@@ -217,7 +217,7 @@ async def test_a_model_that_has_changed_meanwhile_is_not_served(caplog: pytest.L
         await nursery.start(process.run)
         first = process.pid()
         assert first is not None
-        os.kill(first, signal.SIGKILL)
+        os.kill(first, signal.SIGSEGV)
         await until(lambda: health(process.engines[0]) == "failed")
         nursery.cancel_scope.cancel()
     said = "changing1: its files are not those this server began with; restart the server"

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.engine.text.tokenizer import TextTokenizer
-from sensorium.protocols.errors import ModelLoadError
+from sensorium.protocols.errors import BadRequestError, ModelLoadError
+from sensorium.protocols.panics import PanicError
 from support.text_folder import (
     CHAT_TEMPLATE,
     CONTROL_TOKENS,
@@ -24,6 +25,7 @@ from support.text_folder import (
 )
 from tokenizers import (
     AddedToken,
+    Regex,
     Tokenizer,
     decoders,
     models,
@@ -346,3 +348,45 @@ def test_others_go_on_while_a_long_text_is_encoded(tmp_path: Path) -> None:
             num_turns += 1
         assert job.result() > 40_000
     assert num_turns > 20
+
+
+def with_pattern(pattern: str) -> TextTokenizer:
+    backend = byte_level_tokenizer()
+    split = pre_tokenizers.Split(Regex(pattern), "isolated")
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([split, level])
+    return TextTokenizer(backend)
+
+
+QWEN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def test_a_text_that_the_librarys_expressions_give_up_is_the_clients_to_change() -> None:
+    """The library panics after ten million steps back, of which Qwen's pattern takes one a blank."""
+    text = with_pattern(r"(?:\s|\s)*!|\s|\S+")
+    before = text.encode("so it goes", allow_special=False)
+    with pytest.raises(BadRequestError, match="characters of one kind") as refused:
+        text.encode(" " * 28 + "x", allow_special=False)
+    assert isinstance(refused.value.__cause__, PanicError)
+    assert text.encode("so it goes", allow_special=False) == before
+
+
+@pytest.mark.parametrize("kind", [" ", "\n", " \n", "\t", "a", "A", "7", "!", "\u0301", "語", "\u00a0", " a"])
+def test_long_runs_of_one_kind_have_the_librarys_ids(kind: str) -> None:
+    text, run = with_pattern(QWEN), kind * 30_000 + "x"
+    expected = text.backend.encode(run, add_special_tokens=False).ids
+    assert text.encode(run, allow_special=True) == tuple(expected)
+
+
+def test_another_panic_of_the_library_is_no_clients_fault() -> None:
+    class Panicking:
+        def encode_batch_fast(self, *_: object, **__: object) -> None:
+            raise BaseException("called `Option::unwrap()` on a `None` value")
+
+    text = with_pattern(QWEN)
+    text.backend = Panicking()  # type: ignore[assignment]  # of the library's class the one method
+    with pytest.raises(PanicError, match="unwrap"):
+        text.encode("x", allow_special=True)

@@ -1,0 +1,28 @@
+"""Three thousand seeded requests, with native panics among them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from reliability.storm import storm
+from sensorium.actors.config.server import EngineConfig
+from support.server import make_config, running_server
+from support.text_folder import make_qwen3_folder
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_qwen3_folder(tmp_path_factory.mktemp("models") / "text")
+
+
+def test_every_request_is_answered_and_the_server_goes_on(folder: Path) -> None:
+    engine = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="64MiB", max_running=8)
+    with running_server(make_config(str(folder), engine=engine)) as server:
+        statuses, num_panics = storm(server, number=3_000, seed=20261128)
+        server.wait_quiet()
+    assert num_panics > 20
+    assert statuses[200] > 300
+    assert statuses[500] > 10
