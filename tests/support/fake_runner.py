@@ -40,6 +40,8 @@ from sensorium.protocols.messages import (
 
 VOCAB_SIZE = 50
 STOP_ID = 7
+STOP_WEIGHT = 4
+"""How much likelier than a word the end of an answer is, where its token is no word."""
 NAN_ID = 49
 """A prompt with this token fails alone, as NaN logits do."""
 CRASH_ID = 48
@@ -101,7 +103,12 @@ def next_token(past: Sequence[Kv], generated: Sequence[int], sampling: SamplingP
 
 
 def _choices(generated: Sequence[int], sampling: SamplingParams) -> list[int]:
-    allowed = range(VOCAB_SIZE - 2) if sampling.allowed_token_ids is None else sampling.allowed_token_ids
+    allowed: Sequence[int] = range(VOCAB_SIZE - 2)
+    if sampling.allowed_token_ids is not None:
+        allowed = sampling.allowed_token_ids
+    else:  # those of a real tokenizer lie beyond our few words
+        ends = [token for token in sampling.stop_token_ids if token >= VOCAB_SIZE]
+        allowed = [*allowed, *ends * STOP_WEIGHT]
     banned = {*sampling.suppress_token_ids, *(() if generated else sampling.begin_suppress_token_ids)}
     return [token for token in allowed if token not in banned]
 
@@ -212,6 +219,8 @@ class FakeRunner:
     """See the module. A request whose id is in `failing` fails in its next step."""
 
     info = INFO
+    nan_id = NAN_ID
+    crash_id = CRASH_ID
 
     def __init__(self, *, num_blocks: int, block_size: int = 4) -> None:
         self.num_blocks = num_blocks
@@ -269,7 +278,7 @@ class FakeRunner:
         for align in plan.aligns:
             command = align.command
             content = self._slots[align.encoder_slot]
-            if NAN_ID in command.token_ids:
+            if self.nan_id in command.token_ids:
                 errors[command.request_id] = "the alignment has no path"
             elif content is None:
                 errors[command.request_id] = "its window could not be encoded"
@@ -333,8 +342,8 @@ class FakeRunner:
             past.tokens.append(token)
             past.kv.append(kv)
         known = fed[: len(fed) - step.num_draft]
-        assert CRASH_ID not in known, "the device is on fire"
-        return past, ("the logits are not numbers", "not_finite") if NAN_ID in known else None
+        assert self.crash_id not in known, "the device is on fire"
+        return past, ("the logits are not numbers", "not_finite") if self.nan_id in known else None
 
     def _read(self, step: SequenceStep, position: int) -> _Cell:
         cell = self._cells[step.block_table[position // self.block_size]][position % self.block_size]
