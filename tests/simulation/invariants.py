@@ -8,6 +8,7 @@ yields what is wrong, in words; its name is the name of the violation.
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +47,8 @@ class Run:
     held: list[tuple[float, float]] = field(default_factory=list)
     """When the loop was held up."""
     stopped_at: float = float("inf")
+    checked: dict[str, int] = field(default_factory=dict)
+    """The step of each model's scheduler that was looked at last."""
     num_tasks: int = 0
     num_descriptors: int = 0
     """Before the first client came."""
@@ -60,7 +63,8 @@ class Run:
         if client.kind == "live":  # the end of a turn waits for a model that comes back
             return False
         return any(
-            each.model == client.model and began <= each.ended and each.began <= ended for each in self.outages
+            each.model == client.model and began <= each.ended and each.began <= ended
+            for each in self.outages
         )
 
 
@@ -101,23 +105,23 @@ def _engines(run: Run) -> Iterator[tuple[str, Engine, EngineStatistics]]:
 
 
 @always
-def pools_are_within_their_bounds(run: Run) -> Iterator[str]:
-    for name, _, now in _engines(run):
-        if not 0 <= now.num_free_blocks <= now.num_total_blocks:
-            yield f"{name}: {now.num_free_blocks} free blocks of {now.num_total_blocks}"
-        if not 0 <= now.num_cached_blocks <= now.num_free_blocks:
-            yield f"{name}: {now.num_cached_blocks} cached blocks, {now.num_free_blocks} free ones"
-        if now.num_running > 6 or now.num_waiting > 64:
-            yield f"{name}: {now.num_running} running, {now.num_waiting} waiting"
-        if min(now.num_running, now.num_waiting, now.num_cache_references, now.cache_bytes) < 0:
-            yield f"{name}: a gauge is below zero: {now}"
-
-
-@always
-def inboxes_are_bounded(run: Run) -> Iterator[str]:
-    for name, engine, _ in _engines(run):
+def schedulers_are_consistent(run: Run) -> Iterator[str]:
+    """After every plan: whose blocks are whose, what is findable, what waits and runs, what is in flight."""
+    for name, engine in run.server.engines.items():
+        group = engine._group
+        scheduler = None if group is None else group.scheduler._scheduler
+        if group is None or scheduler is None or run.checked.get(name) == scheduler._step:
+            continue
+        run.checked[name] = scheduler._step
+        try:
+            scheduler.check()
+            group._ledger.check()
+        except AssertionError as error:
+            yield f"{name}: {error!r} at {_place_of(error)}"
+        if len(scheduler._queues.running) > scheduler.config.max_running:
+            yield f"{name}: {len(scheduler._queues.running)} running"
         for inbox in engine.inboxes():
-            if inbox.depth > 2 * inbox.capacity:
+            if inbox.depth > inbox.capacity:
                 yield f"{name}: {inbox.depth} messages wait for the {inbox.name}"
 
 
@@ -211,8 +215,13 @@ def no_task_and_no_descriptor_is_left(run: Run) -> Iterator[str]:
         yield f"{num_tasks} tasks, {run.num_tasks} before the first client"
     if (num := num_descriptors()) > run.num_descriptors:
         yield f"{num} descriptors, {run.num_descriptors} before the first client"
-    if (held := trio.to_thread.current_default_thread_limiter().borrowed_tokens):
+    if held := trio.to_thread.current_default_thread_limiter().borrowed_tokens:
         yield f"{held} threads are in use"
+
+
+def _place_of(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return " < ".join(f"{Path(each.filename).name}:{each.lineno}" for each in reversed(frames[-3:]))
 
 
 def num_descriptors() -> int:

@@ -88,7 +88,10 @@ class Machine:
                 __import__("sys").setswitchinterval(interval)
 
     def _start_thread(
-        self, work: Callable[[], _T], deliver: Callable[[outcome.Outcome[_T]], object], name: str | None = None
+        self,
+        work: Callable[[], _T],
+        deliver: Callable[[outcome.Outcome[_T]], object],
+        name: str | None = None,
     ) -> None:
         """In place of trio's cache of threads: `work` is done after a while, on the loop."""
         client = REQUEST_ID.get()
@@ -173,6 +176,7 @@ class Device:
         self._step_s = step_s
         self._free_at = 0.0
         self._is_closed = self._is_stuck = False
+        self._has_begun = False
 
     def submit(
         self, job: Callable[[], _T], done: Callable[[_T], None], failed: Callable[[Exception], None]
@@ -180,12 +184,13 @@ class Device:
         """See `Worker.submit`."""
         start = max(self._free_at, trio.current_time())
         end = self._free_at = start + self._machine.duration_s(self._step_s)
+        is_step, self._has_begun = self._has_begun, True  # the first job loads the model
 
         async def work() -> None:
             await trio.sleep_until(start)
             if self._is_closed or self._is_stuck:
                 return
-            fault = self._machine.faults.on_device(self._model)
+            fault = self._machine.faults.on_device(self._model) if is_step else None
             if fault == "hangs":
                 self._is_stuck = True
                 return

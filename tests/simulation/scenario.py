@@ -10,8 +10,8 @@ from simulation.faults import KINDS, SUPERVISED, Fault
 from simulation.server import ASR, CHAT, MODELS, WHISPER
 
 Kind = Literal[
-    "chat", "chat stream", "picture", "completion", "message", "response", "file", "file stream", "live", "talk",
-    "probe",
+    "chat", "chat stream", "picture", "completion", "message", "response", "file", "file stream", "live",
+    "talk", "probe",
 ]  # fmt: skip
 CHATS: Final = frozenset({"chat", "chat stream", "picture", "completion", "message", "response", "talk"})
 SOCKETS: Final = frozenset({"live", "talk"})
@@ -88,7 +88,9 @@ def _client(rng: random.Random, name: str) -> Client:
 
 
 def _fault(rng: random.Random, *, is_apart: bool) -> Fault:
-    kinds = [kind for kind in KINDS if is_apart or kind not in ("process dies", "process stopped", "link slow")]
+    kinds = [
+        kind for kind in KINDS if is_apart or kind not in ("process dies", "process stopped", "link slow")
+    ]
     kind = rng.choice([each for each in kinds if each != "server stops" or rng.random() < 0.3])
     target, lasts_s = "", 0.0
     match kind:

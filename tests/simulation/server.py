@@ -29,6 +29,8 @@ from sensorium.actors.http.service import Service
 from sensorium.actors.kernel.supervisor import RestartPolicy
 from sensorium.actors.loaded import LoadedModel, loaded_model
 from sensorium.actors.remote import messages
+from sensorium.actors.remote import server as remote_server
+from sensorium.actors.remote.frames import small_frame
 from sensorium.actors.remote.orders import orders_of
 from sensorium.actors.remote.process import EngineProcess
 from sensorium.actors.remote.server import EngineServer
@@ -54,12 +56,16 @@ _LOUD: Final = 0.01
 STEP_TIMEOUT_S: Final = 10.0
 SILENCE_S: Final = 8.0
 DRAIN_S: Final = 20.0
+GRACE_S: Final = 5.0
+"""How long a session waits for its client."""
+_STATES_S: Final = 1.0
+"""Between two reports of the models' process; at its own four a second they cost as much as all else."""
 CONFIG: Final = ServerConfig(
     models=MODELS,
     engine=EngineConfig(max_waiting=64),
     files=FileConfig(media_memory="512MiB", max_audio_s=600.0, media_cache="1MiB", max_requests=64),
     listen=replace(ServerConfig().listen, port=0, drain_s=DRAIN_S),
-    realtime=replace(ServerConfig().realtime, resume_grace_s=10.0, max_session_s=3600.0),
+    realtime=replace(ServerConfig().realtime, resume_grace_s=GRACE_S, max_session_s=3600.0),
     logs=LogConfig(access_log="off"),
 )
 
@@ -174,6 +180,7 @@ class Simulated:
         with (
             patch.object(server, "Engines", make),
             patch.object(server, "VoiceActivityModel", LoudnessModel),
+            patch.object(remote_server, "STATE_INTERVAL_S", _STATES_S),
             patch.object(routes, "Described", _described),
             patch.object(server, "_listen", lambda _: _Listener()),
             patch.object(server, "serve_connections", self.connections.serve),
@@ -208,7 +215,9 @@ class SimulatedEngines:
 
     lost = None
 
-    def __init__(self, simulated: Simulated, config: ServerConfig, stop: Callable[[], None], **_: object) -> None:
+    def __init__(
+        self, simulated: Simulated, config: ServerConfig, stop: Callable[[], None], **_: object
+    ) -> None:
         self._simulated = simulated
         self._config = config
         self.process: SimulatedProcess | None = None
@@ -302,8 +311,11 @@ class SimulatedProcess(EngineProcess):
             engines = [self._simulated.make_engine(name, presence) for name in MODELS]
             hello = messages.Opened(tuple(info_fields(opened(name).info) for name in MODELS))
             async with trio.open_nursery() as nursery:
-                for engine in engines:
-                    await nursery.start(engine.run)
+                async with trio.open_nursery() as loading:
+                    loading.start_soon(_say_loading, stream)
+                    for engine in engines:
+                        await nursery.start(engine.run)
+                    loading.cancel_scope.cancel()
                 answering = EngineServer(engines, stream)
                 self._simulated.links = [answering]
                 await answering.run(hello)
@@ -311,6 +323,14 @@ class SimulatedProcess(EngineProcess):
         self._scope = None
         popen.returncode = -9
         await _close(stream)
+
+
+async def _say_loading(stream: trio.abc.Stream) -> None:
+    frame = small_frame(messages.NEWS, messages.encode(messages.Loading()))
+    assert frame is not None
+    while True:
+        await stream.send_all(frame)
+        await trio.sleep(_STATES_S)
 
 
 async def _close(stream: trio.abc.Stream) -> None:

@@ -76,7 +76,10 @@ class Session:
 
     async def _talk(self) -> str:
         self._say(
-            {"type": "session.update", "session": {"type": "realtime", "temperature": 0, "max_output_tokens": 16}}
+            {
+                "type": "session.update",
+                "session": {"type": "realtime", "temperature": 0, "max_output_tokens": 16},
+            }
         )
         await self._until(lambda: self.num_updates >= 1)
         for round_ in range(_ROUNDS):

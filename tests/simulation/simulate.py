@@ -18,11 +18,13 @@ from simulation.faults import Fault, SimulatedError
 from simulation.invariants import ALWAYS, AT_REST, OF_CLIENTS, Outage, Run, broken, num_descriptors
 from simulation.machine import Machine
 from simulation.scenario import Client, Scenario
-from simulation.server import MODELS, Simulated
+from simulation.server import GRACE_S, MODELS, Simulated
 
 _MAX_PROBLEMS: Final = 20
-_REST_S: Final = 30.0
-"""Behind the last client, until nothing may be left: longer than a session waits for its client."""
+_REST_S: Final = GRACE_S + 3.0
+"""Behind the last client, until nothing may be left."""
+_BACK_S: Final = 60
+"""How much longer models may take to come back."""
 _GIVEN_UP_S: Final = 3000.0
 _FORESEEN: Final = (SimulatedError, SensoriumError, MemoryError)
 _HOLDS_S: Final = 3.0
@@ -112,6 +114,9 @@ async def _live(run: Run, watch: _Watch) -> None:
                 for client in run.scenario.clients:
                     coming.start_soon(_attend, client, run)
             await trio.sleep(_REST_S)
+            for _ in range(_BACK_S):
+                if not watch.is_all_ready and not run.server.stop.is_set():
+                    await trio.sleep(1.0)
             if not run.server.stop.is_set():
                 watch.problems += broken(AT_REST, run)
             trio.lowlevel.remove_instrument(watch)
@@ -171,6 +176,11 @@ class _Watch(trio.abc.Instrument):
         if problem not in self.problems and len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(problem)
 
+    @property
+    def is_all_ready(self) -> bool:
+        """Whether no model is away."""
+        return all(self._is_ready.values())
+
     def before_io_wait(self, timeout: float) -> None:
         """Everything that could run has run."""
         self.num_turns += 1
@@ -189,7 +199,9 @@ class _Watch(trio.abc.Instrument):
             is_there = is_there and self.run.server.engines[name].health == "ready"
             was_there = self._is_ready.get(name, True)
             if is_there and not was_there:
-                self.run.outages[:] = [each for each in self.run.outages if each.ended < float("inf") or each.model != name]
+                self.run.outages[:] = [
+                    each for each in self.run.outages if each.ended < float("inf") or each.model != name
+                ]
                 self.run.outages.append(Outage(name, self._ready_at.get(name, 0.0), now))
             elif was_there and not is_there:
                 self.run.outages.append(Outage(name, self._ready_at.get(name, 0.0), float("inf")))

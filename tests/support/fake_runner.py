@@ -40,7 +40,7 @@ from sensorium.protocols.messages import (
 
 VOCAB_SIZE = 50
 STOP_ID = 7
-STOP_WEIGHT = 4
+STOP_WEIGHT = 2
 """How much likelier than a word the end of an answer is, where its token is no word."""
 NAN_ID = 49
 """A prompt with this token fails alone, as NaN logits do."""
