@@ -21,6 +21,9 @@ def main() -> int:
     parser.add_argument("--seeds", default="0..100", help="A..B, without B, or one seed")
     parser.add_argument("--shrink", action="store_true", help="make the failing runs small")
     parser.add_argument("--keep-going", action="store_true", help="run all seeds, also behind a failing one")
+    parser.add_argument("--clients", type=int, help="in each run, in place of a drawn number")
+    parser.add_argument("--faults", type=int, help="the same of faults")
+    parser.add_argument("--span-s", type=float, default=12.0, help="virtual seconds within which they come")
     parser.add_argument("--show", action="store_true", help="print what became of every client")
     asked = parser.parse_args()
     sys.path.insert(0, str(_TESTS))
@@ -34,7 +37,7 @@ def main() -> int:
     num_failed = num_seeds = num_clients = num_faults = 0
     virtual_s = 0.0
     for seed in range(int(first), int(last or int(first) + 1)):
-        scenario = drawn(seed)
+        scenario = drawn(seed, num_clients=asked.clients, num_faults=asked.faults, span_s=asked.span_s)
         outcome = simulate(scenario)
         num_seeds += 1
         num_clients += len(scenario.clients)

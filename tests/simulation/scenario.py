@@ -52,23 +52,25 @@ class Scenario:
     num_blocks: int = 96
 
 
-def drawn(seed: int, *, num_clients: int | None = None, num_faults: int | None = None) -> Scenario:
-    """The run of a seed. A third of all runs have no fault: everybody must be answered in them."""
+def drawn(
+    seed: int, *, num_clients: int | None = None, num_faults: int | None = None, span_s: float = _SPAN_S
+) -> Scenario:
+    """The run of a seed. A sixth of all runs have no fault: everybody must be answered in them."""
     rng = random.Random(seed)
     many = rng.choice([2, 4, 8, 12]) if num_clients is None else num_clients
     ill = rng.choice([0, 1, 1, 2, 3, 5]) if num_faults is None else num_faults
     is_apart = rng.random() < 0.5
     return Scenario(
         seed=seed,
-        clients=tuple(_client(rng, f"c{number}") for number in range(many)),
-        faults=tuple(_fault(rng, is_apart=is_apart) for _ in range(ill)),
+        clients=tuple(_client(rng, f"c{number}", span_s) for number in range(many)),
+        faults=tuple(_fault(rng, span_s, is_apart=is_apart) for _ in range(ill)),
         is_apart=is_apart,
         plans_in_flight=rng.choice([1, 2]),
         num_blocks=rng.choice([72, 96, 160]),
     )
 
 
-def _client(rng: random.Random, name: str) -> Client:
+def _client(rng: random.Random, name: str, span_s: float) -> Client:
     kind = rng.choice((*get_args(Kind), "chat", "chat stream", "live", "live", "talk"))
     model = CHAT if kind in CHATS or kind == "probe" else rng.choice([WHISPER, ASR])
     may_leave = kind != "probe" and rng.random() < 0.25
@@ -78,7 +80,7 @@ def _client(rng: random.Random, name: str) -> Client:
     return Client(
         name,
         kind,
-        at=rng.choice([0.0, rng.uniform(0, 1), rng.uniform(0, _SPAN_S)]),
+        at=rng.choice([0.0, rng.uniform(0, 1), rng.uniform(0, span_s)]),
         which=rng.randrange(NUM_VARIANTS),
         model=model,
         leaves_s=rng.choice([rng.uniform(0, 0.3), rng.uniform(0, 5)]) if may_leave else None,
@@ -87,7 +89,7 @@ def _client(rng: random.Random, name: str) -> Client:
     )
 
 
-def _fault(rng: random.Random, *, is_apart: bool) -> Fault:
+def _fault(rng: random.Random, span_s: float, *, is_apart: bool) -> Fault:
     kinds = [
         kind for kind in KINDS if is_apart or kind not in ("process dies", "process stopped", "link slow")
     ]
@@ -108,4 +110,4 @@ def _fault(rng: random.Random, *, is_apart: bool) -> Fault:
             lasts_s = rng.choice([-86_400.0, -3.0, 3.0, 3600.0, 86_400.0])
         case "loop held":
             lasts_s = rng.choice([rng.uniform(0.01, 1.0), rng.uniform(1.0, 30.0)])
-    return Fault(kind, at=rng.uniform(0, _SPAN_S), target=target, lasts_s=lasts_s)
+    return Fault(kind, at=rng.uniform(0, span_s), target=target, lasts_s=lasts_s)

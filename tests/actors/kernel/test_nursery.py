@@ -37,14 +37,14 @@ async def test_a_child_that_failed_holds_nothing() -> None:
     sound = Sound()
     held = weakref.ref(sound)
 
-    async def work() -> None:
+    async def work(sound: Sound) -> None:
         async with open_work() as nursery:
             nursery.start_soon(fail_with, sound)
             nursery.start_soon(trio.sleep_forever)
 
     with pytest.raises(UnavailableError):
-        await work()
-    del sound, work
+        await work(sound)
+    del sound
     assert held() is None
 
 
