@@ -11,7 +11,7 @@ from simulation.connections import Connections, Cut, leaving
 from simulation.scenario import SOCKETS, Client
 from simulation.sessions import Session
 
-LIMIT_S: Final = 900.0
+LIMIT_S: Final = 400.0
 """Of virtual time; whoever is still there then is never answered."""
 
 How = Literal["answered", "error", "left", "wrong", "never"]
