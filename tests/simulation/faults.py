@@ -10,26 +10,8 @@ from __future__ import annotations
 import errno
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
-KINDS: Final = (
-    "thread raises",
-    "threads refused",
-    "worker dies",
-    "worker hangs",
-    "disk full",
-    "device raises",
-    "device hangs",
-    "device out of memory",
-    "process dies",
-    "process stopped",
-    "actor raises",
-    "actor slow",
-    "link slow",
-    "clock set",
-    "loop held",
-    "server stops",
-)
 Kind = Literal[
     "thread raises",
     "threads refused",
@@ -48,6 +30,7 @@ Kind = Literal[
     "loop held",
     "server stops",
 ]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 SUPERVISED: Final = ("executor", "scheduler", "detokenizer", "encoder cache")
 """Actors whose failure is a restart of their engine."""
 
@@ -77,9 +60,13 @@ class Faults:
     now: dict[tuple[Kind, str], float] = field(default_factory=dict)
     """Faults that hold, and how many seconds of slowness they mean."""
     touched: set[str] = field(default_factory=set)
-    """Clients that something of theirs was hit."""
-    raised: list[str] = field(default_factory=list)
-    """Where an error was raised, for people."""
+    """Clients of whom something was hit."""
+    lost_workers: Counter[str | None] = field(default_factory=Counter)
+    """Decode processes, by client."""
+
+    def _touch(self, client: str | None) -> None:
+        if client is not None:
+            self.touched.add(client)
 
     def _strike(self, kind: Kind, target: str = "") -> bool:
         if not self.next[kind, target]:
@@ -87,28 +74,36 @@ class Faults:
         self.next[kind, target] -= 1
         return True
 
-    def start_thread(self, client: str) -> None:
+    def start_thread(self, client: str | None) -> None:
         """A thread is wanted. Raises RuntimeError as Python does where there is none."""
         if ("threads refused", "") in self.now:
-            self.touched.add(client)
+            self._touch(client)
             raise RuntimeError("can't start new thread")
 
-    def in_thread(self, client: str, name: str) -> Exception | None:
+    def in_thread(self, client: str | None, name: str) -> Exception | None:
         """What a thread's job raises, if it does."""
         if ("disk full", "") in self.now and "write_bytes" in name:
-            self.touched.add(client)
+            self._touch(client)
             return OSError(errno.ENOSPC, "No space left on device")
         if client and self._strike("thread raises"):
             self.touched.add(client)
-            self.raised.append(f"{name} for {client}")
             return SimulatedError(f"raised in {name}")
         return None
 
-    def in_worker(self, client: str) -> Literal["dies", "hangs"] | None:
+    def in_worker(self, client: str | None) -> Literal["dies", "hangs"] | None:
         """What becomes of a decode process. A job whose process is lost once is tried again: no touch."""
         if self._strike("worker dies"):
+            self._lose_worker(client)
             return "dies"
-        return "hangs" if self._strike("worker hangs") else None
+        if self._strike("worker hangs"):
+            self._lose_worker(client)
+            return "hangs"
+        return None
+
+    def _lose_worker(self, client: str | None) -> None:
+        self.lost_workers[client] += 1
+        if self.lost_workers[client] > 1:
+            self._touch(client)
 
     def on_device(self, model: str) -> Exception | Literal["hangs"] | None:
         """What becomes of a step of a model."""

@@ -60,12 +60,13 @@ class Run:
             return True
         if any(began <= end and start <= ended for start, end in self.held):
             return True
-        if client.kind == "live":  # the end of a turn waits for a model that comes back
-            return False
-        return any(
-            each.model == client.model and began <= each.ended and each.began <= ended
+        away = [
+            each
             for each in self.outages
-        )
+            if each.model == client.model and began <= each.ended and each.began <= ended
+        ]
+        # The end of a turn waits for a model that comes back; one that was lost twice may be why.
+        return len(away) > (1 if client.kind == "live" else 0)
 
 
 Check = Callable[[Run], Iterable[str]]

@@ -12,6 +12,7 @@ import os
 import random
 import resource
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
@@ -60,7 +61,7 @@ class Machine:
     def _installed(self) -> Iterator[None]:
         """The machine in place of the real one."""
         scheduling = trio._core._run
-        interval = __import__("sys").getswitchinterval()
+        interval = sys.getswitchinterval()
         state = scheduling._r.getstate(), random.getstate()
         bits = random.Random(self.chance.random())
         with ExitStack() as stack:
@@ -85,7 +86,7 @@ class Machine:
             finally:
                 scheduling._r.setstate(state[0])
                 random.setstate(state[1])
-                __import__("sys").setswitchinterval(interval)
+                sys.setswitchinterval(interval)
 
     def _start_thread(
         self,

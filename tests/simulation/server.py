@@ -241,7 +241,7 @@ class SimulatedEngines:
             clients = engines
         loaded: list[LoadedModel[EngineClient]] = []
         for client in clients:
-            model = opened(client.name)  # type: ignore[attr-defined]  # both kinds have one
+            model = opened(client.name)
             config = self._config.engine_of(model.info.name)
             loaded.append(loaded_model(client, model.info, model.side, activity=activity, config=config))
         return loaded
