@@ -15,6 +15,7 @@ from hashlib import blake2b
 from typing import Any, Final
 from unittest.mock import patch
 
+import msgspec
 import numpy as np
 import trio
 from sensorium.actors import server
@@ -39,19 +40,20 @@ from sensorium.engine.models.info import ModelInfo
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.side import ModelSide, info_fields
 from sensorium.engine.planning.limits import SchedulerConfig
-from sensorium.engine.planning.plan import Plan, StepResult
+from sensorium.engine.planning.plan import EncodeStep, Plan, SequenceStep, StepResult
 from sensorium.engine.planning.presence import Presence
 from sensorium.media.voice_activity import FloatArray, VoiceActivityModel
 from sensorium.protocols.messages import Features
 from simulation.connections import Connections
 from simulation.machine import Device, Machine
-from support.fake_runner import BYTES_PER_SLOT, FakeRunner
+from support.fake_runner import BYTES_PER_SLOT, STOP_ID, FakeRunner
 from trio.testing import memory_stream_pair
 
 CHAT, WHISPER, ASR = MODELS = ("tiny-qwen3-vl", "tiny-whisper", "tiny-qwen3-asr")
 _BLOCK_SIZE: Final = 8
 _CONTEXT: Final = 512
 _STEP_S: Final = 0.01
+_ENDS: Final = (STOP_ID, STOP_ID + 1)
 _LOUD: Final = 0.01
 STEP_TIMEOUT_S: Final = 10.0
 SILENCE_S: Final = 8.0
@@ -92,16 +94,29 @@ class Runner(FakeRunner):
         watch(self)
 
     def execute(self, plan: Plan) -> StepResult:
-        """As the fake one, but what is encoded is short: it is in every key and value."""
-        encodes = tuple(replace_features(each) for each in plan.encodes)
-        return super().execute(replace(plan, encodes=encodes))
+        """As the fake one, but what is encoded is short, since it is in every key and value; and some of its
+        few words end an answer, for a checkpoint's own stop tokens are not among them."""
+        encodes = tuple(map(_in_short, plan.encodes))
+        sequences = tuple(map(_with_ends, plan.sequences))
+        return super().execute(replace(plan, encodes=encodes, sequences=sequences))
 
 
-def replace_features(encode: Any) -> Any:  # noqa: ANN401 (an encode step, with a digest for its features)
-    """The step with as good as the same features."""
-    features: Features = encode.features
-    digest = blake2b(repr((features.shape, features.grid, features.num_before)).encode() + features.data)
-    return replace(encode, features=Features((1, 8), digest.digest()[:8]))
+def _in_short(encode: EncodeStep) -> EncodeStep:
+    features = encode.features
+    shape = repr((features.shape, features.grid, features.num_before)).encode()
+    digest = blake2b(shape + features.data, digest_size=8).digest()
+    return replace(encode, features=Features((1, len(digest)), digest))
+
+
+def _with_ends(step: SequenceStep) -> SequenceStep:
+    if step.begin is None:
+        return step
+    sampling = step.begin.sampling
+    ends = (*sampling.stop_token_ids, *_ENDS)
+    begin = msgspec.structs.replace(
+        step.begin, sampling=msgspec.structs.replace(sampling, stop_token_ids=ends)
+    )
+    return msgspec.structs.replace(step, begin=begin)
 
 
 @dataclass(frozen=True)

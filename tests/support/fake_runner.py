@@ -40,8 +40,6 @@ from sensorium.protocols.messages import (
 
 VOCAB_SIZE = 50
 STOP_ID = 7
-STOP_WEIGHT = 2
-"""How much likelier than a word the end of an answer is, where its token is no word."""
 NAN_ID = 49
 """A prompt with this token fails alone, as NaN logits do."""
 CRASH_ID = 48
@@ -103,12 +101,7 @@ def next_token(past: Sequence[Kv], generated: Sequence[int], sampling: SamplingP
 
 
 def _choices(generated: Sequence[int], sampling: SamplingParams) -> list[int]:
-    allowed: Sequence[int] = range(VOCAB_SIZE - 2)
-    if sampling.allowed_token_ids is not None:
-        allowed = sampling.allowed_token_ids
-    else:  # those of a real tokenizer lie beyond our few words
-        ends = [token for token in sampling.stop_token_ids if token >= VOCAB_SIZE]
-        allowed = [*allowed, *ends * STOP_WEIGHT]
+    allowed = range(VOCAB_SIZE - 2) if sampling.allowed_token_ids is None else sampling.allowed_token_ids
     banned = {*sampling.suppress_token_ids, *(() if generated else sampling.begin_suppress_token_ids)}
     return [token for token in allowed if token not in banned]
 
@@ -159,8 +152,7 @@ def _past_alone(request: Generate, content: bytes | None) -> list[Kv]:
 
 def _axes_alone(request: Generate, index: int) -> tuple[int, int, int]:
     """The rotary position of one token, by walking to it."""
-    place = 0
-    here = 0
+    place = here = 0
     for span in request.media:
         if span.grid is None or span.start > index:
             continue
@@ -219,8 +211,7 @@ class FakeRunner:
     """See the module. A request whose id is in `failing` fails in its next step."""
 
     info = INFO
-    nan_id = NAN_ID
-    crash_id = CRASH_ID
+    nan_id, crash_id = NAN_ID, CRASH_ID
 
     def __init__(self, *, num_blocks: int, block_size: int = 4) -> None:
         self.num_blocks = num_blocks

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
-import logging
-import weakref
 from dataclasses import replace
 
 import msgspec
@@ -42,7 +39,6 @@ from support.fake_engine import (
     request,
 )
 from support.fake_runner import (
-    CRASH_ID,
     INFO,
     NAN_ID,
     UNENCODABLE,
@@ -381,33 +377,3 @@ async def test_a_revision_ends_the_request_it_revises(
     assert new.token_ids == answer_alone(request("b", (1, 2, 4)))[0]
     assert ended[-1].finish_reason == "abort"
     engine.close_session(SessionKey("s"))
-
-
-async def test_a_runner_that_broke_is_gone_before_the_next_is_made(autojump_clock: MockClock) -> None:
-    """A device has no room for two: nothing that remembers the crash may hold the frames of it."""
-    made: list[weakref.ref[FakeRunner]] = []
-    alive_before: list[int] = []
-
-    def make_runner() -> FakeRunner:
-        alive_before.append(sum(each() is not None for each in made))
-        runner = FakeRunner(num_blocks=CONFIG.num_blocks, block_size=CONFIG.block_size)
-        made.append(weakref.ref(runner))
-        return runner
-
-    gc.collect()
-    gc.disable()
-    logging.disable(logging.CRITICAL)  # pytest keeps what is logged
-    try:
-        async with trio.open_nursery() as nursery:
-            engine = make_fake_engine(make_runner)
-            await nursery.start(engine.run)
-            for number in range(3):
-                with pytest.raises(UnavailableError):
-                    await engine.complete(request(f"r{number}", (1, CRASH_ID)))
-                await trio.sleep(20.0)
-                assert engine.health == "ready"
-            nursery.cancel_scope.cancel()
-    finally:
-        logging.disable(logging.NOTSET)
-        gc.enable()
-    assert alive_before == [0, 0, 0, 0]
