@@ -43,6 +43,8 @@ def main() -> int:
         num_clients += len(scenario.clients)
         num_faults += len(scenario.faults)
         virtual_s += outcome.virtual_s
+        if num_seeds % 50 == 0:
+            print(f"{num_seeds} seeds, {num_failed} failed", flush=True)
         if asked.show:
             for name, ending in sorted(outcome.endings.items()):
                 print(f"  {name}: {ending}")
