@@ -11,6 +11,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Final, NewType, Self
 
@@ -84,7 +85,8 @@ class TextStream(TextReader):
         await trio.lowlevel.checkpoint_if_cancelled()
         while not self._buffer:
             if self.is_finished:
-                raise trio.EndOfChannel if self._error is None else self._error
+                # A copy: the error is that of all streams, and a traceback holds the frames of who raised it.
+                raise trio.EndOfChannel if self._error is None else copy(self._error)
             assert self._reader is None, "a stream has one reader"
             self._reader = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(self._abort_receive)

@@ -299,7 +299,10 @@ class ExecutorActor:
                 case _Done(is_apart):
                     lines[is_apart].end()
                 case _Failed(error):
-                    raise error
+                    try:
+                        raise error
+                    finally:
+                        del error, message  # or this frame would hold them, they it, and it the runner
 
     def _done(self, is_apart: bool, result: StepResult) -> None:
         """The scheduler learns it first: it has the next plan to make."""

@@ -26,15 +26,19 @@ _JSON: Final = "application/json"
 def shown(error: Exception, what: str) -> SensoriumError:
     """What a client is told of an error; one that is not meant for clients is logged, with `what` failed.
 
-    What the machine has too little of is no defect, and may be there the next time.
+    What the machine has too little of is no defect, and may be there the next time. The error's frames are
+    dropped: trio may leave it in a reference cycle, and they hold the request's media.
     """
-    if isinstance(error, SensoriumError):
-        return error
-    if isinstance(error, MemoryError) or is_short(error):
-        logger.error("%s failed: %s", what, error or "no memory is left")
-        return short_of("memory or descriptor")
-    logger.error("%s failed", what, exc_info=error)
-    return InternalError("The server failed on this request.")
+    try:
+        if isinstance(error, SensoriumError):
+            return error
+        if isinstance(error, MemoryError) or is_short(error):
+            logger.error("%s failed: %s", what, error or "no memory is left")
+            return short_of("memory or descriptor")
+        logger.error("%s failed", what, exc_info=error)
+        return InternalError("The server failed on this request.")
+    finally:
+        error.__traceback__ = None
 
 
 def error_response(error: SensoriumError, path: str) -> Response:

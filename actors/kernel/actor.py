@@ -49,11 +49,15 @@ class Reply(Generic[T]):
             self._answered.set()
 
     async def wait(self) -> T:
-        """The answer. Cancellation leaves the question standing; its answer is then ignored."""
+        """The answer, to whoever asked, once. Cancellation leaves the question standing; its answer is then
+        ignored."""
         await self._answered.wait()
-        if self._error is not None:
+        if self._error is None:
+            return self._value
+        try:
             raise self._error
-        return self._value
+        finally:
+            self._error = None  # its traceback holds the frames of who asked, and they this reply
 
 
 @dataclass(frozen=True, slots=True)

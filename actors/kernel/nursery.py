@@ -38,9 +38,12 @@ class open_work:  # noqa: N801 (a context manager's name)
             first = first_error(group)
             if first is None:
                 raise
-            raise first from group
         finally:
             del error, where
+        try:
+            raise first  # not inside the handler: the group holds it, and it would hold the group
+        finally:
+            del first
 
 
 async def all_of(

@@ -102,6 +102,7 @@ class Supervisor:
                 if not self._was_ready or isinstance(crash, self._fatal):
                     self.health = "failed"
                     raise crash
+                del crash  # its frames hold what the group was made of: a device has no room for two
                 await self._back_off()
         finally:
             if self.health != "failed":
@@ -120,8 +121,9 @@ class Supervisor:
                 if not self._was_ready:
                     self._was_ready = True
                     task_status.started()
-        assert self._crash is not None, "a group ends by a crash, or by being cancelled"
-        return self._crash
+        crash, self._crash = self._crash, None
+        assert crash is not None, "a group ends by a crash, or by being cancelled"
+        return crash
 
     async def _watch(self, child: Child, ready: _Ready, scope: trio.CancelScope) -> None:
         try:

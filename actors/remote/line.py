@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from copy import copy
 from itertools import count
 from typing import Final, TypeVar
 
@@ -65,7 +66,9 @@ class Call:
         """The next answer, which must be one of these. Raises what the call failed with."""
         answer = await self._receive.receive()
         if isinstance(answer, SensoriumError):
-            raise answer
+            raise copy(
+                answer
+            )  # it may be that of all calls, and a traceback holds the frames of who raised it
         assert isinstance(answer, kinds), f"{answer} is no answer here"
         return answer
 

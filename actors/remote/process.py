@@ -174,7 +174,7 @@ class EngineProcess:
         return process, ours
 
     async def _talk(
-        self, process: subprocess.Popen[bytes], stream: trio.SocketStream, task_status: trio.TaskStatus[None]
+        self, process: subprocess.Popen[bytes], stream: trio.abc.Stream, task_status: trio.TaskStatus[None]
     ) -> None:
         news = _News(self.engines, self._ready(task_status), self._back_in_s)
         line = news.line = Line(stream, news.take)

@@ -152,8 +152,7 @@ def _past_alone(request: Generate, content: bytes | None) -> list[Kv]:
 
 def _axes_alone(request: Generate, index: int) -> tuple[int, int, int]:
     """The rotary position of one token, by walking to it."""
-    place = 0
-    here = 0
+    place = here = 0
     for span in request.media:
         if span.grid is None or span.start > index:
             continue
@@ -212,6 +211,7 @@ class FakeRunner:
     """See the module. A request whose id is in `failing` fails in its next step."""
 
     info = INFO
+    nan_id, crash_id = NAN_ID, CRASH_ID
 
     def __init__(self, *, num_blocks: int, block_size: int = 4) -> None:
         self.num_blocks = num_blocks
@@ -269,7 +269,7 @@ class FakeRunner:
         for align in plan.aligns:
             command = align.command
             content = self._slots[align.encoder_slot]
-            if NAN_ID in command.token_ids:
+            if self.nan_id in command.token_ids:
                 errors[command.request_id] = "the alignment has no path"
             elif content is None:
                 errors[command.request_id] = "its window could not be encoded"
@@ -333,8 +333,8 @@ class FakeRunner:
             past.tokens.append(token)
             past.kv.append(kv)
         known = fed[: len(fed) - step.num_draft]
-        assert CRASH_ID not in known, "the device is on fire"
-        return past, ("the logits are not numbers", "not_finite") if NAN_ID in known else None
+        assert self.crash_id not in known, "the device is on fire"
+        return past, ("the logits are not numbers", "not_finite") if self.nan_id in known else None
 
     def _read(self, step: SequenceStep, position: int) -> _Cell:
         cell = self._cells[step.block_table[position // self.block_size]][position % self.block_size]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import logging
+import weakref
+
 import pytest
 import trio
 import trio.lowlevel
@@ -11,6 +15,7 @@ from sensorium.engine.planning.plan import Plan, StepResult
 from sensorium.protocols.errors import InternalError, ModelLoadError, UnavailableError
 from sensorium.protocols.messages import Align, ContentHash, RequestId
 from support.fake_engine import (
+    CONFIG,
     NUM_BLOCKS,
     STEP_S,
     expect_all_free,
@@ -182,3 +187,33 @@ async def test_stopping_fails_what_is_open(autojump_clock: MockClock) -> None:
         await trio.sleep(2 * STEP_S)
         nursery.cancel_scope.cancel()
     assert engine.health == "stopped"
+
+
+async def test_a_runner_that_broke_is_gone_before_the_next_is_made(autojump_clock: MockClock) -> None:
+    """A device has no room for two: nothing that remembers the crash may hold the frames of it."""
+    made: list[weakref.ref[FakeRunner]] = []
+    alive_before: list[int] = []
+
+    def make_runner() -> FakeRunner:
+        alive_before.append(sum(each() is not None for each in made))
+        runner = FakeRunner(num_blocks=CONFIG.num_blocks, block_size=CONFIG.block_size)
+        made.append(weakref.ref(runner))
+        return runner
+
+    gc.collect()
+    gc.disable()
+    logging.disable(logging.CRITICAL)  # pytest keeps what is logged
+    try:
+        async with trio.open_nursery() as nursery:
+            engine = make_fake_engine(make_runner)
+            await nursery.start(engine.run)
+            for number in range(3):
+                with pytest.raises(UnavailableError):
+                    await engine.complete(request(f"r{number}", (1, CRASH_ID)))
+                await trio.sleep(20.0)
+                assert engine.health == "ready"
+            nursery.cancel_scope.cancel()
+    finally:
+        logging.disable(logging.NOTSET)
+        gc.enable()
+    assert alive_before == [0, 0, 0, 0]

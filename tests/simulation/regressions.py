@@ -1,0 +1,20 @@
+"""Runs that once broke an invariant, as small as they got: `python tests/simulation/run.py --shrink`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from simulation.faults import Fault
+from simulation.scenario import Client, Scenario
+from simulation.server import ASR
+
+REGRESSIONS: Final = (
+    # A file's samples stayed mapped when its model's engine crashed: the errors held the frames in cycles.
+    Scenario(
+        seed=11,
+        clients=(Client("c5", "live", 0.0, 6, ASR), Client("c11", "file", 0.7727, 6, ASR)),
+        faults=(Fault("device out of memory", 1.6289, ASR),),
+        plans_in_flight=2,
+        num_blocks=72,
+    ),
+)
