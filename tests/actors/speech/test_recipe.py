@@ -14,7 +14,7 @@ import trio
 from msgspec import UNSET
 from sensorium.actors.live.store import AudioStore
 from sensorium.actors.live.turns import LiveTurns, Outcome
-from sensorium.actors.speech import early_end, languages, settling
+from sensorium.actors.speech import languages, settling
 from sensorium.actors.speech.family import CutRule, LanguageSource
 from sensorium.actors.speech.memory import Memory
 from sensorium.actors.speech.model import FILE, LIVE_FINAL, LIVE_FIRST, LIVE_PARTIAL, is_first
@@ -102,27 +102,6 @@ async def test_numbers_are_written_in_digits_where_their_language_is_known(sourc
     translated = msgspec.structs.replace(digits, task="translate")
     transcript, deltas = await transcribe(ScriptedFamily(("zh", "twenty"), language_from=source), translated)
     assert transcript.text == deltas == "20"
-
-
-@pytest.mark.parametrize("speaks", [True, False])
-async def test_a_family_is_asked_for_what_it_left_out_where_somebody_speaks(
-    speaks: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(early_end, "UNSAID_S", 0.5)
-    if not speaks:
-
-        async def nobody(*_: object, **__: object) -> list[tuple[int, int]]:
-            return []
-
-        monkeypatch.setattr(Recording, "speech", nobody)
-    family = ScriptedFamily(("en", "Yes"), ("en", "a long answer"), ("en", ""), language_from="model")
-    family.facts = replace(family.facts, goes_on=True)
-    family.left_out = " indeed"
-    transcript, deltas = await transcribe(family)
-    assert transcript.text == deltas == ("Yes indeed a long answer" if speaks else "Yes a long answer")
-    assert [place for place, _ in sorted(family.asked)] == ([0, 0, 1, 2] if speaks else [0, 1, 2])
-    family.facts = replace(family.facts, goes_on=False)
-    assert (await transcribe(family))[0].text == "Yes a long answer"
 
 
 async def test_a_pinned_language_counts_only_where_nothing_was_told_before() -> None:
