@@ -7,6 +7,7 @@ is decided by `answer_guard.py` and `plausibility.py`.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,7 @@ from .attempts import best_answer, may_be_replaced
 from .digits import answer_in_digits, in_digits, in_digits_so_far
 from .family import DetectedLanguage, Range, RangeAnswer, RangeRequest, SpeechFamily
 from .joining import Part, shifted
+from .languages import CLEAR_OTHER
 from .memory import Memory
 from .plausibility import is_implausible, is_trustworthy
 from .recording import Recording
@@ -40,6 +42,8 @@ CLEAR_BEHIND: Final = 0.7
 """Where the language of a range is less clear behind what was before, which may be in another, it is heard
 alone: of 14 turns, each behind others in other languages, 4 were at most 0.56 sure and misheard, the others
 at least 0.9; of 180 turns of one language 3 are less sure than this."""
+SESSION_SHARE: Final = 0.2
+"""Of two languages, how likely that of the session must be to count rather than a doubtful other one."""
 SPEECH_PADDING: Final = INTERNAL_RATE // 5
 """Words begin and end so many samples around where voice activity is sure of speech, at most."""
 Found = TypeVar("Found", DetectedLanguage, RangeAnswer)
@@ -81,6 +85,19 @@ class Asker:
                 if not detected.is_speech:
                     self.recording.release(part)  # others come first
             return self.memory.detected[part]
+
+    async def with_session(self, part: Range, detected: DetectedLanguage, spoken: str) -> DetectedLanguage:
+        """The language of a range, or that of its session where the model doubts and may mean it as well."""
+        is_sure = not detected.is_speech or detected.probability >= CLEAR_OTHER
+        if is_sure or detected.code == spoken or self.family.facts.language_from != "detection":
+            return detected
+        codes = (detected.code, spoken)
+        found = await self.family.language(await self._items(part), codes, self._request(part, None))
+        share = found.probability if found.code == spoken else 1.0 - found.probability
+        if share >= SESSION_SHARE:
+            detected = replace(detected, code=spoken, probability=share)
+            self.memory.detected[part] = detected
+        return detected
 
     async def speech(self, part: Range) -> list[Range]:
         """Where somebody speaks in a range, parted by pauses."""
@@ -290,12 +307,14 @@ class Asker:
     def _request(
         self, part: Range, language: str | None, *, session: SessionKey | None = None
     ) -> RangeRequest:
+        num_samples = part[1] - part[0]
         return RangeRequest(
             options=self.options,
-            num_samples=part[1] - part[0],
+            num_samples=num_samples,
             lane=self.lane,
             language=language,
             previous=self.memory.previous.get(part[0]),
             may_grow=part == self.growing,
             session=session,
+            most_s=num_samples / INTERNAL_RATE if self.recording.hears_speech else math.inf,
         )

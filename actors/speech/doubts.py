@@ -76,9 +76,11 @@ def is_better(
         return False
     if doubt == "cut":
         return share >= LEAST_SHARE
+    before = expected_s(answer.text) / speech_s
     if doubt == "unsaid":
-        return share >= expected_s(answer.text) / speech_s + LEAST_GAIN
-    return is_other and _mean_logprob(spoken) >= mean_logprob(answer) + SURER
+        return share >= before + LEAST_GAIN
+    has_all = share >= min(before, 1.0) - LEAST_GAIN
+    return has_all and is_other and _mean_logprob(spoken) >= mean_logprob(answer) + SURER
 
 
 def _mean_logprob(answers: Sequence[RangeAnswer]) -> float:

@@ -7,6 +7,7 @@ about, token by token or all at once. Torch-free, and so is every family.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -143,6 +144,8 @@ class RangeRequest:
     """More of the range will be asked about soon: a cheaper answer will do until then."""
     session: SessionKey | None = None
     """What the engine may keep state of the range under, until it is closed."""
+    most_s: float = math.inf
+    """What takes longer to say was not said: the answer is cut there."""
 
 
 class GrowingFeatures(Protocol):

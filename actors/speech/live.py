@@ -111,9 +111,8 @@ class LiveTranscriber:
     def _prior(self, *, final: bool) -> Prior | None:
         if self._pinned is not None and self._pinned[0] == self._recording.open_start and not final:
             return Prior(self._pinned[1], is_pinned=True)
-        spoken = None if final else self._spoken
-        expected = self._last or spoken
-        return Prior(expected, is_pinned=False, spoken=spoken) if expected else None
+        expected = self._last or self._spoken
+        return Prior(expected, is_pinned=False, spoken=self._spoken) if expected else None
 
     def _learn_language(self, transcript: Transcript) -> None:
         self._last = transcript.language or None

@@ -170,7 +170,7 @@ class Qwen3Asr:
         draft = draft[: sampling.max_tokens]
         stride = TOKENS_UNREAD if on_text is None else 1
         generate = _generate("decode", prompt, sampling, request, draft=draft, stride=stride)
-        growing = _Growing(self.text, duration_s, has_header=language is None, on_text=on_text)
+        growing = _Growing(self.text, request.most_s, has_header=language is None, on_text=on_text)
         async with self.engine.encoded(*prompt.items, lane=request.lane):
             if sampling.num_beams > 1:
                 whole = await self.engine.complete(msgspec.structs.replace(generate, session=None))
@@ -213,7 +213,7 @@ class Qwen3Asr:
         num_header = self.text.num_header(growing.token_ids) if growing.has_header else 0
         code = language_code(parsed.language)
         probability = math.exp(sum(growing.logprobs[: max(0, num_header - 1)]))
-        text = spoken_part(cut_loops(parsed.text), growing.duration_s)
+        text = spoken_part(cut_loops(parsed.text), growing.most_s)
         token_ids, logprobs = (*header, *growing.token_ids), tuple(growing.logprobs[num_header:])
         text_ids = token_ids[len(header) + num_header :]
         return RangeAnswer(
@@ -258,8 +258,8 @@ class _Growing:
     """An answer while it comes. It ends where it becomes a loop, whatever comes at once."""
 
     text: Qwen3AsrText
-    duration_s: float
-    """Of the audio."""
+    most_s: float
+    """What takes longer to say is left out."""
     has_header: bool
     on_text: Callable[[str], None] | None
     token_ids: list[int] = field(default_factory=list)
@@ -286,7 +286,7 @@ class _Growing:
         self.raw += fresh
         shown = self._reader.feed(fresh)
         self._said_s += speaking_time_s(shown)
-        is_too_long = self._said_s > self.duration_s
+        is_too_long = self._said_s > self.most_s
         if self.on_text is not None and not is_too_long:
             self.on_text(shown)
         self.is_over = end is not None or is_too_long

@@ -54,9 +54,10 @@ class Rehearer:
         answer = asker.memory.answers[piece]
         speech_s = await asker.speech_s(part) if answer.text else 0.0
         doubt = await self._doubt(answer, speech_s)
-        if doubt is None:
+        is_half = num_cuts < MOST_CUTS
+        if doubt is None or (doubt == "language" and is_half):
             return (piece,)
-        if num_cuts == MOST_CUTS:
+        if not is_half:
             answer = await self._untold(piece, answer, doubt, speech_s)
             doubt = await self._doubt(answer, speech_s)
             if not self.is_language_found:

@@ -202,7 +202,7 @@ class Whisper:
         end = LoopGuard().feed(answer.token_ids)
         token_ids, logprobs = answer.token_ids[:end], answer.logprobs[:end]
         whole = self.text.decode(token_ids).strip()
-        text = spoken_part(cut_loops(whole), request.num_samples / INTERNAL_RATE)
+        text = spoken_part(cut_loops(whole), request.most_s)
         no_speech_prob = answer.probe_probability or 0.0
         avg_logprob = sum(logprobs) / len(logprobs) if logprobs else 0.0
         if no_speech_prob > NO_SPEECH_PROBABILITY and avg_logprob < NO_SPEECH_LOGPROB:
@@ -313,16 +313,15 @@ class Whisper:
             if kind == "detect" or generate.sampling.num_beams > 1:
                 answer = await self.engine.complete(generate)
             else:
-                seconds = request.num_samples / INTERNAL_RATE
-                answer = await self._stream(generate, on_text, seconds=seconds, is_short=is_short)
+                answer = await self._stream(generate, on_text, most_s=request.most_s, is_short=is_short)
         check_answered(answer)
         return answer
 
     async def _stream(
-        self, request: Generate, on_text: Callable[[str], None] | None, *, seconds: float, is_short: bool
+        self, request: Generate, on_text: Callable[[str], None] | None, *, most_s: float, is_short: bool
     ) -> TextGenerated:
-        """The answer up to where it became a loop, or longer than can be said in so many seconds: it may go
-        on to the last position. Of a short context it is left sooner."""
+        """The answer up to where it became a loop, or longer than `most_s`: it may go on to the last
+        position. Of a short context it is left sooner."""
         parts: list[TextGenerated] = []
         released, said_s = 0, 0.0
         collected, guard = Collected(), LoopGuard()
@@ -331,7 +330,7 @@ class Whisper:
                 parts.append(part)
                 collected.add(part)
                 said_s += speaking_time_s(part.text)
-                if guard.feed(part.token_ids) is not None or said_s > seconds:
+                if guard.feed(part.token_ids) is not None or said_s > most_s:
                     break  # the rest is left out
                 is_unended = is_short and part.finish_reason is None
                 if is_unended and repeats_itself(collected.token_ids, least=LOOP_TOKENS):
