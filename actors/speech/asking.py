@@ -99,6 +99,17 @@ class Asker:
             self.memory.detected[part] = detected
         return detected
 
+    async def second_language(self, part: Range, first: str) -> str:
+        """The likeliest language of a range but the `first` and those that nobody speaks; that, if there is
+        no other."""
+        known = self.options.languages or self.family.facts.languages
+        codes = [check_language(each, self.family.facts.languages, param="languages") for each in known]
+        codes = [code for code in codes if code != first and code not in self.family.facts.odd_languages]
+        if not codes or self.family.facts.language_from != "detection":
+            return first
+        found = await self.family.language(await self._items(part), codes, self._request(part, None))
+        return found.code
+
     async def speech(self, part: Range) -> list[Range]:
         """Where somebody speaks in a range, parted by pauses."""
         if part not in self.memory.regions:

@@ -68,8 +68,9 @@ def is_better(
 
     `is_other`: one of them is in another language.
     """
-    spoken = [other for other in others if other.text]
-    if not spoken or any(other.is_cut for other in spoken) or _mean_logprob(spoken) < MIN_LOGPROB:
+    spoken = [other for other in others if other.text and not other.is_cut]
+    is_any_cut = doubt != "cut" and any(other.is_cut for other in others)
+    if not spoken or is_any_cut or _mean_logprob(spoken) < MIN_LOGPROB:
         return False
     share = sum(expected_s(other.text) for other in spoken) / speech_s
     if share > MOST_SHARE:

@@ -18,7 +18,7 @@ import trio
 
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.messages import Lane
-from ...protocols.transcript import Rehearing, Transcript, TranscriptionOptions
+from ...protocols.transcript import Doubt, Rehearing, Transcript, TranscriptionOptions
 from ..kernel.nursery import open_work
 from ..kernel.off_loop import off_loop
 from ..kernel.threads import in_thread
@@ -89,7 +89,7 @@ async def transcribe_ranges(
         parts = [part for index in range(len(ranges)) for part in work.parts(index)]
         language = _main_language(parts, pieces)
         known = (memory.detected.get(part) for part in (*ranges, *(part for part, _ in pieces)))
-        again = sorted((part, reason) for part, reason in memory.doubts.items() if begin <= part[0] < end)
+        again = _reheard(memory, [part for part, _ in pieces])
         return joined(
             parts,
             language=language,
@@ -106,6 +106,17 @@ async def transcribe_ranges(
     answered = (memory.answers[piece] for pieces in work.pieces.values() for piece in pieces)
     size = sum(len(answer.text) for answer in answered)
     return await off_loop(assemble, size=size, most_inline=CUT_INLINE)
+
+
+def _reheard(memory: Memory, parts: Sequence[Range]) -> list[tuple[Range, Doubt]]:
+    """What was transcribed again, if that counts for these parts of a recording; no part of it by itself."""
+    starts, ends = {start for start, _ in parts}, {end for _, end in parts}
+    found: list[tuple[Range, Doubt]] = []
+    for part, reason in sorted(memory.doubts.items(), key=lambda each: (each[0][0], -each[0][1])):
+        is_inner = bool(found) and part[1] <= found[-1][0][1]
+        if part[0] in starts and part[1] in ends and not is_inner:
+            found.append((part, reason))
+    return found
 
 
 def _main_language(parts: Sequence[Part], pieces: Sequence[Piece]) -> str:

@@ -164,10 +164,10 @@ class Recording:
         return self._activity is not None
 
     async def cut(self, part: Range) -> int:
-        """The best place in the middle half of a range to part it in two."""
-        quarter = (part[1] - part[0]) // 4
-        samples = await self.samples((part[0], part[1] - quarter))
-        look = partial(find_cut, samples, search_samples=len(samples) - quarter, activity=self._activity)
+        """The best place in the middle quarter of a range to part it in two."""
+        eighth = (part[1] - part[0]) // 8
+        samples = await self.samples((part[0], part[1] - 3 * eighth))
+        look = partial(find_cut, samples, search_samples=2 * eighth, activity=self._activity)
         return part[0] + await in_thread(look, limiter=self._threads)
 
     async def is_echo(self, text: str, context: str, part: Range) -> bool:

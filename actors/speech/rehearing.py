@@ -2,11 +2,13 @@
 
 What makes an answer doubtful, and others better, is in `actors/speech/doubts.py`; `recipe.py` asks for each
 range that grows no more, so files and live finals are treated alike. A range is cut at the best pause of its
-middle half, and halves that are still doubtful are cut again. The first answer stays where none is better.
+middle half, or else where it is quiet near its middle, and halves that are still doubtful are cut again. The
+first answer stays where none is better.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,17 +19,19 @@ from ...protocols.transcript import Doubt
 from ..kernel.nursery import all_of
 from ..kernel.off_loop import off_loop
 from .asking import Asker
-from .doubts import MEASURED_INLINE, doubt_of, is_better, may_gain_by_cuts
+from .doubts import MEASURED_INLINE, SURER, doubt_of, is_better, may_gain_by_cuts
 from .family import Range, RangeAnswer
 from .languages import CLEAR_OTHER, Piece
 from .plausibility import mean_logprob
 
 LEAST_HALF: Final = INTERNAL_RATE
 """Samples of the shortest half: models make little of half a word."""
+LEAST_PAUSE, LONG_PAUSE = INTERNAL_RATE // 10, INTERNAL_RATE // 2
+"""Samples of a pause to cut in; of longer ones than the second the one nearest to the middle is the best."""
+MOST_OFF_MIDDLE: Final = 0.25
+"""Of a range's length."""
 MOST_CUTS: Final = 3
 """Times that a range is halved: half a minute in pieces of 4 s."""
-LEAST_LIKELY: Final = 0.3
-"""Probability of another language from which on a half is answered in it as well as in that of the whole."""
 
 _T = TypeVar("_T")
 
@@ -62,6 +66,11 @@ class Rehearer:
             doubt = await self._doubt(answer, speech_s)
             if not self.is_language_found:
                 await asker.check_named_language(part, language)
+        if doubt == "language":
+            other = await self._in_its_language(part, language, is_doubted=True)
+            if await self._is_better(doubt, piece, [other], speech_s):
+                asker.memory.doubts[part] = doubt
+                return (other,)
         if doubt is None or not num_cuts or part[1] - part[0] < 2 * LEAST_HALF:
             return (piece,)
         halves = await self._halves(piece)
@@ -87,21 +96,36 @@ class Rehearer:
     async def _halves(self, piece: Piece) -> list[Piece]:
         """Both halves of a piece, answered each in its language."""
         (start, end), language = piece
-        cut = await self.asker.recording.cut((start, end))
+        recording = self.asker.recording
+        cut = middle_pause((start, end), await recording.speech((start, end), min_silence=0))
+        cut = await recording.cut((start, end)) if cut is None else cut
         halves = ((start, cut), (cut, end))
         self.asker.memory.halves.update(halves)
-        return await all_of(partial(self._answered, language=language), halves)
+        return await all_of(partial(self._in_its_language, language=language), halves)
 
-    async def _answered(self, half: Range, language: str | None) -> Piece:
-        """A half, answered in the language of the whole or in its own, in which the model is surer."""
-        codes = [language]
+    async def _in_its_language(self, part: Range, language: str | None, *, is_doubted: bool = False) -> Piece:
+        """A range, answered in `language`, or in another one that is clear or in which the model is surer.
+
+        Where the language of an answer `is_doubted` none is clear.
+        """
+        asker = self.asker
+        found = None
         if self.is_language_found and language is not None:
-            found = await self.asker.language(half)
-            if found is not None and found.code != language and found.probability >= LEAST_LIKELY:
-                is_clear = found.is_speech and found.probability >= CLEAR_OTHER
-                codes = [found.code] if is_clear else [language, found.code]
-        answers = {code: await self.asker.answer(half, code) for code in codes}
-        return half, max(codes, key=lambda code: (bool(answers[code].text), mean_logprob(answers[code])))
+            found = await asker.language(part)
+        if found is None or language is None:
+            await asker.answer(part, language)
+            return part, language
+        if found.is_speech and found.probability >= CLEAR_OTHER and not is_doubted:
+            await asker.answer(part, found.code)
+            return part, found.code
+        codes = dict.fromkeys((language, found.code, await asker.second_language(part, found.code)))
+        answers = {code: await asker.answer(part, code) for code in codes}
+
+        def sureness(code: str) -> tuple[bool, float]:
+            bonus = SURER if code == language else 0.0
+            return bool(answers[code].text), mean_logprob(answers[code]) + bonus
+
+        return part, max(codes, key=sureness)
 
     async def _doubt(self, answer: RangeAnswer, speech_s: float) -> Doubt | None:
         measure = partial(doubt_of, answer, speech_s, is_language_found=self.is_language_found)
@@ -113,6 +137,17 @@ class Rehearer:
         is_other = any(language != piece[1] for _, language in others)
         compare = partial(is_better, doubt, answers[piece], found, speech_s, is_other=is_other)
         return await _measured(compare, answers[piece], *found)
+
+
+def middle_pause(part: Range, speech: Sequence[Range]) -> int | None:
+    """The middle of a long pause in the middle half of a range, between two regions of its speech."""
+    best: tuple[float, int] | None = None
+    for (_, start), (end, _) in itertools.pairwise(speech):
+        place = (start + end) // 2
+        off_middle = abs(2 * place - part[0] - part[1]) / (2 * (part[1] - part[0]))
+        if end - start >= LEAST_PAUSE and off_middle <= MOST_OFF_MIDDLE:
+            best = max(best or (-1.0, 0), (min(end - start, LONG_PAUSE) / INTERNAL_RATE - off_middle, place))
+    return None if best is None else best[1]
 
 
 async def _measured(measure: Callable[[], _T], *answers: RangeAnswer) -> _T:

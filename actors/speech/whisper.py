@@ -201,8 +201,8 @@ class Whisper:
         )
         end = LoopGuard().feed(answer.token_ids)
         token_ids, logprobs = answer.token_ids[:end], answer.logprobs[:end]
-        whole = self.text.decode(token_ids).strip()
-        text = spoken_part(cut_loops(whole), request.most_s)
+        whole = self.text.decode(token_ids)
+        text = spoken_part(cut_loops(whole).strip(), request.most_s)
         no_speech_prob = answer.probe_probability or 0.0
         avg_logprob = sum(logprobs) / len(logprobs) if logprobs else 0.0
         if no_speech_prob > NO_SPEECH_PROBABILITY and avg_logprob < NO_SPEECH_LOGPROB:
@@ -220,7 +220,7 @@ class Whisper:
             num_input_tokens=num_positions + len(asked.prompt_token_ids),
             num_audio_tokens=num_positions,
             num_output_tokens=len(token_ids),
-            is_cut=bool(text) and (end is not None or text != whole),
+            is_cut=bool(text) and (end is not None or text != whole.strip()),
             is_provisional=request.may_grow and is_greedy and may_end_early(answer),
         )
         return said, talks_on

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.protocols.audio import ms_to_samples
 from sensorium.realtime.endings import Ending
@@ -80,6 +80,7 @@ def test_two_voices_that_answer_each_other_have_their_turns_however_late_answers
     assert " ".join(texts) == " ".join(text for _, text, _ in PIECES)
 
 
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(
         st.tuples(
