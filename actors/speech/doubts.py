@@ -8,10 +8,12 @@ left out four prompts of 16 s, 0.78. Used by `actors/speech/rehearing.py`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Final
 
 from ...media.coverage import expected_s
+from ...media.spoken_length import phrase_end
 from ...protocols.transcript import Doubt
 from .family import RangeAnswer
 from .plausibility import MIN_LOGPROB, mean_logprob
@@ -20,6 +22,8 @@ LEAST_SPEECH_S: Final = 0.5
 """Of less speech nothing is missed."""
 ENOUGH: Final = 0.85
 """Of the speech, what an answer takes to say: less is doubtful."""
+ENOUGH_REPEATED: Final = 1.15
+"""The same where the answer has a sentence twice in a row: it may have been said once more."""
 LEAST_UNSAID_S: Final = 1.0
 """Speech without words that is worth another question."""
 LEAST_GAIN: Final = 0.15
@@ -47,6 +51,8 @@ def doubt_of(answer: RangeAnswer, speech_s: float, *, is_language_found: bool) -
         return "cut"
     said_s = expected_s(answer.text)
     if said_s < ENOUGH * speech_s and speech_s - said_s >= LEAST_UNSAID_S:
+        return "unsaid"
+    if said_s < ENOUGH_REPEATED * speech_s and _repeats_itself(answer.text):
         return "unsaid"
     return "language" if is_language_found and mean_logprob(answer) < UNSURE else None
 
@@ -82,6 +88,16 @@ def is_better(
         return share >= before + LEAST_GAIN
     has_all = share >= min(before, 1.0) - LEAST_GAIN
     return has_all and is_other and _mean_logprob(spoken) >= mean_logprob(answer) + SURER
+
+
+def _repeats_itself(text: str) -> bool:
+    """Whether a sentence of several words stands twice in a row."""
+    sentences, words = [list[str]()], text.casefold().split()
+    for word in words:
+        sentences[-1].append(word)
+        if phrase_end(word) == ".":
+            sentences.append([])
+    return any(one == other and len(one) > 2 for one, other in itertools.pairwise(sentences))
 
 
 def _mean_logprob(answers: Sequence[RangeAnswer]) -> float:

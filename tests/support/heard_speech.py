@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import trio
@@ -150,9 +151,10 @@ class HearingFamily:
     ) -> None:
         self.talk = talk
         self.hear = hear
-        self.engine = ScriptedEngine()
+        self.engine: Any = ScriptedEngine()
         self.asked: list[tuple[Range, RangeRequest]] = []
-        self.detect: Callable[[list[Said]], tuple[str, float]] = first_language
+        self.detect: Callable[[list[Said]], dict[str, float]] = first_language
+        """How likely each language is."""
         size = round(window_s * RATE)
         self.facts = FamilyFacts(
             languages=("en", "es", "it", "de"),
@@ -173,10 +175,13 @@ class HearingFamily:
     ) -> DetectedLanguage:
         await trio.lowlevel.checkpoint()
         said = self._said(items)
-        code, probability = self.detect(said)
-        if allowed and code not in allowed:
-            code, probability = allowed[0], 1.0 - probability
-            code = next((each.language for each in said if each.language in allowed), code)
+        shares = self.detect(said)
+        whole = 1.0
+        if allowed:
+            shares = {code: shares.get(code, 0.0) for code in allowed}
+            whole = sum(shares.values()) or 1.0
+        code = max(shares, key=lambda each: shares[each])
+        probability = shares[code] / whole
         return DetectedLanguage(code, probability)
 
     async def answer(
@@ -226,6 +231,7 @@ class HearingFamily:
         return [each for each in self.talk.said if start <= (each.start + each.end) // 2 < end]
 
 
-def first_language(said: list[Said]) -> tuple[str, float]:
-    """What is said first decides, as it mostly does, surely."""
-    return (said[0].language if said else "en"), 0.95
+def first_language(said: list[Said]) -> dict[str, float]:
+    """What is said first decides, as it mostly does, surely; what else is said is the next likely."""
+    first, *others = [each.language for each in said] or ["en"]
+    return {**dict.fromkeys(others, 0.05), first: 0.95}
