@@ -42,13 +42,17 @@ SURER: Final = 0.15
 """So much more of it makes another language better."""
 
 
-def doubt_of(answer: RangeAnswer, speech_s: float, *, is_language_found: bool) -> Doubt | None:
+def doubt_of(
+    answer: RangeAnswer, speech_s: float, *, is_language_found: bool, is_translated: bool = False
+) -> Doubt | None:
     """What speaks against an answer about so much speech, whose language the model found by itself or was
-    given; None: nothing. No text is for others to judge."""
+    given; None: nothing. No text is for others to judge. A translation may be much shorter."""
     if not answer.text or speech_s < LEAST_SPEECH_S:
         return None
     if answer.is_cut:
         return "cut"
+    if is_translated:
+        return None
     said_s = expected_s(answer.text)
     if said_s < ENOUGH * speech_s and speech_s - said_s >= LEAST_UNSAID_S:
         return "unsaid"

@@ -128,7 +128,14 @@ class Rehearer:
         return part, max(codes, key=sureness)
 
     async def _doubt(self, answer: RangeAnswer, speech_s: float) -> Doubt | None:
-        measure = partial(doubt_of, answer, speech_s, is_language_found=self.is_language_found)
+        is_translated = self.asker.options.task == "translate"
+        measure = partial(
+            doubt_of,
+            answer,
+            speech_s,
+            is_language_found=self.is_language_found,
+            is_translated=is_translated,
+        )
         return await _measured(measure, answer)
 
     async def _is_better(self, doubt: Doubt, piece: Piece, others: Sequence[Piece], speech_s: float) -> bool:

@@ -38,6 +38,8 @@ def test_doubts(answer: RangeAnswer, speech_s: float, doubt: Doubt | None) -> No
     assert doubt_of(answer, speech_s, is_language_found=True) == doubt
     named = None if doubt == "language" else doubt
     assert doubt_of(answer, speech_s, is_language_found=False) == named
+    translated = doubt_of(answer, speech_s, is_language_found=True, is_translated=True)
+    assert translated == (doubt if doubt == "cut" else None), "it may be shorter"
 
 
 TWICE_S = 2 * expected_s(MEETING)
