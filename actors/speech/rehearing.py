@@ -21,7 +21,7 @@ from ..kernel.off_loop import off_loop
 from .asking import Asker
 from .doubts import MEASURED_INLINE, SURER, doubt_of, is_better, may_gain_by_cuts
 from .family import Range, RangeAnswer
-from .languages import CLEAR_OTHER, Piece
+from .languages import CLEAR_OTHER, MIN_RANGE, Piece
 from .plausibility import mean_logprob
 
 LEAST_HALF: Final = INTERNAL_RATE
@@ -121,8 +121,11 @@ class Rehearer:
         codes = dict.fromkeys((language, found.code, await asker.second_language(part, found.code)))
         answers = {code: await asker.answer(part, code) for code in codes}
 
+        is_long = part[1] - part[0] >= MIN_RANGE
+        likely = found.code if is_long and not is_doubted else language
+
         def sureness(code: str) -> tuple[bool, float]:
-            bonus = SURER if code == language else 0.0
+            bonus = SURER if code == likely else 0.0
             return bool(answers[code].text), mean_logprob(answers[code]) + bonus
 
         return part, max(codes, key=sureness)
