@@ -164,6 +164,8 @@ async def _load(
         metrics.add_engine(
             loaded.name, loaded.engine.statistics, loaded.engine.inboxes, kv_dtype=loaded.info.kv_dtype
         )
+        if loaded.speech is not None:
+            metrics.add_speech(loaded.name, loaded.speech.statistics)
         text = _text_model(loaded, config, prompter)
         models[loaded.name] = ServedModel(loaded.name, loaded.engine, int(time.time()), loaded.speech, text)
     hearing = VoiceActivityActor(activity)

@@ -16,7 +16,7 @@ from ..protocols.other_names import meant
 from ..protocols.realtime_session import Granularity
 from ..protocols.rest import ModelCard, ModelList
 from ..protocols.speech_options import RecordingOptions
-from ..protocols.transcript import Segment, Task, Transcript, Word
+from ..protocols.transcript import Coverage, Rehearing, Segment, Task, Transcript, Word
 from ..protocols.transcript_view import DetectedLanguage
 from .bench.metrics import parse_metrics
 from .connection import status_error
@@ -83,6 +83,8 @@ class _TranscriptBody(_ChannelBody):
     duration: float | str | None = None
     language_probability: float = 1.0
     channels: list[_ChannelBody] | None = None
+    coverage: Coverage | None = None
+    reheard: tuple[Rehearing, ...] = ()
 
 
 def transcription_form(
@@ -134,7 +136,11 @@ def parse_transcript(body: bytes) -> Transcript:
     channels = tuple(_transcript(channel, duration_s) for channel in answer.channels or ())
     transcript = _transcript(answer, duration_s)
     return msgspec.structs.replace(
-        transcript, channels=channels, language_probability=answer.language_probability
+        transcript,
+        channels=channels,
+        language_probability=answer.language_probability,
+        coverage=answer.coverage or Coverage(),
+        reheard=answer.reheard,
     )
 
 

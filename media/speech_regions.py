@@ -19,6 +19,8 @@ _PIECE: Final = 60 * 16_000
 """Samples that are scored at a time: what that holds does not grow with the recording."""
 Region = tuple[int, int]
 """First sample and the one behind the last."""
+Score = tuple[int, float]
+"""End of a frame in samples, and the probability of speech in it."""
 
 
 def speech_regions(
@@ -37,19 +39,46 @@ def speech_regions(
     The others grow by `padding` at both ends, or meet in the middle. Costs 3 ms a second: for a thread, which
     is left by what `check` raises, called once a minute of sound.
     """
-    stream, scores = VoiceActivityStream(model), list[tuple[int, float]]()
+    return scored_regions(
+        speech_scores(model, samples, check=check),
+        len(samples),
+        threshold=threshold,
+        min_speech=min_speech,
+        min_silence=min_silence,
+        padding=padding,
+    )
+
+
+def speech_scores(
+    model: VoiceActivityModel, samples: FloatArray, *, check: Callable[[], object] = lambda: None
+) -> list[Score]:
+    """The score of each frame of `samples` [n]: what takes the time in `speech_regions`."""
+    stream, scores = VoiceActivityStream(model), list[Score]()
     for start in range(0, len(samples), _PIECE):
         check()
         scores += stream.push(samples[start : start + _PIECE])
+    return scores
+
+
+def scored_regions(
+    scores: Iterable[Score],
+    num_samples: int,
+    *,
+    threshold: float = LIKELY_SPEECH,
+    min_speech: int = 0,
+    min_silence: int = 0,
+    padding: int = 0,
+) -> list[Region]:
+    """`speech_regions` of `num_samples` whose scores are known."""
     regions = [
         (start, end)
         for start, end in _joined(_spoken(scores, threshold), min_silence)
         if end - start >= min_speech
     ]
-    return _padded(regions, padding, len(samples))
+    return _padded(regions, padding, num_samples)
 
 
-def _spoken(scores: Iterable[tuple[int, float]], threshold: float) -> Iterable[Region]:
+def _spoken(scores: Iterable[Score], threshold: float) -> Iterable[Region]:
     """The frames of speech."""
     is_speech = False
     for end, probability in scores:

@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct, UnsetType
 from . import subtitles
 from .errors import SensoriumError
 from .generation import sse
-from .transcript import Segment, Task, TimedSegment, Transcript, Word
+from .transcript import Coverage, Rehearing, Segment, Task, TimedSegment, Transcript, Word
 from .transcript_view import (
     DetectedLanguage,
     DurationUsage,
@@ -70,7 +70,9 @@ _Plain = TypeVar("_Plain", bound=TranscriptionBody)
 
 class VerboseTranscriptionBody(Struct, frozen=True, kw_only=True):
     """`response_format=verbose_json`; `language` is the code of the main one, `language_probability` how sure
-    the model was of it. Segments and words where asked for."""
+    the model was of it: of one that a client named it is asked only in doubt. Segments and words where asked
+    for. `coverage` says how the words and the speech account for each other, where that is known, `reheard`
+    what was transcribed again."""
 
     task: Task
     language: str
@@ -81,6 +83,8 @@ class VerboseTranscriptionBody(Struct, frozen=True, kw_only=True):
     segments: tuple[Segment, ...] | UnsetType = UNSET
     words: tuple[Word, ...] | UnsetType = UNSET
     channels: list[ChannelBody] | UnsetType = UNSET
+    coverage: Coverage | UnsetType = UNSET
+    reheard: tuple[Rehearing, ...] | UnsetType = UNSET
     usage: DurationUsage
 
 
@@ -109,6 +113,8 @@ class TranscriptTextDone(
     language: str | UnsetType = UNSET
     language_probability: float | UnsetType = UNSET
     duration: float | UnsetType = UNSET
+    coverage: Coverage | UnsetType = UNSET
+    reheard: tuple[Rehearing, ...] | UnsetType = UNSET
 
 
 class ModelCard(Struct, frozen=True):
@@ -161,6 +167,8 @@ def render_transcript(transcript: Transcript, request: TranscriptionRequest) -> 
                     segments=transcript.segments if request.options.segment_timestamps else UNSET,
                     words=transcript.words if request.options.word_timestamps else UNSET,
                     channels=_channels(transcript, request),
+                    coverage=_coverage(transcript),
+                    reheard=transcript.reheard or UNSET,
                     usage=DurationUsage(seconds=transcript.duration),
                 )
             )
@@ -192,6 +200,11 @@ def _plain(kind: type[_Plain], transcript: Transcript, request: TranscriptionReq
         logprobs=log_probs(transcript) if request.options.logprobs else UNSET,
         channels=_channels(transcript, request),
     )
+
+
+def _coverage(transcript: Transcript) -> Coverage | UnsetType:
+    """Known of what was looked at."""
+    return transcript.coverage if transcript.coverage != Coverage() else UNSET
 
 
 def _channels(transcript: Transcript, request: TranscriptionRequest) -> list[ChannelBody] | UnsetType:
@@ -230,6 +243,8 @@ def done_event(transcript: Transcript, request: TranscriptionRequest) -> bytes:
             language=transcript.language,
             language_probability=round(transcript.language_probability, 4),
             duration=transcript.duration,
+            coverage=_coverage(transcript),
+            reheard=transcript.reheard or UNSET,
         )
     return sse(done)
 

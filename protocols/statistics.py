@@ -107,3 +107,18 @@ GAUGES: Final = frozenset(
     field.name for field in msgspec.structs.fields(EngineStatistics) if field.type == _Gauge
 )
 """Fields of `EngineStatistics` that tell of now; the others count since the start."""
+
+
+class SpeechStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a speech model's transcripts, since the start; of those whose words were timed the first
+    four."""
+
+    speech_s: float
+    wordless_s: float
+    """Seconds of it that are farther than 200 ms from any word."""
+    num_words: int
+    num_words_without_speech: int
+    """Words that are farther than 200 ms from speech."""
+    num_reheard: int
+    """Stretches that were transcribed again."""
+    reheard_s: float

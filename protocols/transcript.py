@@ -157,6 +157,38 @@ class TokenLogProb(msgspec.Struct, frozen=True):
     one of a live turn that has just begun, if the model tells."""
 
 
+Doubt = Literal["cut", "unsaid", "language"]
+"""Why a stretch was transcribed again: the answer repeated itself without end or was longer than can be said,
+had too few words for the speech, or was in a language that the model doubted."""
+
+
+class Rehearing(msgspec.Struct, frozen=True):
+    """A stretch that was transcribed again, in seconds, and why."""
+
+    start: float
+    end: float
+    reason: Doubt
+
+
+class Coverage(msgspec.Struct, frozen=True):
+    """How speech and timed words account for each other; they do where they are at most 200 ms apart."""
+
+    speech: float = 0.0
+    """Seconds in which voice activity found speech."""
+    speech_without_words: float = 0.0
+    """Seconds of them."""
+    words: int = 0
+    words_without_speech: int = 0
+
+    def __add__(self, other: Coverage) -> Coverage:
+        return Coverage(
+            round(self.speech + other.speech, 3),
+            round(self.speech_without_words + other.speech_without_words, 3),
+            self.words + other.words,
+            self.words_without_speech + other.words_without_speech,
+        )
+
+
 class Transcript(msgspec.Struct, frozen=True):
     """The text of a stretch of audio. `text` has no leading or trailing space."""
 
@@ -167,7 +199,7 @@ class Transcript(msgspec.Struct, frozen=True):
     languages: tuple[str, ...] = ()
     """All that were heard, `language` first."""
     language_probability: float = 1.0
-    """How sure the model was of a language that it found itself; 1 for one it was told."""
+    """How sure the model was of the language; of one that it was given it is asked only in doubt, else 1."""
     segments: tuple[Segment, ...] = ()
     words: tuple[Word, ...] = ()
     num_input_tokens: int = 0
@@ -181,6 +213,10 @@ class Transcript(msgspec.Struct, frozen=True):
     """Of each channel for itself, where that is asked for; all else is of all of them together."""
     num_audio_tokens: int = 0
     """Those of `num_input_tokens` that are no prompt."""
+    coverage: Coverage = Coverage()
+    """Of the stretches whose words were timed and in which voice activity was looked for."""
+    reheard: tuple[Rehearing, ...] = ()
+    """In order."""
 
 
 def num_letters(text: str) -> int:

@@ -1,7 +1,8 @@
 """Whether what was said so far sounds finished: how `semantic_vad` knows how long to wait. Pure text.
 
 It goes by what a transcript shows: the last mark and the last word. A model puts a full stop behind every
-pause it takes for the end of a sentence, and leaves it out where the voice stayed up.
+pause it takes for the end of a sentence, and leaves it out where the voice stayed up. Alone a full stop is no
+evidence: behind a word that leads on it counts for nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ Ending = Literal["finished", "open", "unknown"]
 
 _FINAL_MARKS: Final = frozenset(".?!。？！｡।॥؟۔።᙮။។")
 _OPEN_MARKS: Final = frozenset(",;:-–—…、，；：،؛¿¡")
+_FULL_STOPS: Final = frozenset(".。．")
 _CLOSING: Final = "\"'»”’)]}」』）"
 _UNMARKED: Final = re.compile(r"[\u0e00-\u0eff]$")
 """Thai and Lao are written without marks between sentences."""
@@ -31,6 +33,21 @@ _LEADING_WORDS: Final = {
 """Words that something follows, by language (`an` begins an English noun, and ends many a German sentence):
 conjunctions, articles, possessives, prepositions, and sounds of thinking."""
 _LEADING: Final = {language: frozenset(words.split()) for language, words in _LEADING_WORDS.items()}
+_MOSTLY_LEADING_WORDS: Final = {
+    "en": """am are at be been being by can could did do does for from had has have he i is may might must of
+        shall she should they to was we were will with would you""",
+    "de": """bin bist du er haben hast hat hatte hatten ich ist kann kannst können muss müssen sind soll
+        sollen waren werde werden wir wird wirst wollen würde""",
+    "es": """era eran es está estoy están ha han has he hemos puede pueden quiero son soy tengo tiene""",
+    "pt": """era eram estou está estão pode podem quero são sou tem tenho têm é""",
+    "fr": """ai as avez avons est il je nous ont peut peuvent sont suis tu veux vous étaient était""",
+    "it": """abbiamo era erano ha hai hanno ho possono può sono sta stanno voglio è""",
+}
+"""Words that mostly lead on, and may end a sentence ("Yes, I have."): a model puts a full stop behind every
+piece of speech ("You have."), which is no evidence of an end behind these."""
+_MOSTLY_LEADING: Final = {
+    language: frozenset(words.split()) for language, words in _MOSTLY_LEADING_WORDS.items()
+}
 _LOOK_BACK: Final = 64
 """Characters that are looked at, whatever the length of the turn."""
 
@@ -49,6 +66,8 @@ def ending(text: str, language: str = "") -> Ending:
         return "open"
     if text[-1] not in "?？؟" and _leads_on(text, _LEADING.get(language, frozenset())):
         return "open"
+    if text[-1] in _FULL_STOPS and _leads_on(text, _MOSTLY_LEADING.get(language, frozenset())):
+        return "unknown"
     if text[-1] in _FINAL_MARKS:
         return "finished"
     if _UNMARKED.search(text) or unicodedata.category(text[-1])[0] not in "LNM":

@@ -37,12 +37,13 @@ from .buffer import Buffer
 from .config import MIN_COMMIT_MS, SessionConfig
 from .conversation import MAX_PENDING, Conversation, Item
 from .effects import FindCut, ForgetBefore, ResetVoiceActivity
-from .endings import Ending, ending
 from .outgoing import Teller
 from .pace import Pace
+from .pauses import Pause
 from .releases import RELEASES
 from .settings import SessionSettings
-from .turns import SpeechStarted, SpeechStopped, TurnDetector
+from .turn_ends import TurnEnds
+from .turns import FRAME_SAMPLES, SpeechStarted, SpeechStopped, TurnDetector
 
 _MIN_COMMIT: Final = ms_to_samples(MIN_COMMIT_MS)
 SEARCH_S: Final = 12.0
@@ -72,7 +73,7 @@ class Listener:
         self._force_turn = ms_to_samples(force_s * 1000)
         self._search = ms_to_samples(min(SEARCH_S, force_s / 2) * 1000)
         self._searched_end = 0
-        self._ending: Ending = "unknown"
+        self._ends = TurnEnds()
         self.pace = Pace()
         """How often partial hypotheses are asked for, beside what the client wants."""
 
@@ -109,11 +110,15 @@ class Listener:
         """Take the voice activity of the next frame."""
         if not self._buffer.score(end_sample):
             return
-        for event in self._detector.push(end_sample, probability):
+        detector = self._detector
+        speech_end, was_paused = detector.last_speech_end, detector.paused
+        for event in detector.push(end_sample, probability):
             if isinstance(event, SpeechStarted):
                 self._start_turn(event.start_sample)
             elif isinstance(event, SpeechStopped) and self._detecting:
                 self._end_turn(self._spoken_end)
+        if self._detecting and was_paused and not detector.silent:
+            self._ends.go_on(Pause(speech_end, end_sample - FRAME_SAMPLES), self._settings)
         item = self._conversation.open
         if item is not None:
             item.speech_end = max(item.speech_end, self._detector.last_speech_end)
@@ -191,7 +196,7 @@ class Listener:
         self._conversation.release = RELEASES[settings.delay or self._config.delay]
         self._conversation.utterances.configure(settings.utterance_end_ms)
         self._conversation.left_context.configure(ms_to_samples(settings.left_context_ms))
-        self._detector.reconfigure(settings.detector(self._config, self._ending))
+        self._detector.reconfigure(self._ends.config(settings, self._config))
         if item is not None and self._detecting and not was_detecting:
             if self._detector.speaking:
                 self._announce_start(item)
@@ -275,15 +280,15 @@ class Listener:
             self._outgoing.do(FindCut(after, end))
 
     def _listen_for_the_end(self) -> None:
-        """Let the wait for the end of the turn follow what was said, where the client wants that."""
-        item, heard = self._conversation.open, self._ending
-        self._ending = "unknown"
-        if item is not None and item.newest is not None and self._detector.paused:
-            reaches_into_the_pause = item.covered_end > self._detector.last_speech_end
-            if reaches_into_the_pause:
-                self._ending = ending(item.newest.text, item.newest.language)
-        if self._ending != heard:
-            self._detector.reconfigure(self._settings.detector(self._config, self._ending))
+        """Let the end of the turn follow what was said, where the client wants that."""
+        pause = self._ends.judge(self._conversation.open, self._settings)
+        if pause is not None and (item := self._conversation.open) is not None:
+            end = item.covered_end
+            self._end_turn(end)
+            start = max(end, pause.end - self._settings.prefix_samples)
+            self._announce_start(self._conversation.begin(start, pause.end))
+        if self._ends.follow(self._conversation.open, self._detector):
+            self._detector.reconfigure(self._ends.config(self._settings, self._config))
 
     def _commit(self) -> None:
         buffered = self._buffer.num_buffered
@@ -328,10 +333,12 @@ class Listener:
         item, detector = self._conversation.open, self._detector
         if item is None or self._conversation.crowded:
             return
-        if self._detecting and detector.paused:
-            end = self._spoken_end
-            if end != item.speculated_end and (item.asked is None or not item.asked.final):
-                self._conversation.ask(item, end, final=True)
+        paused = self._ends.unasked(self._settings.detector(self._config).pause)
+        if paused is None and self._detecting and detector.paused:
+            paused = self._spoken_end
+        if paused is not None:
+            if paused != item.speculated_end and (item.asked is None or not item.asked.final):
+                self._conversation.ask(item, paused, final=True)
             return
         if item.asked is not None:
             return

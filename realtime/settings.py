@@ -51,7 +51,8 @@ SEMANTIC_SILENCE_MS: Final[dict[Eagerness, dict[Ending, int]]] = {
     "high": {"finished": 300, "unknown": 400, "open": 800},
 }
 """`semantic_vad` is served by waiting: less where what was said sounds finished, more where it does not.
-"unknown" holds until the words before the pause have been understood."""
+Until the words before a pause have been understood the longest counts: if they end the turn sooner, it ends
+where it would have ended (`pauses.py`)."""
 
 _ENCODINGS: Final = {wire_type: encoding for encoding, wire_type in WIRE_TYPES.items()}
 MULTICHANNEL: Final = f"{INPUT}.multichannel"
@@ -88,23 +89,34 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
             (detection if isinstance(detection, ServerVadView) else DEFAULT_VAD).prefix_padding_ms
         )
 
-    def detector(self, config: SessionConfig, ending: Ending = "unknown") -> TurnDetectorConfig:
-        """Turn detection in samples; `ending` is how the turn sounds so far, which changes only `silence`.
+    @property
+    def waits(self) -> dict[Ending, int] | None:
+        """Samples of silence that end a turn, by how it sounds; None: always the same."""
+        detection = self.turn_detection
+        if not isinstance(detection, SemanticVadView):
+            return None
+        waits = SEMANTIC_SILENCE_MS[detection.eagerness]
+        return {ending: ms_to_samples(wait_ms) for ending, wait_ms in waits.items()}
+
+    def detector(self, config: SessionConfig, ending: Ending | None = None) -> TurnDetectorConfig:
+        """Turn detection in samples; `ending` is how the turn sounds so far (None: that is not known yet),
+        which changes only `silence`.
 
         Without detection the default still tells speech from silence.
         """
-        detection = self.turn_detection
-        if isinstance(detection, SemanticVadView):
-            waits = SEMANTIC_SILENCE_MS[detection.eagerness]
-            silence_ms, least_ms = waits[ending], min(waits.values())
+        detection, waits = self.turn_detection, self.waits
+        if waits is not None:
+            silence = max(waits.values()) if ending is None else waits[ending]
+            least = min(waits.values())
         else:
-            silence_ms = least_ms = (detection or DEFAULT_VAD).silence_duration_ms
+            known = detection if isinstance(detection, ServerVadView) else DEFAULT_VAD
+            silence = least = ms_to_samples(known.silence_duration_ms)
         threshold = detection.threshold if isinstance(detection, ServerVadView) else DEFAULT_VAD.threshold
         return TurnDetectorConfig(
             threshold=threshold,
             min_speech=ms_to_samples(config.min_speech_ms),
-            pause=ms_to_samples(min(config.tail_padding_ms, least_ms)),
-            silence=ms_to_samples(silence_ms),
+            pause=min(ms_to_samples(config.tail_padding_ms), least),
+            silence=silence,
         )
 
     def audio_view(self, delay: Delay | None = None) -> AudioView:

@@ -6,6 +6,7 @@ Pure and torch-free; the same answer is cut in the same way in a live turn and i
 
 from __future__ import annotations
 
+import itertools
 import math
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -208,6 +209,14 @@ def speaking_time_s(text: str) -> float:
     letters = _letters(text)
     num_ideographs = sum(unicodedata.east_asian_width(letter) in "WF" for letter in letters)
     return (len(letters) - num_ideographs) / LETTERS_PER_S + num_ideographs / IDEOGRAPHS_PER_S
+
+
+def spoken_part(text: str, seconds: float) -> str:
+    """The beginning of `text` that can be said in so many seconds: mostly all of it."""
+    if speaking_time_s(text) <= seconds:
+        return text
+    total = itertools.accumulate(map(speaking_time_s, text))
+    return text[: sum(1 for time_s in total if time_s <= seconds)].rstrip()
 
 
 def _letters(text: str) -> str:

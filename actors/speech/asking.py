@@ -7,6 +7,7 @@ is decided by `answer_guard.py` and `plausibility.py`.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,18 +18,19 @@ import msgspec
 import trio
 from msgspec import UNSET
 
+from ...media.coverage import coverage
 from ...media.speech_gate import SPEECH_PROBABILITY
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.languages import check_language
 from ...protocols.messages import EncoderItem, Lane, SessionKey
-from ...protocols.transcript import USUAL_LAYOUT, CueLayout, Segment, TranscriptionOptions, Word
+from ...protocols.transcript import USUAL_LAYOUT, Coverage, CueLayout, Segment, TranscriptionOptions, Word
 from ..kernel.off_loop import off_loop
 from .answer_guard import ALIKE_INLINE, is_alike, is_made_of
 from .attempts import best_answer, may_be_replaced
 from .digits import answer_in_digits, in_digits, in_digits_so_far
-from .early_end import says_little
 from .family import DetectedLanguage, Range, RangeAnswer, RangeRequest, SpeechFamily
 from .joining import Part, shifted
+from .languages import CLEAR_OTHER
 from .memory import Memory
 from .plausibility import is_implausible, is_trustworthy
 from .recording import Recording
@@ -40,6 +42,8 @@ CLEAR_BEHIND: Final = 0.7
 """Where the language of a range is less clear behind what was before, which may be in another, it is heard
 alone: of 14 turns, each behind others in other languages, 4 were at most 0.56 sure and misheard, the others
 at least 0.9; of 180 turns of one language 3 are less sure than this."""
+SESSION_SHARE: Final = 0.2
+"""Of two languages, how likely that of the session must be to count rather than a doubtful other one."""
 SPEECH_PADDING: Final = INTERNAL_RATE // 5
 """Words begin and end so many samples around where voice activity is sure of speech, at most."""
 Found = TypeVar("Found", DetectedLanguage, RangeAnswer)
@@ -82,6 +86,30 @@ class Asker:
                     self.recording.release(part)  # others come first
             return self.memory.detected[part]
 
+    async def with_session(self, part: Range, detected: DetectedLanguage, spoken: str) -> DetectedLanguage:
+        """The language of a range, or that of its session where the model doubts and may mean it as well."""
+        is_sure = not detected.is_speech or detected.probability >= CLEAR_OTHER
+        if is_sure or detected.code == spoken or self.family.facts.language_from != "detection":
+            return detected
+        codes = (detected.code, spoken)
+        found = await self.family.language(await self._items(part), codes, self._request(part, None))
+        share = found.probability if found.code == spoken else 1.0 - found.probability
+        if share >= SESSION_SHARE:
+            detected = replace(detected, code=spoken, probability=share)
+            self.memory.detected[part] = detected
+        return detected
+
+    async def second_language(self, part: Range, first: str) -> str:
+        """The likeliest language of a range but the `first` and those that nobody speaks; that, if there is
+        no other."""
+        known = self.options.languages or self.family.facts.languages
+        codes = [check_language(each, self.family.facts.languages, param="languages") for each in known]
+        codes = [code for code in codes if code != first and code not in self.family.facts.odd_languages]
+        if not codes or self.family.facts.language_from != "detection":
+            return first
+        found = await self.family.language(await self._items(part), codes, self._request(part, None))
+        return found.code
+
     async def speech(self, part: Range) -> list[Range]:
         """Where somebody speaks in a range, parted by pauses."""
         if part not in self.memory.regions:
@@ -117,7 +145,7 @@ class Asker:
 
     def _is_behind(self, part: Range) -> bool:
         """Whether the range is heard behind what is in front of it: once it grows no more."""
-        is_alone = part == self.growing or self.memory.is_alone(part)
+        is_alone = part == self.growing or part in self.memory.halves or self.memory.is_alone(part)
         return not is_alone and self.recording.num_before(part) > 0
 
     def _for_now(self, part: Range, found: Found) -> Found:
@@ -127,8 +155,10 @@ class Asker:
 
     @property
     def _may_take_back(self) -> bool:
-        """Whether what was said may not be what counts."""
-        return may_be_replaced(self.options) or self.options.max_silence_s is not None
+        """Whether what was said may not be what counts: an answer is held against the speech, where that is
+        known, once it is there as a whole."""
+        is_compared = self.recording.hears_speech
+        return is_compared or may_be_replaced(self.options) or self.options.max_silence_s is not None
 
     async def _ask(
         self, part: Range, language: str | None, on_text: Callable[[str], None] | None, said_before: str
@@ -137,35 +167,21 @@ class Asker:
         items = await self._items(part)
         if not items:
             return self.family.silence(part[1] - part[0])
+        is_half = part in self.memory.halves
         request = self._request(part, language, session=self.recording.session(part))
-        request = replace(request, said_before=said_before)
+        request = replace(request, said_before=said_before, is_told=not is_half)
         if on_text is not None and (self._may_take_back or not await self.recording.is_clear(part)):
             on_text = None
         answer = await best_answer(self.family, items, request, on_text)
-        can_go_on = self.family.facts.goes_on and answer.temperature == 0.0
-        if can_go_on and says_little(answer.text, (part[1] - part[0]) / INTERNAL_RATE):
-            answer = await self._more(part, items, request, answer)
-        is_echo = await self.recording.is_echo(answer.text, self.context, part)
+        told = "" if is_half else f"{self.context} {said_before}".strip()
+        is_echo = bool(told) and await self.recording.is_echo(answer.text, self.context, part)
         is_doubtful = bool(said_before) and not is_trustworthy(answer)
-        told = f"{self.context} {said_before}".strip()
         if told and not is_echo and (is_doubtful or is_made_of(answer.text, told)):
             answer = await self._ask_untold(items, request, answer)
         self.memory.previous[part[0]] = answer
         if is_echo or await self._is_invented(answer, part, language):
             return self.family.silence(part[1] - part[0])
         return answer
-
-    async def _more(
-        self, part: Range, items: Sequence[EncoderItem], request: RangeRequest, answer: RangeAnswer
-    ) -> RangeAnswer:
-        """The same with what was left out, where somebody speaks for much longer than the answer takes; it is
-        not replaced, whatever the family found to be said, too."""
-        if request.may_grow:
-            return replace(answer, is_provisional=True)
-        speech_s = sum(end - start for start, end in await self.speech(part)) / INTERNAL_RATE
-        if not says_little(answer.text, speech_s):
-            return answer
-        return await self.family.answer(items, replace(request, speech_s=speech_s, previous=answer))
 
     async def _ask_untold(
         self, items: Sequence[EncoderItem], request: RangeRequest, answer: RangeAnswer
@@ -176,6 +192,31 @@ class Asker:
         compare = partial(is_alike, answer.text, untold.text)
         size = len(answer.text) + len(untold.text)
         return answer if await off_loop(compare, size=size, most_inline=ALIKE_INLINE) else untold
+
+    async def untold(self, part: Range, language: str | None) -> RangeAnswer | None:
+        """The answer about a range without any context; None if none was given."""
+        is_told = bool(self.context) or self.options.condition_on_previous_text
+        items = await self._items(part)
+        if not is_told or not items or part in self.memory.halves:
+            return None
+        request = replace(self._request(part, language), is_told=False, previous=None)
+        answer = await best_answer(self.family, items, request)
+        return None if await self._is_invented(answer, part, language) else answer
+
+    async def check_named_language(self, part: Range, language: str | None) -> None:
+        """Have the model say how sure it is of a language that a client named, where it detects any."""
+        if language is None or self.family.facts.language_from != "detection":
+            return
+        found = await self.family.language(await self._items(part), (), self._request(part, None))
+        probability = found.probability if found.code == language else 1.0 - found.probability
+        self.memory.detected[part] = replace(found, code=language, probability=probability)
+
+    async def speech_s(self, part: Range) -> float:
+        """How long somebody speaks in a range, without pauses."""
+        return (
+            sum(end - start for start, end in await self.recording.speech(part, min_silence=0))
+            / INTERNAL_RATE
+        )
 
     async def _is_invented(self, answer: RangeAnswer, part: Range, language: str | None) -> bool:
         """Whether it is no answer one would expect, and hardly anybody speaks."""
@@ -214,6 +255,13 @@ class Asker:
         answer = self.memory.answers[key]
         if is_wanted and answer.text and key not in self.memory.words:
             self.memory.words[key] = await self._words(part, language, answer)
+        is_heard = self.recording.hears_speech and bool(await self._items(part))
+        if is_wanted and is_heard and key not in self.memory.coverage:
+            speech = await self.recording.speech(part, min_silence=0)
+            within = [(start - part[0], end - part[0]) for start, end in speech]
+            compare = partial(coverage, self.memory.words.get(key, ()), within)
+            size = len(answer.text)
+            self.memory.coverage[key] = await off_loop(compare, size=size, most_inline=CUT_INLINE)
 
     def part(self, part: Range, language: str | None, *, offset_s: float) -> Part:
         """The share of the transcript of a range that begins at `offset_s` of it. It has been answered."""
@@ -228,7 +276,8 @@ class Asker:
                 for segment in self._sentences(part, answer, words, offset_s, self.options.cue_layout)
             )
             timed = shifted(words, offset_s) if self.options.word_timestamps else ()
-            self.memory.parts[key] = Part(answer, segments, timed, named)
+            covered = self.memory.coverage.get(key[:2], Coverage())
+            self.memory.parts[key] = Part(answer, segments, timed, named, covered)
         return self.memory.parts[key]
 
     def _sentences(
@@ -269,12 +318,14 @@ class Asker:
     def _request(
         self, part: Range, language: str | None, *, session: SessionKey | None = None
     ) -> RangeRequest:
+        num_samples = part[1] - part[0]
         return RangeRequest(
             options=self.options,
-            num_samples=part[1] - part[0],
+            num_samples=num_samples,
             lane=self.lane,
             language=language,
             previous=self.memory.previous.get(part[0]),
             may_grow=part == self.growing,
             session=session,
+            most_s=num_samples / INTERNAL_RATE if self.recording.hears_speech else math.inf,
         )

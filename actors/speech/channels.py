@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ...protocols.transcript import Segment, Transcript, TranscriptionOptions
+from ...protocols.transcript import Coverage, Segment, Transcript, TranscriptionOptions
 from ..kernel.nursery import all_of
 from ..kernel.off_loop import off_loop
 from .joining import separator
@@ -72,6 +72,10 @@ def together(channels: Sequence[Transcript]) -> Transcript:
         avg_logprob=sum(mean * count for mean, count in logprobs) / num_tokens if num_tokens else None,
         no_speech_prob=min(channel.no_speech_prob for channel in channels),
         channels=tuple(channels),
+        coverage=sum((channel.coverage for channel in channels), Coverage()),
+        reheard=tuple(
+            sorted((each for channel in channels for each in channel.reheard), key=lambda each: each.start)
+        ),
     )
 
 

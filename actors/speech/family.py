@@ -7,6 +7,7 @@ about, token by token or all at once. Torch-free, and so is every family.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -69,8 +70,6 @@ class FamilyFacts:
     """Whether it can be told to write numbers as words: `TranscriptionOptions.numerals`."""
     searches: bool = False
     """Whether several answers can grow side by side: `TranscriptionOptions.beam_size`."""
-    goes_on: bool = False
-    """Whether it looks for what an answer left out where `RangeRequest.speech_s` says that it is little."""
     odd_languages: frozenset[str] = frozenset()
     """Codes that it detects where nobody speaks."""
     behind: Callable[[Samples, int], tuple[EncoderItem, ...]] | None = None
@@ -116,6 +115,9 @@ class RangeAnswer:
     num_audio_tokens: int = 0
     """Of the input."""
     num_output_tokens: int = 0
+    is_cut: bool = False
+    """The model went on in a loop, or said more than anyone can say in the time: the text ends where that
+    began, and may lack what was said."""
     is_provisional: bool = False
     """The question was one that may grow, and the same range would be answered otherwise when it does not."""
     effort: int = 0
@@ -142,8 +144,8 @@ class RangeRequest:
     """More of the range will be asked about soon: a cheaper answer will do until then."""
     session: SessionKey | None = None
     """What the engine may keep state of the range under, until it is closed."""
-    speech_s: float = 0.0
-    """How long somebody speaks in it, where that is known: an answer may have said too little for that."""
+    most_s: float = math.inf
+    """What takes longer to say was not said: the answer is cut there."""
 
 
 class GrowingFeatures(Protocol):

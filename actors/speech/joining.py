@@ -6,13 +6,13 @@ Used by `actors/speech/recipe.py`. Knows no model.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from ...protocols.scripts import is_unspaced, is_wide
-from ...protocols.transcript import Segment, TimedSegment, Transcript, Word, words_of
+from ...protocols.transcript import Coverage, Rehearing, Segment, TimedSegment, Transcript, Word, words_of
 from .answer_guard import LoopCutter, may_echo
 from .family import RangeAnswer
 
@@ -118,6 +118,7 @@ class Part:
     segments: tuple[Segment, ...] = ()
     words: tuple[Word, ...] = ()
     language: str | None = None
+    coverage: Coverage = field(default_factory=Coverage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,12 @@ def shifted(words: Sequence[Word], by_s: float) -> tuple[Word, ...]:
 
 
 def joined(
-    parts: Sequence[Part], *, language: str, duration_s: float, language_probability: float = 1.0
+    parts: Sequence[Part],
+    *,
+    language: str,
+    duration_s: float,
+    language_probability: float = 1.0,
+    reheard: Iterable[Rehearing] = (),
 ) -> Transcript:
     """The transcript of a recording whose ranges became `parts`."""
     answers = [part.answer for part in parts]
@@ -187,4 +193,6 @@ def joined(
         avg_logprob=sum(logprobs) / len(logprobs) if logprobs else None,
         no_speech_prob=min((answer.no_speech_prob for answer in answers), default=1.0),
         tokens=tuple(token for answer in answers for token in answer.tokens),
+        coverage=sum((part.coverage for part in parts), Coverage()),
+        reheard=tuple(reheard),
     )

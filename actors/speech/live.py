@@ -9,7 +9,7 @@ guess. So the cost of an update does not grow with the turn's age. Knows no turn
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -48,8 +48,10 @@ class LiveTranscriber:
         activity: VoiceActivityModel | None = None,
         caller: str = "",
         threads: trio.CapacityLimiter | None = None,
+        on_final: Callable[[Transcript], object] = lambda _: None,
     ) -> None:
-        """`before`, `spoken`: see `SpeechModel.live`. `threads` are those to look with."""
+        """`before`, `spoken`: see `SpeechModel.live`. `threads` are those to look with. `on_final` gets each
+        final transcript once."""
         self._family = family
         # How sure the model is of its words decides which are shown.
         self._options = msgspec.structs.replace(options, logprobs=True)
@@ -64,6 +66,8 @@ class LiveTranscriber:
         self._spoken = spoken if spoken in (options.languages or family.facts.languages) else None
         self._lock = trio.Lock()
         self._is_closed = False
+        self._on_final = on_final
+        self._told_end: int | None = None
 
     async def hypothesis(
         self, end: int, *, final: bool, is_pushed: bool = False, is_queued: bool = False
@@ -89,6 +93,9 @@ class LiveTranscriber:
                 if self._is_closed:
                     self._recording.close()
             self._learn_language(transcript)
+            if final and end != self._told_end:
+                self._told_end = end
+                self._on_final(transcript)
             if not final and transcript.language == self._spoken:
                 return msgspec.structs.replace(transcript, language_probability=1.0)  # it is no surprise
             return transcript
@@ -111,9 +118,8 @@ class LiveTranscriber:
     def _prior(self, *, final: bool) -> Prior | None:
         if self._pinned is not None and self._pinned[0] == self._recording.open_start and not final:
             return Prior(self._pinned[1], is_pinned=True)
-        spoken = None if final else self._spoken
-        expected = self._last or spoken
-        return Prior(expected, is_pinned=False, spoken=spoken) if expected else None
+        expected = self._last or self._spoken
+        return Prior(expected, is_pinned=False, spoken=self._spoken) if expected else None
 
     def _learn_language(self, transcript: Transcript) -> None:
         self._last = transcript.language or None

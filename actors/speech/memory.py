@@ -6,9 +6,10 @@ import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...protocols.transcript import Word
+from ...protocols.transcript import Coverage, Doubt, Word
 from .family import DetectedLanguage, Range, RangeAnswer
 from .joining import Part
+from .languages import Piece
 
 
 @dataclass(slots=True)
@@ -25,6 +26,14 @@ class Memory:
     """Where somebody speaks in a range."""
     alone: set[Range] = field(default_factory=set)
     """Ranges that are heard alone, though there is something in front of them."""
+    pieces: dict[Piece, tuple[Piece, ...]] = field(default_factory=dict)
+    """Of a range that grows no more, and the language it was asked for, the pieces whose answers count."""
+    halves: set[Range] = field(default_factory=set)
+    """Ranges that are parts of a doubtful one: answered without any context."""
+    doubts: dict[Range, Doubt] = field(default_factory=dict)
+    """What was transcribed again, and why."""
+    coverage: dict[Piece, Coverage] = field(default_factory=dict)
+    """Of a piece whose words are known."""
     previous: dict[int, RangeAnswer] = field(default_factory=dict)
     """Last answer about the range that starts at a sample, however long it was."""
     _closed: frozenset[Range] = field(default=frozenset(), init=False)
@@ -36,6 +45,14 @@ class Memory:
         self.answers = {key: value for key, value in self.answers.items() if not _overlap(key[0], part)}
         self.words = {key: value for key, value in self.words.items() if not _overlap(key[0], part)}
         self.parts = {key: value for key, value in self.parts.items() if not _overlap(key[0], part)}
+        self.pieces = {key: value for key, value in self.pieces.items() if not _overlap(key[0], part)}
+        self.doubts = {key: value for key, value in self.doubts.items() if not _overlap(key, part)}
+
+    def replace(self, piece: Piece, answer: RangeAnswer, doubt: Doubt) -> None:
+        """Another answer about a piece counts, for what was doubtful about the first."""
+        self.answers[piece] = answer
+        self.words.pop(piece, None)
+        self.doubts[piece[0]] = doubt
 
     def is_alone(self, part: Range) -> bool:
         """Whether it, or a piece of it, is to be heard alone."""
@@ -55,6 +72,9 @@ class Memory:
         starts = [start for start, _ in ranges]
         closed = frozenset(ranges[:-1])
         stays, self._closed = closed & self._closed, closed
+        listed = set(ranges)
+        self.pieces = {key: value for key, value in self.pieces.items() if key[0] in listed}
+        stays |= {part for part, _ in self.pieces}
 
         def kept(part: Range) -> bool:
             index = bisect.bisect_right(starts, part[0]) - 1
@@ -66,6 +86,9 @@ class Memory:
         self.detected = {key: value for key, value in self.detected.items() if kept(key)}
         self.regions = {key: value for key, value in self.regions.items() if kept(key)}
         self.alone = {key for key in self.alone if kept(key)}
+        self.halves = {key for key in self.halves if kept(key)}
+        self.doubts = {key: value for key, value in self.doubts.items() if kept(key)}
+        self.coverage = {key: value for key, value in self.coverage.items() if kept(key[0])}
         self.answers = {key: value for key, value in self.answers.items() if kept(key[0])}
         self.words = {key: value for key, value in self.words.items() if kept(key[0])}
         self.parts = {key: value for key, value in self.parts.items() if kept(key[0])}

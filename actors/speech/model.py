@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...protocols.messages import Lane
+from ...protocols.statistics import SpeechStatistics
 from ...protocols.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 
 Samples = npt.NDArray[np.float32]
@@ -44,11 +45,11 @@ class LiveTurn(Protocol):
         Where the audio is pushed, and nobody is speaking it now, the question comes behind those who do. A
         final one that `is_queued` behind another of its session has no precedence.
 
-        A final one is exactly what `transcribe` gives for the same samples; its tokens are there even if
-        nobody asked for them, for they say how sure the model was. A partial one may keep a
-        language that was detected with confidence before, and times no words that may still change. Asking
-        again for the same range costs next to nothing. Cancelling is safe: the next call computes what is
-        missing.
+        A final one is exactly what `transcribe` gives for the same samples, where no language was spoken
+        before; its tokens are there even if nobody asked for them, for they say how sure the model was. A
+        partial one may keep a language that was detected with confidence before, and times no words that may
+        still change. Asking again for the same range costs next to nothing. Cancelling is safe: the next call
+        computes what is missing.
         """
         ...
 
@@ -78,6 +79,10 @@ class SpeechModel(Protocol):
     @property
     def tasks(self) -> tuple[Task, ...]:
         """What it can do with speech."""
+        ...
+
+    def statistics(self) -> SpeechStatistics:
+        """What came of all transcripts so far."""
         ...
 
     def check(self, options: TranscriptionOptions) -> None:
@@ -118,6 +123,6 @@ class SpeechModel(Protocol):
         there are any, and the model can, final transcripts are made behind what is heard from the first of
         them that there is room for, and may differ from those of the turn alone. `spoken` is the language
         that was spoken last: as long as little was said hypotheses that are not final are in it, unless
-        another one is clear.
+        another one is clear; a final one is in it where the model doubts another, and may mean it as well.
         """
         ...

@@ -32,7 +32,7 @@ def clear_speech_s(duration_s: float) -> float:
 
 def is_trustworthy(answer: RangeAnswer) -> bool:
     """Whether there is text of which the model was sure on the whole, and which does not repeat itself."""
-    if not answer.text or mean_logprob(answer) < MIN_LOGPROB:
+    if not answer.text or answer.is_cut or mean_logprob(answer) < MIN_LOGPROB:
         return False
     return compression_ratio(answer.text) <= MAX_COMPRESSION
 

@@ -37,7 +37,7 @@ from ...protocols.transcript import TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
 from ..kernel.off_loop import off_loop
 from ..kernel.threads import in_thread
-from .answer_guard import TOKENS_UNREAD, LoopGuard, cut_loops, token_budget
+from .answer_guard import TOKENS_UNREAD, LoopGuard, cut_loops, speaking_time_s, spoken_part, token_budget
 from .family import (
     CutRule,
     DetectedLanguage,
@@ -170,7 +170,7 @@ class Qwen3Asr:
         draft = draft[: sampling.max_tokens]
         stride = TOKENS_UNREAD if on_text is None else 1
         generate = _generate("decode", prompt, sampling, request, draft=draft, stride=stride)
-        growing = _Growing(self.text, has_header=language is None, on_text=on_text)
+        growing = _Growing(self.text, request.most_s, has_header=language is None, on_text=on_text)
         async with self.engine.encoded(*prompt.items, lane=request.lane):
             if sampling.num_beams > 1:
                 whole = await self.engine.complete(msgspec.structs.replace(generate, session=None))
@@ -213,7 +213,7 @@ class Qwen3Asr:
         num_header = self.text.num_header(growing.token_ids) if growing.has_header else 0
         code = language_code(parsed.language)
         probability = math.exp(sum(growing.logprobs[: max(0, num_header - 1)]))
-        text = cut_loops(parsed.text)
+        text = spoken_part(cut_loops(parsed.text), growing.most_s)
         token_ids, logprobs = (*header, *growing.token_ids), tuple(growing.logprobs[num_header:])
         text_ids = token_ids[len(header) + num_header :]
         return RangeAnswer(
@@ -227,6 +227,7 @@ class Qwen3Asr:
             num_input_tokens=len(prompt.token_ids),
             num_audio_tokens=sum(span.num_tokens for span in prompt.spans),
             num_output_tokens=len(growing.token_ids),
+            is_cut=bool(text) and (growing.is_over or text != parsed.text),
         )
 
     def _token_logprobs(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> Iterator[TokenLogProb]:
@@ -257,11 +258,16 @@ class _Growing:
     """An answer while it comes. It ends where it becomes a loop, whatever comes at once."""
 
     text: Qwen3AsrText
+    most_s: float
+    """What takes longer to say is left out."""
     has_header: bool
     on_text: Callable[[str], None] | None
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     raw: str = ""
+    is_over: bool = False
+    """Whether it was left where it became a loop, or longer than can be said."""
+    _said_s: float = 0.0
     _guard: LoopGuard = field(default_factory=LoopGuard)
     _reader: AnswerReader = field(init=False)
 
@@ -278,9 +284,13 @@ class _Growing:
             del self.token_ids[end:], self.logprobs[end:]
             fresh = self.text.tokenizer.decode(self.token_ids)[len(self.raw) :]
         self.raw += fresh
-        if self.on_text is not None:
-            self.on_text(self._reader.feed(fresh))
-        return end is not None
+        shown = self._reader.feed(fresh)
+        self._said_s += speaking_time_s(shown)
+        is_too_long = self._said_s > self.most_s
+        if self.on_text is not None and not is_too_long:
+            self.on_text(shown)
+        self.is_over = end is not None or is_too_long
+        return self.is_over
 
 
 def _generate(

@@ -18,7 +18,7 @@ import trio
 
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.messages import Lane
-from ...protocols.transcript import Transcript, TranscriptionOptions
+from ...protocols.transcript import Doubt, Rehearing, Transcript, TranscriptionOptions
 from ..kernel.nursery import open_work
 from ..kernel.off_loop import off_loop
 from ..kernel.threads import in_thread
@@ -29,6 +29,7 @@ from .languages import Piece
 from .memory import Memory
 from .plausibility import is_trustworthy
 from .recording import Recording
+from .rehearing import Rehearer
 from .sentences import CUT_INLINE
 from .settling import Settler, named_language
 
@@ -80,14 +81,15 @@ async def transcribe_ranges(
         deltas = DeltaJoiner(len(ranges), on_delta, context=asker.context, written=asker.written_so_far)
     settler = Settler(asker, ranges, named_language(family, options))
     begin, end = whole or ((ranges[0][0], ranges[-1][1]) if ranges else (0, 0))
-    work = _Work(asker, settler, begin, deltas, on_passage)
+    work = _Work(asker, settler, Rehearer(asker, settler.is_detected), begin, deltas, on_passage)
     await work.answer_all(prior)
 
     def assemble() -> Transcript:
-        pieces = [piece for index in range(len(ranges)) for piece in settler.pieces[index]]
+        pieces = [piece for index in range(len(ranges)) for piece in work.pieces[index]]
         parts = [part for index in range(len(ranges)) for part in work.parts(index)]
         language = _main_language(parts, pieces)
         known = (memory.detected.get(part) for part in (*ranges, *(part for part, _ in pieces)))
+        again = _reheard(memory, [part for part, _ in pieces])
         return joined(
             parts,
             language=language,
@@ -95,11 +97,26 @@ async def transcribe_ranges(
             language_probability=next(
                 (each.probability for each in known if each is not None and each.code == language), 1.0
             ),
+            reheard=(
+                Rehearing((first - begin) / INTERNAL_RATE, (last - begin) / INTERNAL_RATE, reason)
+                for (first, last), reason in again
+            ),
         )
 
-    answered = (memory.answers[piece] for pieces in settler.pieces.values() for piece in pieces)
+    answered = (memory.answers[piece] for pieces in work.pieces.values() for piece in pieces)
     size = sum(len(answer.text) for answer in answered)
     return await off_loop(assemble, size=size, most_inline=CUT_INLINE)
+
+
+def _reheard(memory: Memory, parts: Sequence[Range]) -> list[tuple[Range, Doubt]]:
+    """What was transcribed again, if that counts for these parts of a recording; no part of it by itself."""
+    starts, ends = {start for start, _ in parts}, {end for _, end in parts}
+    found: list[tuple[Range, Doubt]] = []
+    for part, reason in sorted(memory.doubts.items(), key=lambda each: (each[0][0], -each[0][1])):
+        is_inner = bool(found) and part[1] <= found[-1][0][1]
+        if part[0] in starts and part[1] in ends and not is_inner:
+            found.append((part, reason))
+    return found
 
 
 def _main_language(parts: Sequence[Part], pieces: Sequence[Piece]) -> str:
@@ -118,10 +135,13 @@ class _Work:
 
     asker: Asker
     settler: Settler
+    rehearer: Rehearer
     begin: int
     """Where the recording begins."""
     deltas: DeltaJoiner | None
     on_passage: Callable[[Passage], None] | None
+    pieces: dict[int, tuple[Piece, ...]] = field(default_factory=dict)
+    """Of each answered range, those whose answers count."""
     _passages: PassageJoiner = field(default_factory=PassageJoiner)
     _timed: dict[int, Sequence[Part]] = field(default_factory=dict)
     """Parts that wait for those of the ranges before them."""
@@ -155,12 +175,12 @@ class _Work:
                     await self._answered[index - 1].wait()
                 await self._answer_pieces(index)
                 self._answered[index].set()
-                for piece in self.settler.pieces[index] if ranges[index] != self.asker.growing else ():
+                for piece in self.pieces[index] if ranges[index] != self.asker.growing else ():
                     await self.asker.time(*piece)
                 if self.on_passage is not None:
                     self._timed[index] = await in_thread(self.parts, index)
                     await self._pass_on(self.on_passage)
-                for (start, _), _ in self.settler.pieces[index]:
+                for (start, _), _ in self.pieces[index]:
                     self.asker.recording.release((start, ranges[index][1]))
             finally:
                 limit.release_on_behalf_of(index)
@@ -175,7 +195,7 @@ class _Work:
         """What an answered range, or each of its pieces, is of the transcript."""
         return [
             self.asker.part(part, language, offset_s=(part[0] - self.begin) / INTERNAL_RATE)
-            for part, language in self.settler.pieces[index]
+            for part, language in self.pieces[index]
         ]
 
     async def _pass_on(self, on_passage: Callable[[Passage], None]) -> None:
@@ -200,14 +220,19 @@ class _Work:
         pieces = self.settler.pieces[index]
         feeder = self._feeder(index, pieces[0][1]) if len(pieces) == 1 and not self._before else None
         texts: list[tuple[str, str | None]] = []
-        for part, language in pieces:
+        counted: list[Piece] = []
+        for number, (part, language) in enumerate(pieces, 1):
             if language != self._before_in:
                 self._before, self._before_in = "", language
-            answer = await self.asker.answer(part, language, feeder, said_before=self._before)
-            texts.append((answer.text, language if answer.language is None else answer.language.code))
-            if self.is_in_order and answer.text:
-                said = f"{self._before} {answer.text}"[-MAX_CONTEXT:].strip()
-                self._before = said if is_trustworthy(answer) else ""
+            await self.asker.answer(part, language, feeder, said_before=self._before)
+            for piece in await self.rehearer.pieces(part, language):
+                answer = self.asker.memory.answers[piece]
+                texts.append((answer.text, piece[1] if answer.language is None else answer.language.code))
+                if self.is_in_order and answer.text:
+                    said = f"{self._before} {answer.text}"[-MAX_CONTEXT:].strip()
+                    self._before = said if is_trustworthy(answer) else ""
+                counted.append(piece)
             if self.deltas is not None:
-                show = self.deltas.finish if len(texts) == len(pieces) else self.deltas.grow
+                show = self.deltas.finish if number == len(pieces) else self.deltas.grow
                 show(index, join_texts(self.asker.written(*each) for each in texts))
+        self.pieces[index] = tuple(counted)

@@ -16,8 +16,9 @@ from uuid import uuid4
 import numpy as np
 import trio
 
+from ...media.segments import find_cut
 from ...media.speech_gate import SpeechGate, speaks_for
-from ...media.speech_regions import LIKELY_SPEECH, speech_regions
+from ...media.speech_regions import LIKELY_SPEECH, Score, scored_regions, speech_scores
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.messages import EncoderItem, SessionKey
@@ -70,6 +71,8 @@ class _KnownRange:
     behind: tuple[EncoderItem, ...] = ()
     """Behind what was in front of it, if it was asked for like that and has not grown since."""
     session: SessionKey | None = None
+    scores: tuple[int, list[Score]] | None = None
+    """Of its voice activity, and how long it was."""
     lock: trio.Lock = field(default_factory=trio.Lock)
 
 
@@ -145,17 +148,27 @@ class Recording:
         """Where somebody speaks in a range, parted by pauses; all of it if that cannot be told."""
         if self._activity is None:
             return [part]
-        samples = await self.samples(part)
-        look = partial(
-            speech_regions,
-            self._activity,
-            samples,
-            threshold=threshold,
-            min_silence=min_silence,
-            padding=padding,
+        num_samples = part[1] - part[0]
+        known = self._at(part[0])
+        if known.scores is None or known.scores[0] != num_samples:
+            look = partial(speech_scores, self._activity, await self.samples(part))
+            known.scores = num_samples, await in_thread(look, limiter=self._threads)
+        regions = scored_regions(
+            known.scores[1], num_samples, threshold=threshold, min_silence=min_silence, padding=padding
         )
-        regions = await in_thread(look, limiter=self._threads)
         return [(part[0] + start, part[0] + end) for start, end in regions]
+
+    @property
+    def hears_speech(self) -> bool:
+        """Whether it can be told where somebody speaks."""
+        return self._activity is not None
+
+    async def cut(self, part: Range) -> int:
+        """The best place in the middle quarter of a range to part it in two."""
+        eighth = (part[1] - part[0]) // 8
+        samples = await self.samples((part[0], part[1] - 3 * eighth))
+        look = partial(find_cut, samples, search_samples=2 * eighth, activity=self._activity)
+        return part[0] + await in_thread(look, limiter=self._threads)
 
     async def is_echo(self, text: str, context: str, part: Range) -> bool:
         """Whether a range's text is but the context it was asked with, and more than was said."""
@@ -184,7 +197,7 @@ class Recording:
         if known.session is not None:
             self._family.engine.close_session(known.session)
             known.session = None
-        known.features = None
+        known.features = known.scores = None
         if known.items:
             known.items, known.behind, known.num_samples = (), (), 0
 

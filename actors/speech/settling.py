@@ -36,7 +36,8 @@ class Settler:
     named: str | None = None
     """The language of everything, where it needs no asking."""
     spoken: str | None = None
-    """What was spoken before the recording: a first range that may still grow, and is short, is in it."""
+    """What was spoken before the recording: in it is a first range that may still grow, and is short, and one
+    whose language is doubtful."""
     pieces: dict[int, tuple[Piece, ...]] = field(default_factory=dict)
     """Of each range, once its languages are settled."""
     _base: str | None = None
@@ -100,6 +101,8 @@ class Settler:
             return ((part, before),)
         if self.spoken is not None and part == self.asker.growing and is_short and not index:
             return ((part, first_language(detected, self.spoken)),)
+        if self.spoken is not None and not index and part != self.asker.growing:
+            detected = await self.asker.with_session(part, detected, self.spoken)
         clear = detected.code if self._is_alone else clear_language(part, detected)
         if clear is not None and not self._may_change(index):
             return ((part, clear),)

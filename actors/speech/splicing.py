@@ -19,7 +19,7 @@ from ...media.speech_regions import Region, speech_regions
 from ...media.voice_activity import VoiceActivityModel
 from ...media.word_times import rejoined
 from ...protocols.audio import INTERNAL_RATE
-from ...protocols.transcript import CueLayout, Segment, SpeechFilter, Transcript, Word
+from ...protocols.transcript import CueLayout, Rehearing, Segment, SpeechFilter, Transcript, Word
 from .joining import Passage
 from .model import Samples
 from .plausibility import compression_ratio
@@ -78,6 +78,7 @@ class Restorer:
             duration=self._kept.num_samples / INTERNAL_RATE,
             segments=tuple(segment for passage in self._passages for segment in passage.segments),
             words=tuple(word for passage in self._passages for word in passage.words),
+            reheard=tuple(map(self._places.rehearing, transcript.reheard)),
         )
 
 
@@ -116,6 +117,13 @@ class _Places:
     def word(self, word: Word) -> Word:
         index = self._region(bisect_right(self._bounds, _middle(word)))
         return msgspec.structs.replace(word, start=self._in(index, word.start), end=self._in(index, word.end))
+
+    def rehearing(self, again: Rehearing) -> Rehearing:
+        first = self._region(bisect_right(self._bounds, again.start))
+        last = self._region(bisect_left(self._bounds, again.end))
+        return msgspec.structs.replace(
+            again, start=self._in(first, again.start), end=self._in(last, again.end)
+        )
 
     def segments(
         self, segment: Segment, words: Sequence[Word], bytes_of: Callable[[int], bytes]

@@ -20,9 +20,11 @@ from ...protocols.errors import BadRequestError
 from ...protocols.languages import check_language
 from ...protocols.messages import Lane
 from ...protocols.numerals import check_numerals
+from ...protocols.statistics import SpeechStatistics
 from ...protocols.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 from ..kernel.threads import in_thread
 from .channels import transcribe_channels
+from .counts import SpeechCounts
 from .family import Range, SpeechFamily
 from .joining import Passage
 from .live import LiveTranscriber
@@ -47,6 +49,7 @@ class Transcriber:
         """For all files."""
         self._live_threads = trio.CapacityLimiter(_LIVE_THREADS)
         """For all live turns, so that none waits for a thread behind whatever else is done in some."""
+        self._counts = SpeechCounts()
         self._looking = trio.CapacityLimiter(num_processors())
         """Files that come together are looked at in turn: the device begins with the first."""
 
@@ -105,11 +108,18 @@ class Transcriber:
             return await transcribe_channels(partial(self.transcribe, lane=lane), samples, options)
         told = None if on_segment is None else partial(_tell, on_segment)
         if options.speech_filter is None or self._activity is None:
-            return await self._transcribe(samples, options, lane, on_delta, told)
-        check = trio.from_thread.check_cancelled  # whoever left is not worth the 20 s of two hours
-        look = partial(splice, samples, self._activity, options.speech_filter, check=check)
-        kept = await in_thread(look, limiter=self._threads)
-        return await self._transcribe_kept(kept, options, lane, on_delta, told)
+            transcript = await self._transcribe(samples, options, lane, on_delta, told)
+        else:
+            check = trio.from_thread.check_cancelled  # whoever left is not worth the 20 s of two hours
+            look = partial(splice, samples, self._activity, options.speech_filter, check=check)
+            kept = await in_thread(look, limiter=self._threads)
+            transcript = await self._transcribe_kept(kept, options, lane, on_delta, told)
+        self._counts.count(transcript)
+        return transcript
+
+    def statistics(self) -> SpeechStatistics:
+        """What came of all transcripts so far."""
+        return self._counts.statistics()
 
     async def _transcribe(
         self,
@@ -192,6 +202,7 @@ class Transcriber:
             activity=self._activity,
             caller=caller,
             threads=self._live_threads,
+            on_final=self._counts.count,
         )
 
 

@@ -30,7 +30,7 @@ from ...protocols.transcript import TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
 from ..kernel.off_loop import off_loop
 from ..kernel.threads import in_thread
-from .answer_guard import TOKENS_UNREAD, LoopGuard, cut_loops
+from .answer_guard import TOKENS_UNREAD, LoopGuard, cut_loops, speaking_time_s, spoken_part
 from .early_end import MOST_RESTS, goes_on, joined, may_end_early
 from .family import (
     CutRule,
@@ -91,7 +91,6 @@ class Whisper:
             takes_previous_text=True,
             spells_numbers=True,
             searches=True,
-            goes_on=True,
             odd_languages=ODD_FOR_WHISPER,
             behind=self._behind if features.window_s >= LEAST_ROOM_S else None,
         )
@@ -202,13 +201,15 @@ class Whisper:
         )
         end = LoopGuard().feed(answer.token_ids)
         token_ids, logprobs = answer.token_ids[:end], answer.logprobs[:end]
+        whole = self.text.decode(token_ids)
+        text = spoken_part(cut_loops(whole).strip(), request.most_s)
         no_speech_prob = answer.probe_probability or 0.0
         avg_logprob = sum(logprobs) / len(logprobs) if logprobs else 0.0
         if no_speech_prob > NO_SPEECH_PROBABILITY and avg_logprob < NO_SPEECH_LOGPROB:
-            token_ids = logprobs = ()
+            token_ids, logprobs, text, whole = (), (), "", ""
         num_positions = self._num_positions(request.num_samples)
         said = RangeAnswer(
-            text=cut_loops(self.text.decode(token_ids)).strip(),
+            text=text,
             token_ids=token_ids,
             logprobs=logprobs,
             tokens=tuple(self._tokens(token_ids, logprobs, answer.top_logprobs))
@@ -219,6 +220,7 @@ class Whisper:
             num_input_tokens=num_positions + len(asked.prompt_token_ids),
             num_audio_tokens=num_positions,
             num_output_tokens=len(token_ids),
+            is_cut=bool(text) and (end is not None or text != whole.strip()),
             is_provisional=request.may_grow and is_greedy and may_end_early(answer),
         )
         return said, talks_on
@@ -232,14 +234,14 @@ class Whisper:
         on_text: Callable[[str], None] | None,
     ) -> TextGenerated:
         """The answer and what else was said, where the model stopped too early: `early_end.py`."""
-        request, speech_s = replace(request, previous=None), request.speech_s
+        request = replace(request, previous=None)
         for _ in range(MOST_RESTS):
-            behind = self.text.continued(asked, answer.token_ids) if may_end_early(answer, speech_s) else None
+            behind = self.text.continued(asked, answer.token_ids) if may_end_early(answer) else None
             if behind is None:
                 break
             rest = await self._complete("decode", item, behind, request)
             whole = joined(answer, rest)
-            if not goes_on(answer, rest, speech_s) or LoopGuard().feed(whole.token_ids) is not None:
+            if not goes_on(answer, rest) or LoopGuard().feed(whole.token_ids) is not None:
                 break
             if on_text is not None and (answer.probe_probability or 0.0) <= NO_SPEECH_PROBABILITY:
                 on_text(rest.text)
@@ -311,23 +313,24 @@ class Whisper:
             if kind == "detect" or generate.sampling.num_beams > 1:
                 answer = await self.engine.complete(generate)
             else:
-                answer = await self._stream(generate, on_text, is_short=is_short)
+                answer = await self._stream(generate, on_text, most_s=request.most_s, is_short=is_short)
         check_answered(answer)
         return answer
 
     async def _stream(
-        self, request: Generate, on_text: Callable[[str], None] | None, *, is_short: bool
+        self, request: Generate, on_text: Callable[[str], None] | None, *, most_s: float, is_short: bool
     ) -> TextGenerated:
-        """The answer up to where it became a loop, if it does: that may go on to the last position. Of a
-        short context it is left sooner."""
+        """The answer up to where it became a loop, or longer than `most_s`: it may go on to the last
+        position. Of a short context it is left sooner."""
         parts: list[TextGenerated] = []
-        released = 0
+        released, said_s = 0, 0.0
         collected, guard = Collected(), LoopGuard()
         async with self.engine.generate(request) as texts:
             async for part in texts:
                 parts.append(part)
                 collected.add(part)
-                if guard.feed(part.token_ids) is not None:
+                said_s += speaking_time_s(part.text)
+                if guard.feed(part.token_ids) is not None or said_s > most_s:
                     break  # the rest is left out
                 is_unended = is_short and part.finish_reason is None
                 if is_unended and repeats_itself(collected.token_ids, least=LOOP_TOKENS):

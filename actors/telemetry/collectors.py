@@ -67,6 +67,14 @@ INBOX: Final = {
     "depth": ("inbox_depth", "Messages waiting for an actor"),
     "max_depth": ("inbox_max_depth", "Most messages that ever waited for an actor"),
 }
+SPEECH: Final = {
+    "speech_s": ("speech_seconds", "Seconds of speech, by voice activity, in transcripts with timed words"),
+    "wordless_s": ("speech_without_words_seconds", "Of them, those farther than 200 ms from any word"),
+    "num_words": ("timed_words", "Words in these transcripts"),
+    "num_words_without_speech": ("words_without_speech", "Of them, those farther than 200 ms from speech"),
+    "num_reheard": ("speech_reheard", "Stretches of recordings transcribed again for a doubtful answer"),
+    "reheard_s": ("speech_reheard_seconds", "Seconds of them"),
+}
 PROCESS: Final = {
     "num_restarts": ("engine_process_restarts", "Times the engines' process was started again"),
 }

@@ -30,7 +30,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from ...protocols.distributions import SECONDS
-from ...protocols.statistics import EngineStatistics
+from ...protocols.statistics import EngineStatistics, SpeechStatistics
 from ..kernel.actor import InboxStatistics
 from ..wire.guard import ConnectionStatistics
 from .collectors import (
@@ -41,6 +41,7 @@ from .collectors import (
     PROCESS,
     REFUSED,
     SERVICES,
+    SPEECH,
     Statistics,
     Times,
     of_service,
@@ -86,6 +87,7 @@ class Metrics:
         )
         self._engines: dict[str, Callable[[], EngineStatistics]] = {}
         self._inboxes: dict[str, Callable[[], Iterable[InboxStatistics]]] = {}
+        self._speech: dict[str, Callable[[], SpeechStatistics]] = {}
         self._register_engines()
         self._define_sessions()
         self._define_requests()
@@ -197,6 +199,9 @@ class Metrics:
                 ),
             )
         )
+        self.registry.register(
+            Statistics(SPEECH, ["model"], lambda: (([name], read()) for name, read in self._speech.items()))
+        )
         self.registry.register(Times(lambda: ((name, read()) for name, read in self._engines.items())))
         self.registry.register(
             Statistics(
@@ -220,6 +225,10 @@ class Metrics:
             self._kv_info.labels(model, kv_dtype).set(1)
         self._engines[model] = statistics
         self._inboxes[model] = inboxes
+
+    def add_speech(self, model: str, statistics: Callable[[], SpeechStatistics]) -> None:
+        """Read what came of a model's transcripts at every scrape, labelled with its public name."""
+        self._speech[model] = statistics
 
     def add_process(self, pid: Callable[[], int | None], num_restarts: Callable[[], int]) -> None:
         """Read memory, processor time and restarts of the engines' process at every scrape."""

@@ -73,8 +73,8 @@ def main() -> None:
     heard: dict[bool, list[str]] = {False: [], True: []}
     is_told = True
 
-    def goes_on(answer: TextGenerated, rest: TextGenerated, speech_s: float) -> bool:
-        does = does_go_on(answer, rest, speech_s)
+    def goes_on(answer: TextGenerated, rest: TextGenerated) -> bool:
+        does = does_go_on(answer, rest)
         counts["asked"] += is_told
         counts["went on"] += is_told and does
         return is_told and does

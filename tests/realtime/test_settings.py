@@ -98,12 +98,13 @@ def test_turn_detection_merges_within_its_type_and_null_turns_it_off() -> None:
 )
 def test_eagerness_is_a_wait_that_follows_what_was_said(eagerness: str, silence_ms: int) -> None:
     settings = update(INITIAL, {"turn_detection": {"type": "semantic_vad", "eagerness": eagerness}})
-    detector = settings.detector(CONFIG)
+    detector = settings.detector(CONFIG, "unknown")
     assert detector.silence == ms_to_samples(silence_ms)
     assert detector.pause == ms_to_samples(200)
     finished, unfinished = settings.detector(CONFIG, "finished"), settings.detector(CONFIG, "open")
     assert finished.silence < detector.silence < unfinished.silence <= ms_to_samples(2500)
     assert finished.pause == unfinished.pause == detector.pause
+    assert settings.detector(CONFIG) == unfinished, "what was said is not known yet"
     server = update(INITIAL, {"turn_detection": {"type": "server_vad"}})
     assert server.detector(CONFIG, "open") == server.detector(CONFIG, "finished") == server.detector(CONFIG)
 

@@ -16,10 +16,12 @@ from sensorium.actors.live.meter import SessionMeter
 from sensorium.actors.live.outbox import Outbox
 from sensorium.actors.live.registry import SessionRegistry
 from sensorium.actors.live.session import SessionActor
+from sensorium.actors.speech.counts import SpeechCounts
 from sensorium.actors.speech.model import FILE, ReadAudio, Samples
 from sensorium.actors.telemetry.metrics import Metrics
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.messages import Lane
+from sensorium.protocols.statistics import SpeechStatistics
 from sensorium.protocols.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.replay import Replay
@@ -67,6 +69,10 @@ class FakeModel:
     @property
     def tasks(self) -> tuple[Task, ...]:
         return ("transcribe",)
+
+    def statistics(self) -> SpeechStatistics:
+        """It counts nothing."""
+        return SpeechCounts().statistics()
 
     def check(self, options: TranscriptionOptions) -> None:
         if options.language not in (None, *self.languages):

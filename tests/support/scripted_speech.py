@@ -95,8 +95,6 @@ class ScriptedFamily:
         """By place in the script, what it was asked with."""
         self.misled: dict[int, str] = {}
         """What is said instead, with something before."""
-        self.left_out = ""
-        """What is said, too, where it is told how long people speak."""
         self.detected: list[int] = []
         self.timed: list[int] = []
         self.previous: list[tuple[int, ...]] = []
@@ -142,7 +140,6 @@ class ScriptedFamily:
         self.said_before.setdefault(place, []).append(request.said_before)
         if request.said_before or (request.is_told and request.options.prompt):
             text = self.misled.get(place, text)
-        text += self.left_out if request.speech_s else ""
         for letter in text if on_text is not None else ():
             await trio.lowlevel.checkpoint()
             assert on_text is not None

@@ -18,6 +18,7 @@ from sensorium.actors.speech.answer_guard import (
     cut_loops,
     echoes_context,
     speaking_time_s,
+    spoken_part,
     token_budget,
 )
 
@@ -208,3 +209,19 @@ def test_speaking_takes_time() -> None:
     assert speaking_time_s("") == speaking_time_s(" … ") == 0
     assert 0.25 < speaking_time_s("Turn on the lights") < 1.0
     assert 0.3 < speaking_time_s("東京大阪") < 0.6
+
+
+@given(st.text(max_size=80), st.floats(0, 3))
+def test_what_cannot_be_said_in_the_time_is_cut(text: str, seconds: float) -> None:
+    part = spoken_part(text, seconds)
+    assert text.startswith(part)
+    assert speaking_time_s(part) <= seconds + 1e-6
+    assert part == text or speaking_time_s(text) > seconds
+    assert spoken_part(part, seconds) == part
+
+
+def test_an_answer_about_9_and_a_half_seconds_has_287_letters_at_most() -> None:
+    loop = "Please, please, press the three button again to record the message. " * 20
+    letters = [letter for letter in spoken_part(loop, 9.575) if letter.isalnum()]
+    assert 280 <= len(letters) <= 287
+    assert len(spoken_part("忙" * 100, 2.01)) == 18

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
 import trio
-from sensorium.actors.speech import early_end
 from sensorium.actors.speech.family import RangeAnswer, RangeRequest
 from sensorium.actors.speech.transcriber import Transcriber
 from sensorium.protocols.generation import MAX_SEED
@@ -69,17 +67,6 @@ async def test_temperatures_are_tried_until_an_answer_is_plausible(
     assert [temperature for temperature, _ in family.drawn] == asked
     assert transcript.text == text.strip()
     assert "".join(deltas) == transcript.text, "nothing that was replaced is streamed"
-
-
-async def test_an_answer_with_what_it_left_out_is_not_replaced(
-    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(early_end, "UNSAID_S", 0.5)
-    family = Moody({0.0: [("Yes", -0.3), (f"Yes {LOOP}", -0.2)], 0.4: [("No", -0.1)]})
-    family.facts = replace(family.facts, goes_on=True)
-    transcript, _ = await transcribe(family, TranscriptionOptions(fallback_temperatures=(0.4,)))
-    assert [temperature for temperature, _ in family.drawn] == [0.0, 0.0]
-    assert transcript.text == f"Yes {LOOP}"
 
 
 async def test_the_likeliest_of_several_counts_whichever_comes_first(autojump_clock: object) -> None:

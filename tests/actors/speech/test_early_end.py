@@ -10,7 +10,7 @@ from typing import TypeAlias
 import pytest
 from msgspec.structs import replace
 from sensorium.actors.speech import whisper as whisper_module
-from sensorium.actors.speech.early_end import goes_on, joined, may_end_early, says_little
+from sensorium.actors.speech.early_end import goes_on, joined, may_end_early
 from sensorium.actors.speech.model import Samples
 from sensorium.protocols.messages import FinishReason, RequestId, TextGenerated
 from sensorium.protocols.transcript import TranscriptionOptions
@@ -70,43 +70,6 @@ def test_what_comes_behind_was_said_if_the_model_is_sure(rest: TextGenerated, is
     assert goes_on(said("It has been extended.", (-0.1, -0.1), 0.41), rest) == is_said
 
 
-@pytest.mark.parametrize(
-    ("text", "speech_s", "is_little"),
-    [
-        ("Gentilmente ahora en adelante.", 9.0, True),
-        ("Gentilmente ahora en adelante.", 8.0, False),
-        ("Call 555 0199 1234.", 11.0, False),  # digits take long
-        ("Call five.", 12.0, True),
-        ("忙しいです、もう一度お願いします。", 12.0, False),
-        ("", 20.0, False),
-    ],
-)
-def test_little_is_what_takes_much_less_time_than_somebody_speaks(
-    text: str, speech_s: float, is_little: bool
-) -> None:
-    assert says_little(text, speech_s) == is_little
-    sure = said(text, (-0.1,), 0.99)
-    assert may_end_early(sure, speech_s) == is_little
-    assert not may_end_early(sure)
-
-
-@pytest.mark.parametrize(
-    ("rest", "is_said"),
-    [
-        # Ten spellings of the first word share what an end of 0.73 leaves.
-        (said(" Marque 5 para que esta persona sea comunicada", (-1.3, *9 * (-0.4,))), True),
-        (said(" Marque 5 para que esta persona sea comunicada", (-1.3, *9 * (-0.8,))), False),
-        (said(" la" * 300, (-1.3, *299 * (-0.1,))), False),
-        (said(" Marque 5", (-1.3, -0.1), reason="length"), False),
-    ],
-    ids=["a sentence", "unsure", "more than can be said", "a loop"],
-)
-def test_where_little_was_said_a_likely_rest_counts(rest: TextGenerated, is_said: bool) -> None:
-    answer = said("Gentilmente ahora en adelante.", (-0.1, -0.1), 0.73)
-    assert goes_on(answer, rest, 13.0) == is_said
-    assert not goes_on(answer, rest)
-
-
 def test_both_are_one_answer() -> None:
     whole = joined(said("One.", (-0.1,), 0.4), said(" Two.", (-0.2, -0.3), 0.9))
     assert (whole.text, whole.logprobs, whole.finish_reason) == ("One. Two.", (-0.1, -0.2, -0.3), "stop")
@@ -130,7 +93,7 @@ async def with_an_end(whisper: RunningSpeech, asked: list[TextGenerated]) -> tup
 @pytest.mark.slow
 async def test_no_row_that_is_left_out_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind many full stops some more are a loop, which is cut out of the whole, also if it was streamed."""
-    monkeypatch.setattr(whisper_module, "goes_on", lambda answer, rest, speech_s: True)
+    monkeypatch.setattr(whisper_module, "goes_on", lambda answer, rest: True)
     async with running_speech() as whisper:
         family = whisper.whisper()
         answers = [("." * 23, 0.4), ("... Thanks.", 0.9)]
@@ -156,14 +119,14 @@ async def test_no_row_that_is_left_out_goes_on(monkeypatch: pytest.MonkeyPatch) 
 async def test_files_streams_and_live_turns_go_on_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model is unsure of every end; here it says on until its end is likely, or three times."""
 
-    def may_end_early(answer: TextGenerated, speech_s: float = 0.0) -> bool:
+    def may_end_early(answer: TextGenerated) -> bool:
         return answer.finish_reason == "stop"
 
     monkeypatch.setattr(whisper_module, "may_end_early", may_end_early)
     async with running_speech() as whisper:
         asked: list[TextGenerated] = []
 
-        def stays(answer: TextGenerated, rest: TextGenerated, speech_s: float) -> bool:
+        def stays(answer: TextGenerated, rest: TextGenerated) -> bool:
             asked.append(rest)
             return False
 
@@ -171,7 +134,7 @@ async def test_files_streams_and_live_turns_go_on_alike(monkeypatch: pytest.Monk
         audio, before = await with_an_end(whisper, asked)
         left = 3
 
-        def goes_on_thrice(answer: TextGenerated, rest: TextGenerated, speech_s: float) -> bool:
+        def goes_on_thrice(answer: TextGenerated, rest: TextGenerated) -> bool:
             nonlocal left
             assert rest.token_ids, "it may not end at once"
             left -= 1

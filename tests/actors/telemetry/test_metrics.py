@@ -20,6 +20,7 @@ from sensorium.actors.live.posting import PostingStatistics
 from sensorium.actors.live.sound import SoundStatistics
 from sensorium.actors.media.cache import MediaCacheStatistics
 from sensorium.actors.media.pool import DecoderPool, MediaStatistics
+from sensorium.actors.speech.counts import SpeechCounts
 from sensorium.actors.telemetry.collectors import (
     BY_SERVICE,
     ENGINE,
@@ -173,6 +174,7 @@ def full() -> Metrics:
     metrics.add(FETCHES, FetchStatistics)
     metrics.add(MEDIA_CACHE, MediaCacheStatistics)
     metrics.add_engine("m", EngineStatistics, lambda: [InboxStatistics("scheduler", 9, 1, 2, 3, 4)])
+    metrics.add_speech("m", SpeechCounts().statistics)
     metrics.add_process(os.getpid, lambda: 1)
     metrics.add(MEDIA, MediaStatistics)
     metrics.add_connections(ConnectionStatistics, lambda: {431: 1})
