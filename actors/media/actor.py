@@ -160,7 +160,7 @@ class MediaActor:
         async with self._place(caller):
             with self._in_folder(), self._file() as target:
                 outcome = await self._work(data, partial(job, path=os.path.basename(target.name)), what)
-                return await in_thread(read, outcome, target.name)
+                return await in_thread(read, outcome, target.name, limiter=self._inner_limiter)
 
     @asynccontextmanager
     async def _place(self, caller: str) -> AsyncIterator[None]:
@@ -179,7 +179,7 @@ class MediaActor:
     async def _work(self, data: bytes, job: Callable[[bytes], _T | SensoriumError], what: str) -> _T:
         """Run `job` in a worker, which reads the data from a file."""
         with self._in_folder(), self._file() as source:
-            await in_thread(Path(source.name).write_bytes, data)
+            await in_thread(Path(source.name).write_bytes, data, limiter=self._inner_limiter)
             cpu_s, real_s = self.config.cpu_s, self.config.deadline_s
             work = partial(on_file, job, os.path.basename(source.name), cpu_s=cpu_s, real_s=real_s)
             return await self._try_job(work, what)
