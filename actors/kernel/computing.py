@@ -4,7 +4,8 @@ As many threads as there are processors compete for Python's lock and for cores 
 everyone. So live work (`Lane.service`) has as many places as there are processors, and all other work
 together one fewer, at least one: interactive before batch, callers in turn. Live work takes milliseconds;
 other work that may be long calls `give_way` now and then, and so keeps no caller waiting for longer than one
-of its pieces. Work that only waits for the system has other threads (`threads.py`). All pools: `docs/operate.md`.
+of its pieces. Work that only waits for the system has threads of its own (`threads.py`). All pools are in
+`docs/operate.md`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What computes has one queue: live work waits for no other, callers take turns, and what is long gives way."""
+"""What computes has one queue: live work first, callers in turn, and what is long gives way."""
 
 from __future__ import annotations
 
@@ -139,10 +139,9 @@ async def test_long_work_ends_where_nobody_wants_it_any_more_and_leaves_its_plac
             give_way()
 
     async with trio.open_nursery() as nursery:
-        for caller in ("a", "b"):  # b waits, so that there is somebody to give way to
-            nursery.start_soon(partial(compute, long))
-        with working_for(Lane(caller="c")):
-            nursery.start_soon(compute, long)
+        for caller in ("a", "b"):  # each has somebody to give way to
+            with working_for(Lane(caller=caller)):
+                nursery.start_soon(compute, long)
         await trio.to_thread.run_sync(began.wait)
         nursery.cancel_scope.cancel()
     assert num_pieces < 1_000_000
