@@ -40,7 +40,8 @@ class FairSemaphore:
     def __init__(self, num_places: int = 1, *, spare_after_s: float = math.inf) -> None:
         """Where all places are held and a caller that holds none has waited for so many seconds, there is one
         more for such callers: else what takes long would keep them waiting."""
-        self._num_places = num_places
+        self.num_places = num_places
+        """May change: what is held stays so."""
         self._spare_after_s = spare_after_s
         self._held = Counter[str]()
         """By caller; a place is held from when its turn has come."""
@@ -57,7 +58,7 @@ class FairSemaphore:
     @property
     def is_full(self) -> bool:
         """Whether one more would wait."""
-        return self.num_held >= self._num_places
+        return self.num_held >= self.num_places
 
     @property
     def num_waiting(self) -> int:
@@ -135,7 +136,7 @@ class FairSemaphore:
 
     def _call_next(self) -> None:
         """Whose turn it is has a place, if there is one for it."""
-        has_spare = self._spare_after_s < math.inf and self.num_held == self._num_places
+        has_spare = self._spare_after_s < math.inf and self.num_held == self.num_places
         callers = {
             rank: [each for each in line if not self.is_full or (has_spare and not self._held[each])]
             for rank, line in sorted(self._waiting.items())

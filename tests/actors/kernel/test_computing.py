@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,10 +15,11 @@ import pytest
 import trio
 from sensorium import actors
 from sensorium.actors.kernel import computing
-from sensorium.actors.kernel.computing import LANE, compute, give_way, working_for
+from sensorium.actors.kernel.computing import LANE, LINGER_S, compute, give_way, working_for
 from sensorium.actors.kernel.fair_semaphore import PATIENCE
+from sensorium.actors.kernel.nicer import NICENESS
 from sensorium.protocols.messages import Lane
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 DOCUMENT = Path(actors.__file__).parents[1] / "docs" / "operate.md"
 
@@ -24,6 +27,15 @@ DOCUMENT = Path(actors.__file__).parents[1] / "docs" / "operate.md"
 @pytest.fixture(autouse=True)
 def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(computing, "num_processors", lambda: 2)
+
+
+@pytest.fixture(params=["quiet", "live"])
+def one_place(request: pytest.FixtureRequest, two_processors: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For other work: of one processor, or beside live work of two, in nicer threads."""
+    if request.param == "quiet":
+        monkeypatch.setattr(computing, "num_processors", lambda: 1)
+    else:
+        monkeypatch.setattr(computing._Pool, "is_live", True)
 
 
 class Jobs:
@@ -63,12 +75,37 @@ async def test_live_work_waits_for_no_other_and_keeps_none_from_going_on() -> No
     async with trio.open_nursery() as nursery:
         jobs = Jobs(nursery)
         with ended(jobs):
+            await jobs.start("live 0", Lane("live", caller="a"), is_held=True)
             for number in range(3):
                 await jobs.start(f"file {number}", Lane("interactive", caller="a"), is_held=True)
-            assert jobs.began == ["file 0"], "a processor is left to the loop"
-            for number in range(3):
+            assert jobs.began == ["live 0", "file 0"], "a processor is left to the loop"
+            for number in (1, 2):
                 await jobs.start(f"live {number}", Lane("live", caller="a"), is_held=True)
-            assert jobs.began == ["file 0", "live 0", "live 1"]
+            assert jobs.began == ["live 0", "file 0", "live 1"]
+
+
+async def test_while_nobody_speaks_other_work_has_all_processors(autojump_clock: MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        jobs = Jobs(nursery)
+        with ended(jobs):
+            await jobs.start("live", Lane("live"))
+            await trio.sleep(LINGER_S)
+            for number in range(3):
+                await jobs.start(str(number), Lane("batch"), is_held=True)
+            assert jobs.began == ["live", "0", "1"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no niceness of their own")
+async def test_beside_live_work_other_work_is_nicer_and_no_thread_stays_so() -> None:
+    def niceness() -> int:
+        return os.getpriority(os.PRIO_PROCESS, 0)
+
+    with working_for(Lane("live")):
+        usual = await compute(niceness)
+    assert await compute(niceness) == min(19, usual + NICENESS)
+    with working_for(Lane("live")):
+        assert {await compute(niceness) for _ in range(3)} == {usual}
+    assert usual == niceness()
 
 
 async def test_live_work_goes_by_its_priority(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,6 +119,7 @@ async def test_live_work_goes_by_its_priority(monkeypatch: pytest.MonkeyPatch) -
     assert jobs.began[1:] == ["final", "first words", "partial"]
 
 
+@pytest.mark.usefixtures("one_place")
 async def test_better_classes_and_other_callers_go_first() -> None:
     async with trio.open_nursery() as nursery:
         jobs = Jobs(nursery)
@@ -93,6 +131,7 @@ async def test_better_classes_and_other_callers_go_first() -> None:
     assert jobs.began == ["a1", "a2", "b1", "a3", "batch"]
 
 
+@pytest.mark.usefixtures("one_place")
 async def test_a_worse_class_gets_on_however_much_of_a_better_one_there_is() -> None:
     async with trio.open_nursery() as nursery:
         jobs = Jobs(nursery)
@@ -104,6 +143,7 @@ async def test_a_worse_class_gets_on_however_much_of_a_better_one_there_is() -> 
     assert jobs.began.index("batch") == PATIENCE + 1
 
 
+@pytest.mark.usefixtures("one_place")
 async def test_what_is_long_lets_others_go_first_and_its_own_callers_last() -> None:
     """A file is cut for minutes; another caller's waits for one piece of it, and the caller's own for all."""
     done: list[str] = []
@@ -127,6 +167,7 @@ async def test_what_is_long_lets_others_go_first_and_its_own_callers_last() -> N
     assert done == ["piece 0", "b's", "c's", "piece 1", "piece 2", "a's next"]
 
 
+@pytest.mark.usefixtures("one_place")
 async def test_long_work_ends_where_nobody_wants_it_any_more_and_leaves_its_place() -> None:
     began = threading.Event()
     num_pieces = 0
@@ -166,6 +207,7 @@ async def test_who_works_is_known_to_the_tasks_that_are_started_and_not_behind_i
     assert found == [Lane("live", caller="a"), Lane()]
 
 
+@pytest.mark.usefixtures("one_place")
 async def test_an_error_gives_the_place_back() -> None:
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
