@@ -23,7 +23,7 @@ async def test_short_work_is_done_at_once() -> None:
 
 
 async def test_a_few_work_at_a_time_and_callers_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(computing, "num_processors", lambda: 3)
+    monkeypatch.setattr(computing, "num_processors", lambda: 2)
     began: queue.SimpleQueue[str] = queue.SimpleQueue()
     may_end = threading.Semaphore(0)
 
