@@ -12,7 +12,6 @@ import pytest
 import soundfile
 import trio
 from msgspec import UNSET
-from sensorium.actors.kernel.computing import LANE
 from sensorium.actors.live.store import AudioStore
 from sensorium.actors.live.turns import LiveTurns, Outcome
 from sensorium.actors.speech import early_end, languages, settling
@@ -230,24 +229,6 @@ async def test_who_goes_before_whom() -> None:
     assert nobodys == [LIVE_FIRST, LIVE_FINAL, LIVE_PARTIAL, FILE, LIVE_PARTIAL]
     assert LIVE_FINAL.priority < LIVE_FIRST.priority < LIVE_PARTIAL.priority
     live.close()
-
-
-async def test_who_is_listened_to_before_whom() -> None:
-    """Work in threads has the class of what it is for: nothing that is spoken waits for a file."""
-    family, found = ScriptedFamily(("en", "a"), ("en", "b")), list[Lane]()
-    family.while_looking = lambda: found.append(LANE.get())
-    audio = scripted_audio(1, 2)
-    speech = Transcriber(family)
-    await speech.transcribe(audio, PLAIN, lane=Lane("batch", 3, "alice"))
-    assert set(found) == {Lane("batch", 3, "alice")}
-    found.clear()
-    live = speech.live(lambda start, end: audio[start:end], PLAIN, start=0, caller="bob")
-    await live.hypothesis(4_000, final=False)
-    await live.hypothesis(8_000, final=False, is_pushed=True)
-    await live.hypothesis(12_000, final=True)
-    expected = (LIVE_FIRST, FILE, LIVE_FINAL)
-    assert found == [msgspec.structs.replace(lane, caller="bob") for lane in expected]
-    assert LANE.get() == Lane()
 
 
 async def test_sessions_are_kept_while_a_range_may_grow() -> None:
