@@ -18,7 +18,7 @@ import h11
 import httpx
 import trio
 
-from ..kernel.threads import in_thread
+from ..kernel.computing import compute
 from ..wire.heads import bound_heads
 from .names import Names
 from .networks import Network, is_reachable
@@ -139,7 +139,7 @@ class Connections:
             logger.info("%s is not connected to: no address that is allowed among %s", host, list(found))
             raise NoAddressError("The host has no address that this server goes to.")
         if is_tls and self._tls is None:
-            self._tls = await in_thread(tls_context)
+            self._tls = await compute(tls_context)
         stream: trio.abc.Stream = await _connect(allowed, port)
         try:
             if is_tls and self._tls is not None:

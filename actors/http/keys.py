@@ -37,6 +37,7 @@ class ApiKeys:
     """Accepted keys. Raises ConfigError if the file cannot be read or has none."""
 
     def __init__(self, config: ListenConfig) -> None:
+        self._disk = trio.CapacityLimiter(1)
         self._file = config.api_key_file
         self._given = frozenset(map(caller_by_key, config.api_key))
         self._state: object = None
@@ -80,12 +81,14 @@ class ApiKeys:
             await self._look(self._file)
 
     async def _look(self, file: Path) -> None:
-        state = await in_thread(_state, file, max_wait_s=math.inf)
+        state = await in_thread(_state, file, limiter=self._disk, max_wait_s=math.inf)
         if state == self._state:
             return
         self._state = state
         try:
-            self._callers = self._given | await in_thread(_read, file, max_wait_s=math.inf)
+            self._callers = self._given | await in_thread(
+                _read, file, limiter=self._disk, max_wait_s=math.inf
+            )
         except ConfigError as error:
             logger.error("%s; the keys of before hold", error)
         else:

@@ -23,7 +23,7 @@ from ..callers import Caller, Shares, caller_by_address
 from ..config.server import ServerConfig
 from ..engine.client import EngineClient
 from ..fetching.names import Names
-from ..kernel.off_loop import CALLER
+from ..kernel.computing import LANE
 from ..lanes import lane_of
 from ..live.calls import Audience
 from ..live.hearing import OpenEar
@@ -306,7 +306,7 @@ class Service:
             note_key(connection)
         else:
             caller = caller_by_address(connection.client.host if connection.client else "")
-        CALLER.set(caller.name if self.is_shared else "")
+        LANE.set(Lane("interactive", caller=caller.name if self.is_shared else ""))
         return caller
 
     def admission(self, caller: Caller, *, is_light: bool = False) -> Hold:

@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
 _AGAIN_S: Final = 0.25
-_MAX_WAIT_S: Final = 5.0
+MAX_WAIT_S: Final = 5.0
 _RETRY_AFTER_S: Final = 5.0
 _MAX_END_S: Final = 60.0
 _SHORT: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
@@ -48,11 +48,12 @@ def short_of(what: str) -> OverloadedError:
 async def in_thread(
     work: Callable[[*_Ts], _T],
     *args: *_Ts,
+    limiter: trio.CapacityLimiter,
     abandon_on_cancel: bool = False,
-    limiter: trio.CapacityLimiter | None = None,
-    max_wait_s: float = _MAX_WAIT_S,
+    max_wait_s: float = MAX_WAIT_S,
 ) -> _T:
-    """`trio.to_thread.run_sync`, which tries again where no thread can be started.
+    """`trio.to_thread.run_sync`, which tries again where no thread can be started. What computes goes through
+    `computing.py`; what waits for the system has a `limiter` of its own.
 
     Raises what `work` raises, and OverloadedError where there is no thread for `max_wait_s`: give infinity
     where nobody can be told to come back.

@@ -22,9 +22,10 @@ import trio
 
 from ...media.voice_activity import FloatArray, FrameCutter, VoiceActivityModel, new_state, positioned
 from ...protocols.errors import InternalError
+from ...protocols.messages import Lane
 from ..kernel.actor import Handle, Inbox, Reply
+from ..kernel.computing import compute, working_for
 from ..kernel.fair_semaphore import FairSemaphore
-from ..kernel.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,10 @@ _REST: Final = 4.0
 _MAX_REST_S: Final = 0.5
 _INBOX_CAPACITY: Final = 1 << 16
 """More than there can be sessions, each of which waits for one answer."""
+
+
+_LANE: Final = Lane("live", -3)
+"""Before the finals of `actors/speech/model.py`: a turn begins and ends by what is heard."""
 
 
 class Ear(Protocol):
@@ -83,13 +88,12 @@ class _Frames:
 
 
 class VoiceActivityActor:
-    """Owns the worker thread. Start `run` in a nursery; sessions get an ear each from `open_ear`."""
+    """Start `run` in a nursery; sessions get an ear each from `open_ear`."""
 
     def __init__(self, model: VoiceActivityModel) -> None:
         self._model = model
         self._inbox = Inbox[_Frames]("voice activity", _INBOX_CAPACITY)
         self._handle = Handle(self._inbox)
-        self._thread = trio.CapacityLimiter(1)
         self._pushed = FairSemaphore()
 
     def open_ear(self, caller: str = "") -> Ear:
@@ -99,7 +103,7 @@ class VoiceActivityActor:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Then whoever waits gets UnavailableError."""
         waiting: deque[_Frames] = deque()
-        with self._inbox:
+        with self._inbox, working_for(_LANE):
             task_status.started()
             while True:
                 if not waiting:
@@ -118,7 +122,7 @@ class VoiceActivityActor:
 
     async def _score(self, batch: Sequence[_Frames]) -> None:
         try:
-            await in_thread(score, self._model, batch, limiter=self._thread, max_wait_s=math.inf)
+            await compute(score, self._model, batch, max_wait_s=math.inf)
         except Exception:
             logger.exception("voice activity of %d sessions failed", len(batch))
             for work in batch:

@@ -22,7 +22,7 @@ from ...protocols.realtime import ClientEvent, InputAudioBufferAppend, InvalidEv
 from ...protocols.realtime_lifecycle import SessionResume
 from ...protocols.realtime_video import InputImageBufferAppend
 from ...realtime.events import SessionEvent
-from ..kernel.threads import in_thread
+from ..kernel.computing import compute
 from .audio import PIECE_BYTES, AudioBatch, AudioPiece, Input, pieces
 
 _INBOX_CAPACITY: Final = 64
@@ -143,4 +143,4 @@ class Intake:
         """Read one text frame, in a thread if it is large: 20 MB of base64 take 20 ms."""
         if len(frame) <= _INLINE_CHARS:
             return self._decoder.decode(frame)
-        return await in_thread(self._decoder.decode, frame, max_wait_s=math.inf)
+        return await compute(self._decoder.decode, frame, max_wait_s=math.inf)

@@ -21,9 +21,10 @@ from typing import Final
 import trio
 
 from ...protocols.errors import ClientError
+from ...protocols.messages import Lane
 from ...protocols.realtime_lifecycle import SessionResume
 from ..callers import Caller, greediest
-from ..kernel.off_loop import CALLER
+from ..kernel.computing import LANE
 from ..telemetry.metrics import Metrics
 from .line import Line, refusal
 from .session import SessionActor, no_such_session
@@ -135,7 +136,8 @@ class SessionRegistry:
                 self._detach(line.session, line)
 
     async def _live(self, session: SessionActor) -> None:
-        CALLER.set(f"live {session.turns.caller}")  # not behind the long prompts of the same key
+        # Not after the long prompts of the same key; what is spoken is live where it is transcribed.
+        LANE.set(Lane("interactive", caller=f"live {session.turns.caller}"))
         await session.run()
         has_last_words = session.delivery.closing is not None and session.can_resume
         if session.delivery.line is None and not (has_last_words and session.id in self._detached):

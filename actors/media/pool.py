@@ -176,7 +176,7 @@ class DecoderPool:
             with self._in_folder(), self._file() as target:
                 named = partial(job, path=os.path.basename(target.name))
                 outcome = await self._work(data, named, what, cpu_s)
-                return await in_thread(read, outcome, target.name)
+                return await in_thread(read, outcome, target.name, limiter=self._inner_limiter)
 
     @asynccontextmanager
     async def _place(self, patience: _Patience) -> AsyncIterator[None]:
@@ -204,7 +204,7 @@ class DecoderPool:
     ) -> _T:
         """Run `job` in a worker, which reads the data from a file."""
         with self._in_folder(), self._file() as source:
-            await in_thread(Path(source.name).write_bytes, data)
+            await in_thread(Path(source.name).write_bytes, data, limiter=self._inner_limiter)
             real_s = self.config.deadline_s
             work = partial(on_file, job, os.path.basename(source.name), cpu_s=cpu_s, real_s=real_s)
             return await self._try_job(work, what, cpu_s)

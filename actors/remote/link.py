@@ -121,11 +121,11 @@ class Link:
 
         Raises LinkLostError when there will be no more.
         """
-        reader, num_bytes = FrameReader(), 0
+        reader, num_bytes, copying = FrameReader(), 0, trio.CapacityLimiter(1)
         try:
             while data := await self._stream.receive_some(_RECEIVE_BYTES):
                 for parcel in reader.feed(bytes(data)):
-                    await take(parcel.call, await _joined(parcel))
+                    await take(parcel.call, await _joined(parcel, copying))
                     num_bytes += parcel.num_bytes
                     if num_bytes >= _TAKEN_BYTES:
                         num_bytes = 0
@@ -167,7 +167,7 @@ class Link:
         return ()
 
 
-async def _joined(parcel: Parcel) -> list[bytes]:
+async def _joined(parcel: Parcel, copying: trio.CapacityLimiter) -> list[bytes]:
     if parcel.num_bytes <= _INLINE_BYTES:
         return parcel.joined()
-    return await in_thread(parcel.joined, max_wait_s=math.inf)
+    return await in_thread(parcel.joined, limiter=copying, max_wait_s=math.inf)

@@ -19,6 +19,7 @@ from ...media.voice_activity import VoiceActivityModel
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.messages import Lane
 from ...protocols.transcript import Transcript, TranscriptionOptions
+from ..kernel.computing import working_for
 from .family import SpeechFamily
 from .memory import Memory
 from .model import FILE, LIVE_FINAL, LIVE_FIRST, LIVE_PARTIAL, ReadAudio
@@ -47,17 +48,15 @@ class LiveTranscriber:
         spoken: str | None = None,
         activity: VoiceActivityModel | None = None,
         caller: str = "",
-        threads: trio.CapacityLimiter | None = None,
         on_final: Callable[[Transcript], object] = lambda _: None,
     ) -> None:
-        """`before`, `spoken`: see `SpeechModel.live`. `threads` are those to look with. `on_final` gets each
-        final transcript once."""
+        """`before`, `spoken`: see `SpeechModel.live`. `on_final` gets each final transcript once."""
         self._family = family
         # How sure the model is of its words decides which are shown.
         self._options = msgspec.structs.replace(options, logprobs=True)
         self._start = start
         self._caller = caller
-        self._recording = LiveRecording(family, read, activity, start=start, before=before, threads=threads)
+        self._recording = LiveRecording(family, read, activity, start=start, before=before)
         self._memory = Memory()
         self._pinned: tuple[int, str] | None = None
         """Where a range begins, and its language."""
@@ -73,22 +72,24 @@ class LiveTranscriber:
         self, end: int, *, final: bool, is_pushed: bool = False, is_queued: bool = False
     ) -> Transcript:
         """The transcript of `[start, end)`; see `LiveTurn`."""
+        lane = self._lane(end, final=final, is_pushed=is_pushed, is_queued=is_queued)
         async with self._lock:
             try:
-                ranges = await self._recording.ranges(end)
-                self._memory.keep_only(ranges)
-                if final:
-                    self._memory.forget_provisional()
-                transcript = await transcribe_ranges(
-                    self._family,
-                    self._recording,
-                    ranges,
-                    self._memory,
-                    self._options,
-                    lane=self._lane(end, final=final, is_pushed=is_pushed, is_queued=is_queued),
-                    prior=self._prior(final=final),
-                    is_timed=final,
-                )
+                with working_for(lane):
+                    ranges = await self._recording.ranges(end)
+                    self._memory.keep_only(ranges)
+                    if final:
+                        self._memory.forget_provisional()
+                    transcript = await transcribe_ranges(
+                        self._family,
+                        self._recording,
+                        ranges,
+                        self._memory,
+                        self._options,
+                        lane=lane,
+                        prior=self._prior(final=final),
+                        is_timed=final,
+                    )
             finally:
                 if self._is_closed:
                     self._recording.close()

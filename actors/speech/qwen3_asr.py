@@ -35,8 +35,8 @@ from ...protocols.errors import BadRequestError, InternalError
 from ...protocols.messages import EncoderItem, Generate, RequestId, SamplingParams, TextGenerated
 from ...protocols.transcript import TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
+from ..kernel.computing import compute
 from ..kernel.off_loop import off_loop
-from ..kernel.threads import in_thread
 from .answer_guard import TOKENS_UNREAD, LoopGuard, cut_loops, speaking_time_s, spoken_part, token_budget
 from .family import (
     CutRule,
@@ -195,7 +195,7 @@ class Qwen3Asr:
         speech: Sequence[Range],
     ) -> tuple[Word, ...]:
         """By the audio alone."""
-        return await in_thread(time_words, answer.text, samples, speech)
+        return await compute(time_words, answer.text, samples, speech)
 
     def text_tokens(self, answer: RangeAnswer) -> tuple[int, ...]:
         """Those behind the header, unless a loop was cut."""

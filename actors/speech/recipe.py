@@ -19,9 +19,9 @@ import trio
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.messages import Lane
 from ...protocols.transcript import Doubt, Rehearing, Transcript, TranscriptionOptions
+from ..kernel.computing import compute
 from ..kernel.nursery import open_work
 from ..kernel.off_loop import off_loop
-from ..kernel.threads import in_thread
 from .asking import Asker
 from .family import Range, SpeechFamily
 from .joining import DeltaJoiner, Part, Passage, PassageJoiner, join_texts, joined
@@ -178,7 +178,7 @@ class _Work:
                 for piece in self.pieces[index] if ranges[index] != self.asker.growing else ():
                     await self.asker.time(*piece)
                 if self.on_passage is not None:
-                    self._timed[index] = await in_thread(self.parts, index)
+                    self._timed[index] = await compute(self.parts, index)
                     await self._pass_on(self.on_passage)
                 for (start, _), _ in self.pieces[index]:
                     self.asker.recording.release((start, ranges[index][1]))

@@ -22,7 +22,7 @@ from ...media.speech_regions import LIKELY_SPEECH, Score, scored_regions, speech
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.messages import EncoderItem, SessionKey
-from ..kernel.threads import in_thread
+from ..kernel.computing import compute, give_way
 from .answer_guard import echoes_context, speaking_time_s
 from .family import GrowingFeatures, Range, SpeechFamily
 from .languages import MIN_PAUSE
@@ -31,6 +31,9 @@ from .plausibility import clear_speech_s
 
 SILENT_PEAK: Final = 1e-4
 """A range that never exceeds this (three steps of 16-bit audio) is digital silence: nothing was said."""
+
+_PIECE: Final = 10 * INTERNAL_RATE
+"""Samples that are listened to before others may go first: 30 ms of work, 60 at most."""
 
 
 class Ear:
@@ -86,16 +89,13 @@ class Recording:
         activity: VoiceActivityModel | None = None,
         *,
         before: Sequence[int] = (),
-        threads: trio.CapacityLimiter | None = None,
     ) -> None:
         """Without `activity` whatever is no digital silence is speech. `before`: where ranges may begin to be
-        heard, in front of them, ascending; there is audio from the first on. `threads` are those to look
-        with."""
+        heard, in front of them, ascending; there is audio from the first on."""
         self._family = family
         self._before = before if family.facts.behind is not None else ()
         self._read = read
         self._activity = activity
-        self._threads = threads
         self._known: dict[int, _KnownRange] = {}
         """By the start of a range."""
 
@@ -125,7 +125,7 @@ class Recording:
                 first = start + _first_needed(known, end - start)
                 fresh = await self.samples((first, end))
                 look = partial(_look, known, self._family, fresh, first - start, end - start)
-                known.items = await in_thread(look, limiter=self._threads)
+                known.items = await compute(look)
                 known.num_samples, known.behind = end - start, ()
             if not known.items or not is_behind:
                 return known.items
@@ -134,7 +134,7 @@ class Recording:
                 samples = await self.samples((start - num_before, end))
                 assert self._family.facts.behind is not None
                 behind = partial(self._family.facts.behind, samples, num_before)
-                known.behind = await in_thread(behind, limiter=self._threads)
+                known.behind = await compute(behind)
             return known.behind
 
     async def speech(
@@ -151,8 +151,8 @@ class Recording:
         num_samples = part[1] - part[0]
         known = self._at(part[0])
         if known.scores is None or known.scores[0] != num_samples:
-            look = partial(speech_scores, self._activity, await self.samples(part))
-            known.scores = num_samples, await in_thread(look, limiter=self._threads)
+            look = partial(speech_scores, self._activity, await self.samples(part), check=give_way)
+            known.scores = num_samples, await compute(look)
         regions = scored_regions(
             known.scores[1], num_samples, threshold=threshold, min_silence=min_silence, padding=padding
         )
@@ -168,7 +168,7 @@ class Recording:
         eighth = (part[1] - part[0]) // 8
         samples = await self.samples((part[0], part[1] - 3 * eighth))
         look = partial(find_cut, samples, search_samples=2 * eighth, activity=self._activity)
-        return part[0] + await in_thread(look, limiter=self._threads)
+        return part[0] + await compute(look)
 
     async def is_echo(self, text: str, context: str, part: Range) -> bool:
         """Whether a range's text is but the context it was asked with, and more than was said."""
@@ -176,7 +176,7 @@ class Recording:
             return False
         samples = await self.samples(part)
         is_said = partial(speaks_for, self._activity, samples, speaking_time_s(text))
-        return not await in_thread(is_said, limiter=self._threads)
+        return not await compute(is_said)
 
     async def is_clear(self, part: Range) -> bool:
         """Whether somebody speaks in the range for long enough that no answer about it is judged."""
@@ -184,7 +184,7 @@ class Recording:
             return True
         samples = await self.samples(part)
         speaks = partial(speaks_for, self._activity, samples, clear_speech_s(len(samples) / INTERNAL_RATE))
-        return await in_thread(speaks, limiter=self._threads)
+        return await compute(speaks)
 
     def session(self, part: Range) -> SessionKey | None:
         """What the engine shall keep a range's state under: nothing, a file's are asked about once."""
@@ -218,9 +218,8 @@ class LiveRecording(Recording):
         *,
         start: int,
         before: Sequence[int] = (),
-        threads: trio.CapacityLimiter | None = None,
     ) -> None:
-        super().__init__(family, read, activity, before=before, threads=threads)
+        super().__init__(family, read, activity, before=before)
         self._rule = family.facts.cut_rule
         self._start = start
         self._cuts: list[int] = []
@@ -233,7 +232,7 @@ class LiveRecording(Recording):
         while end - self.open_start > size:
             start = self.open_start
             samples = await self.samples((start, start + size))
-            cut = await in_thread(self._rule.cut, samples, self._activity, limiter=self._threads)
+            cut = await compute(self._rule.cut, samples, self._activity)
             self._cuts.append(start + cut)
         bounds = [self._start, *self._cuts, end]
         for start in self._known.keys() - set(bounds):
@@ -282,7 +281,10 @@ def _look(
     known: _KnownRange, family: SpeechFamily, samples: Samples, first: int, num_samples: int
 ) -> tuple[EncoderItem, ...]:
     """Hear and extract what is new in `samples`, which begin at `first` of the range."""
-    known.ear.push(samples[known.ear.num_samples - first :])
+    fresh = samples[known.ear.num_samples - first :]
+    for start in range(0, len(fresh), _PIECE):
+        known.ear.push(fresh[start : start + _PIECE])
+        give_way()
     if known.ear.is_silent(num_samples):
         return ()
     if known.features is None:

@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 import msgspec
-import trio
 
-from ...engine.control_groups import num_processors
 from ...media.voice_activity import VoiceActivityModel
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.errors import BadRequestError
@@ -22,7 +19,7 @@ from ...protocols.messages import Lane
 from ...protocols.numerals import check_numerals
 from ...protocols.statistics import SpeechStatistics
 from ...protocols.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
-from ..kernel.threads import in_thread
+from ..kernel.computing import compute, give_way, working_for
 from .channels import transcribe_channels
 from .counts import SpeechCounts
 from .family import Range, SpeechFamily
@@ -30,12 +27,9 @@ from .joining import Passage
 from .live import LiveTranscriber
 from .memory import Memory
 from .model import FILE, ReadAudio, Samples
-from .recipe import RANGES_AT_ONCE, transcribe_ranges
+from .recipe import transcribe_ranges
 from .recording import Recording
 from .splicing import Restorer, Splice, splice
-
-_LIVE_THREADS: Final = 40
-"""As many as trio has for everything else."""
 
 
 class Transcriber:
@@ -45,13 +39,7 @@ class Transcriber:
         """Ranges in which `activity` hears nobody are not transcribed."""
         self.family = family
         self._activity = activity
-        self._threads = trio.CapacityLimiter(RANGES_AT_ONCE)
-        """For all files."""
-        self._live_threads = trio.CapacityLimiter(_LIVE_THREADS)
-        """For all live turns, so that none waits for a thread behind whatever else is done in some."""
         self._counts = SpeechCounts()
-        self._looking = trio.CapacityLimiter(num_processors())
-        """Files that come together are looked at in turn: the device begins with the first."""
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -110,9 +98,9 @@ class Transcriber:
         if options.speech_filter is None or self._activity is None:
             transcript = await self._transcribe(samples, options, lane, on_delta, told)
         else:
-            check = trio.from_thread.check_cancelled  # whoever left is not worth the 20 s of two hours
-            look = partial(splice, samples, self._activity, options.speech_filter, check=check)
-            kept = await in_thread(look, limiter=self._threads)
+            look = partial(splice, samples, self._activity, options.speech_filter, check=give_way)
+            with working_for(lane):
+                kept = await compute(look)
             transcript = await self._transcribe_kept(kept, options, lane, on_delta, told)
         self._counts.count(transcript)
         return transcript
@@ -129,21 +117,20 @@ class Transcriber:
         on_delta: Callable[[str], None] | None,
         on_passage: Callable[[Passage], None] | None,
     ) -> Transcript:
-        ranges = await in_thread(self._ranges, samples, options.clips, limiter=self._threads)
-        recording = Recording(
-            self.family, lambda start, end: samples[start:end], self._activity, threads=self._looking
-        )
-        return await transcribe_ranges(
-            self.family,
-            recording,
-            ranges,
-            Memory(),
-            options,
-            lane=lane,
-            whole=(0, len(samples)),
-            on_delta=on_delta,
-            on_passage=on_passage,
-        )
+        with working_for(lane):
+            ranges = await compute(self._ranges, samples, options.clips)
+            recording = Recording(self.family, lambda start, end: samples[start:end], self._activity)
+            return await transcribe_ranges(
+                self.family,
+                recording,
+                ranges,
+                Memory(),
+                options,
+                lane=lane,
+                whole=(0, len(samples)),
+                on_delta=on_delta,
+                on_passage=on_passage,
+            )
 
     def _ranges(self, samples: Samples, clips: Sequence[float]) -> list[Range]:
         """What is asked about: all of the recording, or each of its clips, cut where it is too long."""
@@ -153,9 +140,7 @@ class Transcriber:
         return [
             (start + first, start + last)
             for start, end in zip(ends[::2], ends[1::2], strict=False)
-            for first, last in rule.split(
-                samples[start:end], self._activity, trio.from_thread.check_cancelled
-            )
+            for first, last in rule.split(samples[start:end], self._activity, give_way)
         ]
 
     async def _transcribe_kept(
@@ -201,7 +186,6 @@ class Transcriber:
             spoken=spoken,
             activity=self._activity,
             caller=caller,
-            threads=self._live_threads,
             on_final=self._counts.count,
         )
 

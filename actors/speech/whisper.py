@@ -28,8 +28,8 @@ from ...protocols.errors import InternalError
 from ...protocols.messages import Align, EncoderItem, Generate, RequestId, TextGenerated, TopLogprobs
 from ...protocols.transcript import TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
+from ..kernel.computing import compute
 from ..kernel.off_loop import off_loop
-from ..kernel.threads import in_thread
 from .answer_guard import TOKENS_UNREAD, LoopGuard, cut_loops, speaking_time_s, spoken_part
 from .early_end import MOST_RESTS, goes_on, joined, may_end_early
 from .family import (
@@ -277,7 +277,7 @@ class Whisper:
         boundaries = aligned.boundaries + missing * aligned.boundaries[-1:]
         words = self.text.words(token_ids, boundaries)
         is_rough = self.text.info.alignment_is_rough
-        return await in_thread(_refined, words, items[0], len(samples), speech, is_rough)
+        return await compute(_refined, words, items[0], len(samples), speech, is_rough)
 
     def text_tokens(self, answer: RangeAnswer) -> tuple[int, ...]:
         """The tokens of the answer's text, which are not those that were said if a loop was cut."""

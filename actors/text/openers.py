@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from ...media.decode import DecodedAudio, DecodeLimits, decode_audio, measure_audio
 from ...protocols.messages import MediaItems
-from ..kernel.threads import in_thread
+from ..kernel.computing import compute
 
 _T = TypeVar("_T")
 
@@ -45,7 +45,7 @@ class ThreadOpener(MediaOpener):
         return self
 
     async def measure(self, data: bytes, measuring: Callable[[bytes], _T], what: str) -> _T:  # noqa: ARG002
-        return await in_thread(measuring, data)
+        return await compute(measuring, data)
 
     async def prepare(
         self,
@@ -53,10 +53,10 @@ class ThreadOpener(MediaOpener):
         prepare: Callable[[bytes], MediaItems],
         what: str,  # noqa: ARG002
     ) -> MediaItems:
-        return await in_thread(prepare, data)
+        return await compute(prepare, data)
 
     async def measure_audio(self, data: bytes, *, limits: DecodeLimits) -> float:
-        return await in_thread(partial(measure_audio, data, limits=limits))
+        return await compute(partial(measure_audio, data, limits=limits))
 
     async def decode(self, data: bytes, *, limits: DecodeLimits) -> DecodedAudio:
-        return await in_thread(partial(decode_audio, data, limits=limits))
+        return await compute(partial(decode_audio, data, limits=limits))

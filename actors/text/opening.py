@@ -41,9 +41,9 @@ from ...protocols.errors import BadRequestError, MediaError, SensoriumError, Too
 from ...protocols.media_wish import FIELD, NOTHING_WISHED, MediaWishes
 from ...protocols.messages import EncoderItem, MediaItems
 from ..config.server import SAMPLE_BYTES_PER_S
+from ..kernel.computing import compute
 from ..kernel.nursery import all_of
 from ..kernel.off_loop import off_loop
-from ..kernel.threads import in_thread
 from ..media.budget import MediaBudget, Reservation
 from ..media.cache import MediaCache, MediaKey, digest_of
 from .openers import MediaOpener
@@ -196,7 +196,7 @@ class MediaOpening:
         height, width, _ = frames[0].shape
         size = pixels.temporal_patch_size * height * width * pixels.bytes_per_pixel
         async with self._budget.reserved(size, caller):
-            yield await in_thread(patch_item, frames, pixels, "video")
+            yield await compute(patch_item, frames, pixels, "video")
 
     async def _recognise(self, scope: str | None, given: _Given) -> None:
         """Find out by which key the file is kept. Raises MediaError if it is named only, and is not kept."""
@@ -277,12 +277,12 @@ class MediaOpening:
             case "image", bytes():
                 return await opener.prepare(source, partial(prepare_image, config=vision.image), "image")
             case "image", np.ndarray():
-                return await in_thread(prepare_picture, source, vision.image)
+                return await compute(prepare_picture, source, vision.image)
             case "video", bytes():
                 prepare = partial(prepare_video, config=vision.video, limits=self._video_limits)
                 return await opener.prepare(source, prepare, "video")
             case "video", Frames(pictures, times_s):
-                return await in_thread(prepare_frames, pictures, times_s, vision.video)
+                return await compute(prepare_frames, pictures, times_s, vision.video)
         raise BadRequestError(f"{type(source).__name__} is no {part.kind}.")
 
     async def _open_audio(self, source: Source, opener: MediaOpener) -> MediaItems:
@@ -297,7 +297,7 @@ class MediaOpening:
                     )
             case _:
                 raise BadRequestError(f"{type(source).__name__} is no audio.")
-        return await in_thread(self._windows, samples)
+        return await compute(self._windows, samples)
 
     def _windows(self, samples: FloatArray) -> MediaItems:
         rule = self.builder.media.audio

@@ -28,10 +28,10 @@ from websockets.protocol import Protocol, Side, State
 from websockets.server import ServerProtocol
 
 from ...protocols.errors import BadRequestError, ClientError, UpgradeRequiredError
+from ..kernel.computing import LANE
 from ..kernel.containment import contained
 from ..kernel.fair_semaphore import FairSemaphore
 from ..kernel.nursery import open_work
-from ..kernel.off_loop import CALLER
 from .allowance import Allowance
 from .exchange import Exchange
 from .frame_cutter import FrameCutter
@@ -194,7 +194,7 @@ class WebSocketConnection:
         if not self._takes_turns:
             await trio.lowlevel.checkpoint()
             return
-        async with self._turns.held_by(CALLER.get()):
+        async with self._turns.held_by(LANE.get().caller):
             await trio.lowlevel.checkpoint()
 
     async def send(self, message: Message) -> None:

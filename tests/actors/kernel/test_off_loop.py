@@ -8,9 +8,11 @@ from functools import partial
 
 import pytest
 import trio
-from sensorium.actors.kernel import off_loop as module
-from sensorium.actors.kernel.off_loop import CALLER, off_loop
+from sensorium.actors.kernel import computing
+from sensorium.actors.kernel.computing import LANE
+from sensorium.actors.kernel.off_loop import off_loop
 from sensorium.actors.live.session import SessionActor
+from sensorium.protocols.messages import Lane
 from support.fake_sessions import Sessions
 from trio.testing import wait_all_tasks_blocked
 
@@ -21,7 +23,7 @@ async def test_short_work_is_done_at_once() -> None:
 
 
 async def test_a_few_work_at_a_time_and_callers_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "num_processors", lambda: 2)
+    monkeypatch.setattr(computing, "num_processors", lambda: 2)
     began: queue.SimpleQueue[str] = queue.SimpleQueue()
     may_end = threading.Semaphore(0)
 
@@ -30,14 +32,14 @@ async def test_a_few_work_at_a_time_and_callers_take_turns(monkeypatch: pytest.M
         may_end.acquire()
 
     async def ask(name: str) -> None:
-        CALLER.set(name[0])
+        LANE.set(Lane(caller=name[0]))
         await off_loop(partial(work, name), size=10_000)
 
     async with trio.open_nursery() as nursery:
         for name in ("a1", "a2", "a3", "a4", "b1"):
             nursery.start_soon(ask, name)
             await wait_all_tasks_blocked(0.01)
-        working = trio.to_thread.current_default_thread_limiter().statistics().borrowed_tokens
+        working = began.qsize()
         order = [await trio.to_thread.run_sync(began.get) for _ in range(2)]
         for _ in range(3):
             may_end.release()
@@ -58,7 +60,7 @@ async def test_no_session_waits_behind_all_long_prompts_of_its_caller(
         await off_loop(partial(done.append, "hints"), size=10_000)
 
     monkeypatch.setattr(SessionActor, "run", run)
-    monkeypatch.setattr(module, "num_processors", lambda: 1)
+    monkeypatch.setattr(computing, "num_processors", lambda: 1)
     sessions = Sessions()
     async with trio.open_nursery() as nursery:
         await nursery.start(sessions.registry.run)

@@ -33,7 +33,7 @@ async def test_a_request_is_told_to_come_back(
     refusing_threads(monkeypatch, until_s=20)
     done = list[str]()
     with pytest.raises(OverloadedError, match="no thread") as refused:
-        await in_thread(done.append, "it")
+        await in_thread(done.append, "it", limiter=trio.CapacityLimiter(1))
     assert refused.value.retry_after_s == trio.current_time() == 5
     assert not done
     (line,) = caplog.messages
@@ -48,7 +48,7 @@ async def test_what_the_work_itself_raises_is_raised_and_not_tried_again() -> No
         raise RuntimeError("can't start new thread")
 
     with pytest.raises(RuntimeError, match="can't start"):
-        await in_thread(work)
+        await in_thread(work, limiter=trio.CapacityLimiter(1))
     assert done == [1]
 
 

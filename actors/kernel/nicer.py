@@ -1,0 +1,64 @@
+"""Threads that leave processors to others: for long work beside that for which somebody waits.
+
+On Linux every thread has a niceness of its own. Only a privileged one may take it back, so such a thread is
+made for one piece of work; the one that asks, which does other work later, waits meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextvars import ContextVar, copy_context
+from functools import partial
+from queue import SimpleQueue
+from typing import Final, TypeVar
+
+_T = TypeVar("_T")
+
+NICENESS: Final = 10
+"""More than the process': a ninth of the time where others want all of it."""
+_asked: Final[ContextVar[Callable[[Callable[[], object]], object] | None]] = ContextVar("asked", default=None)
+
+
+def nicely(work: Callable[[], _T]) -> _T:
+    """Do `work` in a nicer thread, or else in this one. Raises what it raises."""
+    if sys.platform != "linux":
+        return work()
+    result: Future[_T] = Future()
+    questions: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    def ask(question: Callable[[], object]) -> object:
+        answer: Future[object] = Future()
+        questions.put(partial(_settle, answer, question))
+        return answer.result()
+
+    def run() -> None:
+        os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS))
+        _asked.set(ask)
+        _settle(result, work)
+        questions.put(None)
+
+    thread = threading.Thread(target=copy_context().run, args=(run,), name="sensorium-nicer", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # the system gives no more
+        return work()
+    while (answer := questions.get()) is not None:
+        answer()
+    return result.result()
+
+
+def from_caller(question: Callable[[], _T]) -> _T:
+    """The answer of `question`, called in the thread that asked for the work: it is known to its loop."""
+    ask = _asked.get()
+    return question() if ask is None else ask(question)  # type: ignore[return-value]  # of any work
+
+
+def _settle(future: Future[_T], work: Callable[[], _T]) -> None:
+    try:
+        future.set_result(work())
+    except BaseException as error:
+        future.set_exception(error)
