@@ -32,13 +32,13 @@ from ...protocols.completions import (
 )
 from ...protocols.completions import Prompt as AskedPrompt
 from ...protocols.generation import CompletionUsage, finished_by, sse, stopped_by, usage
-from ...protocols.messages import PromptLogprobs, SamplingParams, TextGenerated
+from ...protocols.messages import Ending, PromptLogprobs, SamplingParams, TextGenerated
 from ...protocols.tokenize import DetokenizeResponse, TokenizeResponse, parse_detokenize, parse_tokenize
 from ..kernel.off_loop import off_loop
 from ..text.generation import Answer, TextModel
 from .answering import Answering, Shape, UsageSoFar
 from .event_stream import SlicedResponse
-from .logprobs import completion_logprobs, prompt_logprob_list
+from .logprobs import completion_logprobs, prompt_logprob_list, reported
 from .service import Service
 from .text_requests import JSON, admission, read_and_parse, text_model
 
@@ -194,20 +194,30 @@ class _CompletionShape(Shape):
     def _choice(self, number: int, place: int, prompt: Prompt, answer: Answer) -> CompletionChoice:
         if self._wish.num_generated == 0:  # one token was made, because a request makes at least one
             answer = Answer(prompt_logprobs=answer.prompt_logprobs, finish_reason="length")
+        tokens = self._reported(answer)
         return CompletionChoice(
             index=number,
             text=self._echoes[place] + answer.text,
-            logprobs=self._logprobs(place, prompt, answer),
+            logprobs=self._logprobs(place, prompt, tokens, answer.prompt_logprobs),
             finish_reason=finished_by(answer.finish_reason),
             stop_reason=stopped_by(answer.stop, answer.stop_token_id, self._wish.stop_token_ids),
-            token_ids=answer.token_ids if self._wish.return_token_ids else UNSET,
+            token_ids=tokens.token_ids if self._wish.return_token_ids else UNSET,
             prompt_token_ids=prompt.token_ids if self._wish.return_token_ids else UNSET,
             prompt_logprobs=prompt_logprob_list(
                 self._tokens, prompt.token_ids, answer.prompt_logprobs, self._wish.prompt_logprobs
             ),
         )
 
-    def _logprobs(self, place: int, prompt: Prompt, answer: Answer) -> CompletionLogprobs | None:
+    def _reported(self, found: Answer | TextGenerated) -> Answer | TextGenerated | Ending:
+        return reported(found, with_ending=bool(self._wish.return_token_ids))
+
+    def _logprobs(
+        self,
+        place: int,
+        prompt: Prompt,
+        answer: Answer | TextGenerated | Ending,
+        read: PromptLogprobs | None,
+    ) -> CompletionLogprobs | None:
         if self._wish.logprobs is None:
             return None
         if not self._wish.echoes:
@@ -219,7 +229,7 @@ class _CompletionShape(Shape):
                 shows_special=self._wish.shows_special,
                 is_numbered=self._wish.numbers_tokens,
             )
-        read = answer.prompt_logprobs or PromptLogprobs((), (), ())  # one token has none before it
+        read = read or PromptLogprobs((), (), ())  # one token has none before it
         top = [best[: self._wish.logprobs] for best in read.top]
         return completion_logprobs(
             self._tokens,
@@ -241,17 +251,17 @@ class _CompletionShape(Shape):
         text = piece.text
         if not sent.has_begun:
             text = self._echoes[number // self._wish.num_choices] + text
-        asks_ids = bool(self._wish.return_token_ids)
-        tells_tokens = bool(piece.token_ids) and (asks_ids or self._wish.logprobs is not None)
+        asks_ids, tokens = bool(self._wish.return_token_ids), self._reported(piece)
+        tells_tokens = bool(tokens.token_ids) and (asks_ids or self._wish.logprobs is not None)
         if not text and not tells_tokens and piece.finish_reason is None:
             return None
         logprobs = None
         if self._wish.logprobs is not None:
             logprobs = completion_logprobs(
                 self._tokens,
-                piece.token_ids,
-                piece.logprobs,
-                piece.top_logprobs,
+                tokens.token_ids,
+                tokens.logprobs,
+                tokens.top_logprobs,
                 places=sent.places,
                 shows_special=self._wish.shows_special,
                 is_numbered=self._wish.numbers_tokens,
@@ -262,7 +272,7 @@ class _CompletionShape(Shape):
             logprobs=logprobs,
             finish_reason=finished_by(piece.finish_reason),
             stop_reason=stopped_by(piece.stop, piece.stop_token_id, self._wish.stop_token_ids),
-            token_ids=piece.token_ids if asks_ids else UNSET,
+            token_ids=tokens.token_ids if asks_ids else UNSET,
             prompt_token_ids=prompt.token_ids if asks_ids and not sent.has_begun else UNSET,
         )
         sent.has_begun = True

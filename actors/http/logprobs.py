@@ -10,7 +10,8 @@ from ...engine.text.token_text import TokenPlaces, TokenText
 from ...protocols.chat_answers import ChoiceLogprobs, TokenLogprob, TopLogprob
 from ...protocols.completions import CompletionLogprobs
 from ...protocols.generation import PromptLogprob, PromptLogprobList
-from ...protocols.messages import PromptLogprobs, TopLogprobs
+from ...protocols.messages import Ending, PromptLogprobs, TextGenerated, TopLogprobs
+from ..text.generation import Answer
 
 _LOWEST = -9999.0
 """Minus infinity is not JSON; OpenAI's value for a token that cannot be."""
@@ -19,6 +20,18 @@ _LOWEST = -9999.0
 def token_number(token_id: int) -> str:
     """What vLLM calls a token where names are not wanted."""
     return f"token_id:{token_id}"
+
+
+def reported(found: Answer | TextGenerated, *, with_ending: bool) -> Answer | TextGenerated | Ending:
+    """The tokens that a body or a chunk reports: those of the text, and `with_ending` those that ended it."""
+    ending = found.ending
+    if not with_ending or not ending.token_ids:
+        return found
+    return Ending(
+        (*found.token_ids, *ending.token_ids),
+        (*found.logprobs, *ending.logprobs),
+        (*found.top_logprobs, *ending.top_logprobs),
+    )
 
 
 def chat_logprobs(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 from sensorium.engine.text.detokenizer import Collected, Detokenizer, decoder_maker
 from sensorium.engine.text.text_decoder import ByteDecoder
 from sensorium.engine.text.token_bytes import byte_table
 from sensorium.protocols.messages import (
+    Ending,
     PromptLogprobs,
     RequestId,
     SamplingParams,
@@ -111,6 +113,17 @@ def test_a_stop_string_cuts_as_a_search_over_the_whole_text_does(
     num_scored = num_tokens if is_scored else 0
     assert [each for part in parts for each in part.logprobs] == [-float(n) for n in range(num_scored)]
     assert [top for part in parts for ((top, _),) in part.top_logprobs] == tokens[:num_scored]
+    assert not any(part.ending.token_ids for part in parts[:-1])
+    ending = parts[-1].ending
+    if stop is None:
+        assert ending.token_ids == ()
+        return
+    # What ended it are the tokens up to the one with which the stop string is whole.
+    num_sampled = max(num_tokens, num_needed(ids, len(expected) + (0 if includes_stop else len(stop))))
+    assert list(ending.token_ids) == ids[num_tokens:num_sampled]
+    scored = range(num_tokens, num_sampled) if is_scored else range(0)
+    assert list(ending.logprobs) == [-float(number) for number in scored]
+    assert [top for ((top, _),) in ending.top_logprobs] == [ids[number] for number in scored]
 
 
 @given(token_ids, stops)
@@ -151,6 +164,21 @@ def test_the_first_min_tokens_are_not_searched() -> None:
         sampling = SamplingParams(max_tokens=9, stop=("ee",), min_tokens=min_tokens)
         parts = run(Detokenizer(make_decoder(), sampling), sampled(ids, [1, 2, 3, 4, 5], ends=True))
         assert "".join(part.text for part in parts) == text
+
+
+def test_a_stop_token_is_what_ended_an_answer() -> None:
+    ended = TokensSampled(R, tuple(ids_of("ca")), finish_reason="stop", stop_token_id=7)
+    for stops in ((), ("END",)):
+        for scored, expected in (
+            ({}, Ending((7,))),
+            (
+                {"stop_logprob": -0.5, "stop_top_logprobs": ((7, -0.5),)},
+                Ending((7,), (-0.5,), (((7, -0.5),),)),
+            ),
+        ):
+            detokenizer = Detokenizer(make_decoder(), SamplingParams(max_tokens=9, stop=stops))
+            part = detokenizer.push(msgspec.structs.replace(ended, **scored))
+            assert (part.text, part.ending, part.num_sampled) == ("ca", expected, 3)
 
 
 def test_collected_events_are_one_event() -> None:
