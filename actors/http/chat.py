@@ -127,7 +127,7 @@ class _ChatShape(Shape):
             choices=[],
             usage=found,
             service_tier=self._tier,
-            prompt_token_ids=ids if self._wish.return_token_ids else UNSET,
+            prompt_token_ids=ids if self._wish.return_token_ids else None,
             prompt_logprobs=prompt_logprob_list(
                 self._tokens, ids, answers[0][0].prompt_logprobs, self._wish.prompt_logprobs
             ),
@@ -175,7 +175,7 @@ class _ChatShape(Shape):
             finish_reason=reason,
             logprobs=self._logprobs(tokens) if self._wish.logprobs else None,
             stop_reason=stopped_by(answer.stop, answer.stop_token_id, self._wish.stop_token_ids),
-            token_ids=tokens.token_ids if self._wish.return_token_ids else UNSET,
+            token_ids=tokens.token_ids if self._wish.return_token_ids else None,
         )
 
     def _reported(self, found: Answer | TextGenerated) -> Answer | TextGenerated | Ending:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import UNSET, UnsetType
-
 from ...engine.text.token_text import TokenPlaces, TokenText
 from ...protocols.chat_answers import ChoiceLogprobs, TokenLogprob, TopLogprob
 from ...protocols.completions import CompletionLogprobs
@@ -97,10 +95,10 @@ def completion_logprobs(
 
 def prompt_logprob_list(
     tokens: TokenText, token_ids: Sequence[int], found: PromptLogprobs | None, num_top: int | None
-) -> PromptLogprobList | UnsetType:
-    """vLLM's `prompt_logprobs`: by position, the best and the token that is there. UNSET if not asked for."""
+) -> PromptLogprobList | None:
+    """vLLM's `prompt_logprobs`: by position, the best and the token that is there. None if not asked for."""
     if num_top is None:
-        return UNSET
+        return None
     listed: PromptLogprobList = [None]
     found = found or PromptLogprobs((), (), ())  # of one token, which nothing predicts
     told = zip(token_ids[1:], found.logprobs, found.top, found.ranks, strict=True)

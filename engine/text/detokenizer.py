@@ -1,7 +1,8 @@
 """One request's tokens to what its reader gets: text, the tokens behind it, and its end at a stop string.
 
 The joins of the texts equal the decode of all ids up to the stop string, however the ids arrive; no text ends
-inside a character, and nothing of a stop string leaks unasked. Knows the tokenizer only as a `TextDecoder`.
+inside a character, also where `max_tokens` cuts it, and nothing of a stop string leaks unasked. Knows the
+tokenizer only as a `TextDecoder`.
 Read `engine/text/text_decoder.py` and `engine/text/stop_strings.py` for the two parts,
 `actors/engine/detokenizer.py` for who feeds it.
 """
@@ -83,7 +84,7 @@ class Detokenizer:
             return self._push_stoppable(self._stops, sampled)
         text = self._decoder.push(sampled.token_ids)
         if sampled.finish_reason is not None:
-            text += self._decoder.flush()
+            text += self._rest(sampled)
         return _with_text(sampled, text, ending=_end_token(sampled))
 
     def _push_stoppable(self, stops: StopStrings, sampled: TokensSampled) -> TextGenerated:
@@ -94,7 +95,7 @@ class Detokenizer:
             if stop is not None:
                 break
         if stop is None and sampled.finish_reason is not None:
-            text, stop = stops.push(self._decoder.flush())
+            text, stop = stops.push(self._rest(sampled))
             texts.append(text)
             if stop is None:
                 texts.append(stops.held)
@@ -115,6 +116,10 @@ class Detokenizer:
         if stop is None:
             return told
         return msgspec.structs.replace(told, finish_reason="stop", error=None, fault=None)
+
+    def _rest(self, sampled: TokensSampled) -> str:
+        """What was held back; of a character that `max_tokens` cuts, nothing."""
+        return "" if sampled.finish_reason == "length" else self._decoder.flush()
 
     def _take(
         self, stops: StopStrings, sampled: TokensSampled, index: int, text: str, texts: list[str]
