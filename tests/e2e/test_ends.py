@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sensorium import LocalEngine, SamplingOptions
 from sensorium.engine.text.tokenizer import TextTokenizer
 from support.server import Server
 
@@ -49,7 +50,7 @@ def whole(server: Server, route: str, **body: object) -> tuple[list[int], list[s
     found = post(server, route, **BODIES[route], **body)
     choice = found["choices"][0]
     content = choice["text"] if "text" in choice else choice["message"]["content"]
-    return choice.get("token_ids", []), names(choice), content, found["usage"]["completion_tokens"]
+    return choice["token_ids"] or [], names(choice), content, found["usage"]["completion_tokens"]
 
 
 def names(choice: dict[str, Any]) -> list[str]:
@@ -85,11 +86,12 @@ def test_a_stop_token_is_in_the_ids_and_the_count(
 ) -> None:
     (a,) = text.encode("a", allow_special=True)
     name_of = {end: text.backend.id_to_token(end), a: "a"}
-    for stop, options in (
+    cases: list[tuple[int, dict[str, Any]]] = [
         (end, {"min_tokens": 2, "allowed_token_ids": [a, end], "logit_bias": {str(end): 100}}),
         (a, {"min_tokens": 0, "allowed_token_ids": [a], "stop_token_ids": [a], "ignore_eos": True}),
-    ):
-        before = [a] * int(options["min_tokens"])
+    ]
+    for stop, options in cases:
+        before = [a] * options["min_tokens"]
         ids, scored, content, count = ask(text_server, route, max_tokens=9, return_token_ids=True, **options)
         assert ids == [*before, stop]
         assert scored == [name_of[each] for each in ids]
@@ -127,3 +129,34 @@ def test_responses_count_the_end(text_server: Server, stream: bool) -> None:
     found = json.loads(answer) if not stream else json.loads(answer.strip().split("data: ")[-2])["response"]
     assert "".join(each["text"] for item in found["output"] for each in item["content"]) == ""
     assert 1 <= found["usage"]["output_tokens"] <= 8
+
+
+@pytest.mark.parametrize("stop", [(), "bb"])
+def test_what_ends_an_answer_is_in_its_ids(
+    folders: dict[str, Path], text: TextTokenizer, end: int, stop: str | tuple[str, ...]
+) -> None:
+    a, b = (text.encode(each, allow_special=True)[0] for each in "ab")
+    likely = {end: 90.0} if not stop else {b: 90.0}
+    options = SamplingOptions(
+        max_tokens=9,
+        temperature=0,
+        min_tokens=2,
+        logprobs=1,
+        stop=stop,
+        allowed_token_ids=(a, b, end),
+        logit_bias=likely,
+    )
+    with LocalEngine(
+        folders["text"], device="cpu", dtype="float32", kv_memory="16MiB", max_running=4
+    ) as engine:
+        whole = engine.generate("Hello", options)[0]
+        deltas = list(engine.stream("Hello", options))
+    assert whole.finish_reason == "stop"
+    if stop:
+        assert (whole.stop, whole.text + "bb") == ("bb", text.decode(whole.token_ids))
+    else:
+        assert (len(whole.token_ids), whole.token_ids[-1]) == (3, end)
+    assert whole.logprobs is not None
+    assert whole.top_logprobs is not None
+    assert len(whole.logprobs) == len(whole.top_logprobs) == len(whole.token_ids)
+    assert tuple(token_id for delta in deltas for token_id in delta.token_ids) == whole.token_ids

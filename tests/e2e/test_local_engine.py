@@ -154,34 +154,6 @@ def test_a_stream_joins_to_the_whole(engine: LocalEngine) -> None:
     assert [delta.finish_reason for delta in deltas if delta.finish_reason] == ["length"]
 
 
-@pytest.mark.parametrize("stop", [(), "bb"])
-def test_what_ends_an_answer_is_in_its_ids(engine: LocalEngine, stop: str | tuple[str, ...]) -> None:
-    text = core_of(engine).model.prompter.builder.text
-    end = core_of(engine).model.prompter.builder.info.stop_token_ids[0]
-    a, b = (text.encode(each, allow_special=True)[0] for each in "ab")
-    likely = {end: 90.0} if not stop else {b: 90.0}
-    options = SamplingOptions(
-        max_tokens=9,
-        temperature=0,
-        min_tokens=2,
-        logprobs=1,
-        stop=stop,
-        allowed_token_ids=(a, b, end),
-        logit_bias=likely,
-    )
-    whole = engine.generate(PROMPT, options)[0]
-    assert whole.finish_reason == "stop"
-    if stop:
-        assert (whole.stop, whole.text + "bb") == ("bb", text.decode(whole.token_ids))
-    else:
-        assert (len(whole.token_ids), whole.token_ids[-1]) == (3, end)
-    assert whole.logprobs is not None
-    assert whole.top_logprobs is not None
-    assert len(whole.logprobs) == len(whole.top_logprobs) == len(whole.token_ids)
-    deltas = list(engine.stream(PROMPT, options))
-    assert tuple(token_id for delta in deltas for token_id in delta.token_ids) == whole.token_ids
-
-
 def test_a_stream_broken_off_aborts_its_request(engine: LocalEngine) -> None:
     before = core_of(engine).model.engine.statistics().num_decode_tokens
     for delta in engine.stream(PROMPT, ENDLESS):
