@@ -39,8 +39,6 @@ class Qwen3AsrPrompts:
         messages, begun = conversation.messages, None
         if conversation.continue_final_message:
             messages, begun = messages[:-1], messages[-1]
-        for message in messages:
-            _check(message)
         windows = [each.items for each in media]
         if len(windows) != 1:
             raise BadRequestError(
@@ -48,6 +46,8 @@ class Qwen3AsrPrompts:
                 f"{len(windows)}.",
                 param="messages",
             )
+        for message in messages:
+            _check(message)
         language = conversation.template_kwargs.get("language")
         if language is not None and not isinstance(language, str):
             raise refuse("chat_template_kwargs.language", language, "a language's code or name")
