@@ -27,6 +27,7 @@ from ..kernels import triton_jit
 from ..media.vision_config import read_vision_config
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import ModelLoadError
+from ..protocols.generation import NOTHING_SAID, SamplingDefaults
 from .config.engine import EngineConfig
 from .engine.engine import Engine, EngineBounds, EngineText
 from .kernel_choices import settle_kernels
@@ -140,8 +141,8 @@ def open_engine(
     grammars, text = _grammars(source), source.side.text
     num_threads = config.num_threads or (1 if is_embedded else num_cores())
     info = replace(source.info, name=name, max_context=memory.context, kv_dtype=memory.kv_dtype)
-    if config.generation_config == "auto" and source.side.prompts is not None:
-        info = replace(info, sampling=sampling_defaults(source.folder))
+    if source.side.prompts is not None:
+        info = replace(info, sampling=_sampling(source, config))
     # An encode of Whisper's is long and a step short.
     encodes_apart = is_cpu and num_threads > 1 and info.attended_shape is not None
     engine = Engine(
@@ -195,6 +196,15 @@ def records_steps(name: str, source: ModelSource, config: EngineConfig) -> bool:
         is_plain = source.cache_dtype is source.dtype
         return on_gpu and source.info.replayable and is_plain and triton_jit.is_installed()
     return config.cuda_graphs == "on"
+
+
+def _sampling(source: ModelSource, config: EngineConfig) -> SamplingDefaults:
+    """How answers are sampled where a request does not say; transcripts are drawn only if the checkpoint
+    says so."""
+    transcribes = source.side.listens is not None
+    if config.generation_config == "auto":
+        return sampling_defaults(source.folder, is_greedy=transcribes)
+    return SamplingDefaults(temperature=0.0) if transcribes else NOTHING_SAID
 
 
 def _memory_wish(source: ModelSource, config: EngineConfig, max_running: int, max_pixels: int) -> MemoryWish:

@@ -29,6 +29,7 @@ from .tools import NO_TOOLS, ToolUse, check_tool_messages, read_tool_use
 from .unserved import Unserved
 
 MAX_TEMPLATE_KWARGS: Final = 32
+MAX_DOCUMENTS: Final = 1024
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh")
 _MAX_TOKENS: Final = 2**31 - 1
 _TEMPLATE_NAMES: Final = frozenset(
@@ -66,6 +67,8 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template: str | None = None
+    documents: list[dict[str, Any]] | None = None  # type: ignore[assignment]  # elsewhere not served
+    """What a template that takes documents writes before the conversation."""
     modalities: list[str] | None = None
     add_special_tokens: bool | None = None
     mm_processor_kwargs: ProcessorKwargs | None = None
@@ -98,6 +101,10 @@ class Conversation:
     """Tokens that the answer may think with."""
     is_budget_optional: bool = False
     """It was given because it has to be: where it cannot be kept, it is not."""
+    documents: list[dict[str, Any]] | None = None
+    """Texts that the template is given beside the messages."""
+    adds_special_tokens: bool = False
+    """What the tokenizer puts in front of a text stands in front of what the template writes."""
     media_wishes: MediaWishes = NOTHING_WISHED
     """How its media are to be looked at."""
 
@@ -150,8 +157,6 @@ def _check_refused(request: ChatRequest) -> None:
         )
     if request.modalities is not None and request.modalities != ["text"]:
         raise refuse("modalities", request.modalities, '["text"]')
-    if request.add_special_tokens:
-        raise unsupported("add_special_tokens", "is not served; the template writes them")
     if request.reasoning_effort not in (None, *EFFORTS):
         raise refuse("reasoning_effort", request.reasoning_effort, ", ".join(EFFORTS))
 
@@ -190,8 +195,16 @@ def chat_conversation(
         tool_use=use,
         forms_text=request.response_format is not None,
         thinking_budget=request.thinking_token_budget,
+        documents=_documents(request.documents),
+        adds_special_tokens=bool(request.add_special_tokens),
         media_wishes=read_media_wishes(request.mm_processor_kwargs),
     )
+
+
+def _documents(documents: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+    if documents is not None and len(documents) > MAX_DOCUMENTS:
+        raise wrong("documents", f"has {len(documents):,} entries; allowed: up to {MAX_DOCUMENTS}.")
+    return documents or None
 
 
 def check_template_kwargs(kwargs: Mapping[str, object]) -> None:

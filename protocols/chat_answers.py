@@ -74,7 +74,7 @@ class ChatChoice(Struct, frozen=True, kw_only=True):
     finish_reason: ChatFinishedBy
     logprobs: ChoiceLogprobs | None = None
     stop_reason: str | int | None = None
-    token_ids: Sequence[int] | UnsetType = UNSET
+    token_ids: Sequence[int] | None = None
 
 
 class ChatCompletion(Struct, frozen=True, kw_only=True):
@@ -87,8 +87,8 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
     usage: CompletionUsage
     object: Literal["chat.completion"] = "chat.completion"
     service_tier: Literal["default"] | UnsetType = UNSET
-    prompt_token_ids: Sequence[int] | UnsetType = UNSET
-    prompt_logprobs: PromptLogprobList | UnsetType = UNSET
+    prompt_token_ids: Sequence[int] | None = None
+    prompt_logprobs: PromptLogprobList | None = None
 
 
 class FunctionDelta(Struct, frozen=True, kw_only=True, gc=False):

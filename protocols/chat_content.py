@@ -6,6 +6,7 @@ Errors name the part by its path (`messages[1].content[0]`). Knows no tokenizer 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
@@ -21,6 +22,9 @@ from .frame_list import MAX_FRAMES, pack_frames
 from .messages import MediaKind
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
+ROLES: Final[tuple[str, ...]] = get_args(Role)
+"""Those of every model; a template may name others (`ipython`)."""
+_ROLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 MAX_MESSAGES: Final = 4096
 MAX_PARTS: Final = 4096
@@ -83,7 +87,7 @@ Part = TextPart | MediaPart
 class ChatMessage:
     """One checked message. `extra` are the fields templates know beside role and content."""
 
-    role: Role
+    role: str
     content: str | tuple[Part, ...] | None
     extra: dict[str, Any]
     param: str
@@ -146,9 +150,9 @@ def read_messages(raw: list[Raw]) -> tuple[ChatMessage, ...]:
 
 def _message(raw: Raw, param: str) -> ChatMessage:
     message = _decode_message(raw, param)
-    role = next((known for known in get_args(Role) if known == message.role), None)
-    if role is None:
-        raise refuse(f"{param}.role", message.role, ", ".join(get_args(Role)))
+    role = message.role
+    if not _ROLE.fullmatch(role):
+        raise refuse(f"{param}.role", role, ", ".join(ROLES))
     for name in ("refusal", "annotations", "audio", "function_call"):
         if getattr(message, name) is not UNSET and bytes(getattr(message, name)) not in _EMPTY:
             raise unsupported(f"{param}.{name}", "is not served")

@@ -148,9 +148,9 @@ class CompletionChoice(Struct, frozen=True, kw_only=True):
     finish_reason: FinishedBy | None = None
     stop_reason: str | int | None = None
     """The stop string that ended it."""
-    token_ids: Sequence[int] | UnsetType = UNSET
-    prompt_token_ids: Sequence[int] | UnsetType = UNSET
-    prompt_logprobs: PromptLogprobList | UnsetType = UNSET
+    token_ids: Sequence[int] | UnsetType | None = UNSET
+    prompt_token_ids: Sequence[int] | UnsetType | None = UNSET
+    prompt_logprobs: PromptLogprobList | UnsetType | None = UNSET
 
 
 class Completion(Struct, frozen=True, kw_only=True):

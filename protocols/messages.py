@@ -333,10 +333,26 @@ class TokensSampled(msgspec.Struct, frozen=True):
     """Of the stop token that ended the answer, where log-probabilities are wanted."""
     stop_token_id: int | None = None
     """The stop token that ended the answer."""
+    stop_top_logprobs: TopLogprobs = ()
+    """The likeliest tokens in the stop token's place, where those are wanted."""
     num_draft: int = 0
     """Tokens that were guessed in this step."""
     lifted: tuple[bool, ...] = ()
     """For each token whether it came only because of `SamplingParams.phrases`, where there are any."""
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """Tokens that were sampled last and are no part of the text: a stop token, or those of a stop string.
+
+    Log-probabilities are as many as tokens where those are wanted, else none.
+    """
+
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    top_logprobs: tuple[TopLogprobs, ...] = ()
+
+
+NO_ENDING: Final = Ending()
 
 
 class TextGenerated(TokensSampled, frozen=True):
@@ -345,6 +361,13 @@ class TextGenerated(TokensSampled, frozen=True):
     text: str = ""
     stop: str | None = None
     """The stop string that ended the answer."""
+    ending: Ending = NO_ENDING
+    """With the finish reason only."""
+
+    @property
+    def num_sampled(self) -> int:
+        """Tokens that were made, those of the ending included."""
+        return len(self.token_ids) + len(self.ending.token_ids)
 
 
 class TokensAligned(msgspec.Struct, frozen=True):

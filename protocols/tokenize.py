@@ -22,6 +22,7 @@ _OF_CHAT: Final = (
     "continue_final_message",
     "chat_template",
     "chat_template_kwargs",
+    "documents",
     "reasoning_effort",
     "enable_thinking",
     "mm_processor_kwargs",
@@ -41,6 +42,7 @@ class TokenizeRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     continue_final_message: bool | None = None
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    documents: list[dict[str, Any]] | None = None
     reasoning_effort: str | None = None
     enable_thinking: bool | None = None
     mm_processor_kwargs: ProcessorKwargs | None = None

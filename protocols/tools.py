@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .body import missing, refuse, unsupported
-from .chat_content import ChatMessage
+from .chat_content import ROLES, ChatMessage
 from .errors import BadRequestError, wrong
 
 MAX_TOOLS: Final = 256
@@ -282,6 +282,8 @@ def check_tool_messages(messages: Sequence[ChatMessage]) -> None:
         if message.role == "tool":
             _check_result(message, calls, answered)
             continue
+        if message.role not in ROLES:  # a template's own (`ipython`) has results, too
+            calls.clear()
         if calls:
             param = next(iter(calls.values()))
             raise wrong(param, f"is not answered by a tool message before `{message.param}`.")

@@ -160,6 +160,7 @@ class PhraseStream(TextReader):
                 fault=part.fault,
                 stop_logprob=part.stop_logprob,
                 stop_token_id=part.stop_token_id,
+                stop_top_logprobs=part.stop_top_logprobs,
             )
         )
 

@@ -184,7 +184,7 @@ class Answering:
 
             def on_piece(place: int, index: int, piece: TextGenerated) -> None:
                 number = place * num_choices + index
-                num_tokens[number] += len(piece.token_ids)
+                num_tokens[number] += piece.num_sampled
                 num_cached[place] = max(num_cached[place], piece.num_cached)
                 put_any(put, self._shape.piece(number, prompts[place], piece, so_far(place, number)))
 
@@ -237,7 +237,7 @@ class Answering:
         every = [answer for group in answers for answer in group]
         found = usage(
             sum(len(prompt.token_ids) for prompt in prompts),
-            sum(len(answer.token_ids) for answer in every),
+            sum(answer.num_sampled for answer in every),
             sum(group[0].num_cached for group in answers),
             num_image=_num_media(prompts, is_seen=True),
             num_audio=_num_media(prompts, is_seen=False),

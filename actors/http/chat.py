@@ -29,14 +29,14 @@ from ...protocols.chat_answers import (
     Delta,
 )
 from ...protocols.generation import CompletionTokensDetails, CompletionUsage, sse, stopped_by
-from ...protocols.messages import SamplingParams, TextGenerated
+from ...protocols.messages import Ending, SamplingParams, TextGenerated
 from ...protocols.unserved import answered_tier
 from ..text.generation import Answer, TextModel
 from ..text.reading import AnswerReading
 from ..text.thought_count import ThoughtCount
 from .answering import Answering, Shape, UsageSoFar
 from .chat_events import delta_of, finished_chat, message_of
-from .logprobs import chat_logprobs, prompt_logprob_list
+from .logprobs import chat_logprobs, prompt_logprob_list, reported
 from .service import Service
 from .text_requests import admission, chat_params_for, read_and_parse, text_model
 
@@ -127,7 +127,7 @@ class _ChatShape(Shape):
             choices=[],
             usage=found,
             service_tier=self._tier,
-            prompt_token_ids=ids if self._wish.return_token_ids else UNSET,
+            prompt_token_ids=ids if self._wish.return_token_ids else None,
             prompt_logprobs=prompt_logprob_list(
                 self._tokens, ids, answers[0][0].prompt_logprobs, self._wish.prompt_logprobs
             ),
@@ -143,7 +143,8 @@ class _ChatShape(Shape):
     def piece(self, number: int, _: Prompt, piece: TextGenerated, found: UsageSoFar) -> bytes | None:
         streamed = self._choices[number]
         delta = streamed.delta(piece, shows_reasoning=self._wish.shows_reasoning)
-        tells_tokens = bool(piece.token_ids) and (self._wish.logprobs or self._wish.return_token_ids)
+        tokens = self._reported(piece)
+        tells_tokens = bool(tokens.token_ids) and (self._wish.logprobs or self._wish.return_token_ids)
         if delta == _NOTHING and not tells_tokens and piece.finish_reason is None:
             return None
         stopped = stopped_by(piece.stop, piece.stop_token_id, self._wish.stop_token_ids)
@@ -151,9 +152,9 @@ class _ChatShape(Shape):
             index=number,
             delta=delta,
             finish_reason=finished_chat(piece.finish_reason, has_calls=streamed.has_calls),
-            logprobs=self._logprobs(piece) if self._wish.logprobs else None,
+            logprobs=self._logprobs(tokens) if self._wish.logprobs else None,
             stop_reason=UNSET if stopped is None else stopped,
-            token_ids=piece.token_ids if self._wish.return_token_ids else UNSET,
+            token_ids=tokens.token_ids if self._wish.return_token_ids else UNSET,
         )
         return self._event([choice], found)
 
@@ -167,16 +168,20 @@ class _ChatShape(Shape):
         message = message_of(events, shows_reasoning=self._wish.shows_reasoning)
         reason = finished_chat(answer.finish_reason, has_calls=message.tool_calls is not UNSET)
         assert reason is not None, "an answer that was not finished is an error"
+        tokens = self._reported(answer)
         return ChatChoice(
             index=index,
             message=message,
             finish_reason=reason,
-            logprobs=self._logprobs(answer) if self._wish.logprobs else None,
+            logprobs=self._logprobs(tokens) if self._wish.logprobs else None,
             stop_reason=stopped_by(answer.stop, answer.stop_token_id, self._wish.stop_token_ids),
-            token_ids=answer.token_ids if self._wish.return_token_ids else UNSET,
+            token_ids=tokens.token_ids if self._wish.return_token_ids else None,
         )
 
-    def _logprobs(self, found: Answer | TextGenerated) -> ChoiceLogprobs:
+    def _reported(self, found: Answer | TextGenerated) -> Answer | TextGenerated | Ending:
+        return reported(found, with_ending=bool(self._wish.return_token_ids))
+
+    def _logprobs(self, found: Answer | TextGenerated | Ending) -> ChoiceLogprobs:
         return chat_logprobs(
             self._tokens,
             found.token_ids,

@@ -11,7 +11,9 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeGuard
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeGuard
 
 import msgspec
 from msgspec import UNSET
@@ -32,15 +34,17 @@ from ...protocols.completions import (
 )
 from ...protocols.completions import Prompt as AskedPrompt
 from ...protocols.generation import CompletionUsage, finished_by, sse, stopped_by, usage
-from ...protocols.messages import PromptLogprobs, SamplingParams, TextGenerated
+from ...protocols.json_file import read_json
+from ...protocols.messages import Ending, PromptLogprobs, SamplingParams, TextGenerated
 from ...protocols.tokenize import DetokenizeResponse, TokenizeResponse, parse_detokenize, parse_tokenize
 from ..kernel.off_loop import off_loop
+from ..kernel.threads import in_thread
 from ..text.generation import Answer, TextModel
 from .answering import Answering, Shape, UsageSoFar
 from .event_stream import SlicedResponse
-from .logprobs import completion_logprobs, prompt_logprob_list
+from .logprobs import completion_logprobs, prompt_logprob_list, reported
 from .service import Service
-from .text_requests import JSON, admission, read_and_parse, text_model
+from .text_requests import JSON, admission, json_response, read_and_parse, text_model
 
 
 class CompletionRoutes:
@@ -86,7 +90,7 @@ class CompletionRoutes:
             tokens = model.prompter.builder.tokens
 
             def render() -> bytes:
-                names = [tokens.name(each) for each in prompt.token_ids] if wish.return_token_strs else None
+                names = [tokens.piece(each) for each in prompt.token_ids] if wish.return_token_strs else None
                 answer = TokenizeResponse(
                     count=len(prompt.token_ids),
                     max_model_len=model.prompter.builder.info.max_context,
@@ -97,6 +101,14 @@ class CompletionRoutes:
 
             return SlicedResponse(await off_loop(render, size=len(prompt.token_ids)), media_type=JSON)
 
+    async def tokenizer_info(self, request: Request) -> Response:
+        """The checkpoint's `tokenizer_config.json`, with the chat template that is used."""
+        with admission(self._service, request, self._service.caller(request))():
+            builder = text_model(self._service, request.query_params.get("model")).prompter.builder
+            path = builder.info.folder / "tokenizer_config.json"
+            config = await in_thread(partial(_read_config, path))
+        return json_response(config | {"chat_template": builder.text.chat_template})
+
     async def detokenize(self, request: Request) -> Response:
         """The text of ids."""
         with admission(self._service, request, self._service.caller(request))():
@@ -105,6 +117,10 @@ class CompletionRoutes:
             prompt = await model.prompter.counting.completion(wish.tokens, param="tokens")
             text = await model.prompter.decode(prompt.token_ids)
         return SlicedResponse(msgspec.json.encode(DetokenizeResponse(text)), media_type=JSON)
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
 
 
 def _parse(body: bytes) -> tuple[CompletionRequest, tuple[AskedPrompt, ...]]:
@@ -194,20 +210,30 @@ class _CompletionShape(Shape):
     def _choice(self, number: int, place: int, prompt: Prompt, answer: Answer) -> CompletionChoice:
         if self._wish.num_generated == 0:  # one token was made, because a request makes at least one
             answer = Answer(prompt_logprobs=answer.prompt_logprobs, finish_reason="length")
+        tokens = self._reported(answer)
         return CompletionChoice(
             index=number,
             text=self._echoes[place] + answer.text,
-            logprobs=self._logprobs(place, prompt, answer),
+            logprobs=self._logprobs(place, prompt, tokens, answer.prompt_logprobs),
             finish_reason=finished_by(answer.finish_reason),
             stop_reason=stopped_by(answer.stop, answer.stop_token_id, self._wish.stop_token_ids),
-            token_ids=answer.token_ids if self._wish.return_token_ids else UNSET,
-            prompt_token_ids=prompt.token_ids if self._wish.return_token_ids else UNSET,
+            token_ids=tokens.token_ids if self._wish.return_token_ids else None,
+            prompt_token_ids=prompt.token_ids if self._wish.return_token_ids else None,
             prompt_logprobs=prompt_logprob_list(
                 self._tokens, prompt.token_ids, answer.prompt_logprobs, self._wish.prompt_logprobs
             ),
         )
 
-    def _logprobs(self, place: int, prompt: Prompt, answer: Answer) -> CompletionLogprobs | None:
+    def _reported(self, found: Answer | TextGenerated) -> Answer | TextGenerated | Ending:
+        return reported(found, with_ending=bool(self._wish.return_token_ids))
+
+    def _logprobs(
+        self,
+        place: int,
+        prompt: Prompt,
+        answer: Answer | TextGenerated | Ending,
+        read: PromptLogprobs | None,
+    ) -> CompletionLogprobs | None:
         if self._wish.logprobs is None:
             return None
         if not self._wish.echoes:
@@ -219,7 +245,7 @@ class _CompletionShape(Shape):
                 shows_special=self._wish.shows_special,
                 is_numbered=self._wish.numbers_tokens,
             )
-        read = answer.prompt_logprobs or PromptLogprobs((), (), ())  # one token has none before it
+        read = read or PromptLogprobs((), (), ())  # one token has none before it
         top = [best[: self._wish.logprobs] for best in read.top]
         return completion_logprobs(
             self._tokens,
@@ -241,17 +267,17 @@ class _CompletionShape(Shape):
         text = piece.text
         if not sent.has_begun:
             text = self._echoes[number // self._wish.num_choices] + text
-        asks_ids = bool(self._wish.return_token_ids)
-        tells_tokens = bool(piece.token_ids) and (asks_ids or self._wish.logprobs is not None)
+        asks_ids, tokens = bool(self._wish.return_token_ids), self._reported(piece)
+        tells_tokens = bool(tokens.token_ids) and (asks_ids or self._wish.logprobs is not None)
         if not text and not tells_tokens and piece.finish_reason is None:
             return None
         logprobs = None
         if self._wish.logprobs is not None:
             logprobs = completion_logprobs(
                 self._tokens,
-                piece.token_ids,
-                piece.logprobs,
-                piece.top_logprobs,
+                tokens.token_ids,
+                tokens.logprobs,
+                tokens.top_logprobs,
                 places=sent.places,
                 shows_special=self._wish.shows_special,
                 is_numbered=self._wish.numbers_tokens,
@@ -262,7 +288,7 @@ class _CompletionShape(Shape):
             logprobs=logprobs,
             finish_reason=finished_by(piece.finish_reason),
             stop_reason=stopped_by(piece.stop, piece.stop_token_id, self._wish.stop_token_ids),
-            token_ids=piece.token_ids if asks_ids else UNSET,
+            token_ids=tokens.token_ids if asks_ids else UNSET,
             prompt_token_ids=prompt.token_ids if asks_ids and not sent.has_begun else UNSET,
         )
         sent.has_begun = True

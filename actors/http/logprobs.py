@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import UNSET, UnsetType
-
 from ...engine.text.token_text import TokenPlaces, TokenText
 from ...protocols.chat_answers import ChoiceLogprobs, TokenLogprob, TopLogprob
 from ...protocols.completions import CompletionLogprobs
 from ...protocols.generation import PromptLogprob, PromptLogprobList
-from ...protocols.messages import PromptLogprobs, TopLogprobs
+from ...protocols.messages import Ending, PromptLogprobs, TextGenerated, TopLogprobs
+from ..text.generation import Answer
 
 _LOWEST = -9999.0
 """Minus infinity is not JSON; OpenAI's value for a token that cannot be."""
@@ -19,6 +18,18 @@ _LOWEST = -9999.0
 def token_number(token_id: int) -> str:
     """What vLLM calls a token where names are not wanted."""
     return f"token_id:{token_id}"
+
+
+def reported(found: Answer | TextGenerated, *, with_ending: bool) -> Answer | TextGenerated | Ending:
+    """The tokens that a body or a chunk reports: those of the text, and `with_ending` those that ended it."""
+    ending = found.ending
+    if not with_ending or not ending.token_ids:
+        return found
+    return Ending(
+        (*found.token_ids, *ending.token_ids),
+        (*found.logprobs, *ending.logprobs),
+        (*found.top_logprobs, *ending.top_logprobs),
+    )
 
 
 def chat_logprobs(
@@ -84,10 +95,10 @@ def completion_logprobs(
 
 def prompt_logprob_list(
     tokens: TokenText, token_ids: Sequence[int], found: PromptLogprobs | None, num_top: int | None
-) -> PromptLogprobList | UnsetType:
-    """vLLM's `prompt_logprobs`: by position, the best and the token that is there. UNSET if not asked for."""
+) -> PromptLogprobList | None:
+    """vLLM's `prompt_logprobs`: by position, the best and the token that is there. None if not asked for."""
     if num_top is None:
-        return UNSET
+        return None
     listed: PromptLogprobList = [None]
     found = found or PromptLogprobs((), (), ())  # of one token, which nothing predicts
     told = zip(token_ids[1:], found.logprobs, found.top, found.ranks, strict=True)

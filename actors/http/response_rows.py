@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from ...protocols.chat_content import ChatMessage, MediaAddress, MediaPart, Part, Role, TextPart
+from ...protocols.chat_content import ChatMessage, MediaAddress, MediaPart, Part, TextPart
 from ...protocols.embeds import Embeds
 from ...protocols.messages import MediaKind
 from ...protocols.response_items import McpListTools, ResponseFault, ResponseObject
@@ -68,7 +68,7 @@ class _Media(Struct, frozen=True, array_like=True, tag="media"):
 
 
 class _Message(Struct, frozen=True, array_like=True):
-    role: Role
+    role: str
     content: str | list[_Text | _Media] | None
     extra: dict[str, Any]
     param: str

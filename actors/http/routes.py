@@ -191,6 +191,7 @@ def routes(service: Service) -> list[Route]:
             _route("/v1/completions", completions.completions, "POST"),
             _route("/tokenize", completions.tokenize, "POST"),
             _route("/detokenize", completions.detokenize, "POST"),
+            _route("/tokenizer_info", completions.tokenizer_info, "GET"),
         ]
         if any(text.prompter.builder.has_template for text in texts):
             messages, responses = MessageRoutes(service), ResponseRoutes(service)

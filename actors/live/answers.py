@@ -196,7 +196,7 @@ class LiveAnswers:
                 await self._report(AnswerBegan(effect.response_id, _usage(prompt, 0, 0)))
                 async for piece in stream:
                     check_answer(piece)
-                    num_output += len(piece.token_ids)
+                    num_output += piece.num_sampled
                     num_cached = max(num_cached, piece.num_cached)
                     reason = piece.finish_reason
                     usage = _usage(prompt, num_cached, num_output)

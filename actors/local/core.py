@@ -147,7 +147,7 @@ class LocalCore:
         model = self.model
 
         def on_piece(_: int, piece: TextGenerated) -> None:
-            put(Delta(piece.text, piece.token_ids, piece.finish_reason))
+            put(Delta(piece.text, piece.token_ids + piece.ending.token_ids, piece.finish_reason))
 
         async with self._build(prompt, options, template_kwargs) as (built, params):
             await answer_all(
@@ -191,14 +191,15 @@ class LocalCore:
 
 
 def _completion(prompt: EnginePrompt, answer: Answer, *, has_logprobs: bool) -> Completion:
+    ending = answer.ending
     return Completion(
         text=answer.text,
-        token_ids=tuple(answer.token_ids),
+        token_ids=(*answer.token_ids, *ending.token_ids),
         finish_reason=answer.finish_reason or "stop",
         num_prompt_tokens=len(prompt.token_ids),
         num_cached_tokens=answer.num_cached,
-        logprobs=tuple(answer.logprobs) if has_logprobs else None,
-        top_logprobs=tuple(answer.top_logprobs) if has_logprobs else None,
+        logprobs=(*answer.logprobs, *ending.logprobs) if has_logprobs else None,
+        top_logprobs=(*answer.top_logprobs, *ending.top_logprobs) if has_logprobs else None,
         prompt_logprobs=answer.prompt_logprobs,
         stop=answer.stop,
     )

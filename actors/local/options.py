@@ -150,6 +150,8 @@ class Completion:
 
     text: str
     token_ids: tuple[int, ...]
+    """Every token that was sampled: also what ended the answer and is no part of the text, a stop token or
+    those of a stop string. Log-probabilities are as many."""
     finish_reason: str
     """`stop` (a stop token or string, or a complete grammar) or `length`."""
     num_prompt_tokens: int

@@ -18,6 +18,8 @@ from ...engine.models.prompts import Prompt
 from ...protocols.drafts import ngram_draft
 from ...protocols.messages import (
     INTERACTIVE,
+    NO_ENDING,
+    Ending,
     Generate,
     Lane,
     NgramDraft,
@@ -70,6 +72,7 @@ class Answer:
     finish_reason: str | None = None
     stop: str | None = None
     stop_token_id: int | None = None
+    ending: Ending = NO_ENDING
     _texts: list[str] = field(default_factory=list)
 
     def add(self, piece: TextGenerated, *, keeps_logprobs: bool = True) -> None:
@@ -85,7 +88,13 @@ class Answer:
         self.stop = self.stop or piece.stop
         if piece.finish_reason is not None:
             self.finish_reason, self.stop_token_id = piece.finish_reason, piece.stop_token_id
+            self.ending = piece.ending
             self.text = "".join(self._texts)
+
+    @property
+    def num_sampled(self) -> int:
+        """Tokens that were made, those of the ending included."""
+        return len(self.token_ids) + len(self.ending.token_ids)
 
     def forget(self) -> None:
         """Free what was answered piece by piece: all at once, everybody else would wait."""

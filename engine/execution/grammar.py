@@ -23,6 +23,7 @@ from torch import Tensor
 from ...protocols.errors import BadRequestError
 from ...protocols.messages import Grammar
 from ...protocols.panics import PanicError, native_call
+from .json_schema import prepared
 
 MAX_SOURCE_BYTES: Final = 64 * 1024
 MAX_REGEX_BYTES: Final = 8 * 1024
@@ -43,7 +44,7 @@ up in the midst of an answer (`max_items_in_row`)."""
 _LIMITS: Final = llguidance.LLParserLimits(
     max_items_in_row=1000,  # the most ambiguous grammar takes 0.2 s for a token with so many, the last one
     initial_lexer_fuel=1_000_000,  # about 20 ms
-    step_lexer_fuel=20_000,  # at most 7 ms, where 200 000 were up to 120; real ones take less than 10 000
+    step_lexer_fuel=100_000,  # at most 12 ms; a class of all letters takes 60 000 with 152 000 tokens
     step_max_items=10_000,  # one row of so many, which takes their square, is 50 ms; real ones are a third
     max_lexer_states=16_000,  # 1 to 2 KB each, per sequence
     max_grammar_size=200_000,
@@ -57,6 +58,11 @@ _JSON_OPTIONS: Final[llguidance._lib.JsonCompileOptions] = {
     # likes line breaks never gets to the end.
     "whitespace_pattern": r"[\x20\x09]|\x0D?\x0A[\x20\x09]{0,40}",
 }
+
+
+_WALK_TOKENS: Final = 32
+_WALK_STRIDES: Final = (7919, 104_729)
+"""Primes, so that the tokens tried are of all kinds."""
 
 
 class GrammarError(ValueError):
@@ -164,14 +170,16 @@ def _compile_whole(tokenizer: llguidance.LLTokenizer, grammar: Grammar) -> llgui
     if size > limit:
         raise _bad(grammar, f"{size} bytes are more than the {limit} allowed")
     try:
-        if grammar.kind != "lark" and (size := _regex_bytes(grammar)) > MAX_REGEX_BYTES:
+        lark, parts = _parts(grammar)
+        size = 0 if grammar.kind == "lark" else max(_regex_bytes(grammar), _pattern_bytes(parts))
+        if size > MAX_REGEX_BYTES:
             raise ValueError(f"its patterns have {size} bytes, more than the {MAX_REGEX_BYTES} allowed")
-        if (num := max(_optional_runs(_schema_of(grammar)), default=0)) > MAX_OPTIONAL:
+        if (num := max(_optional_runs(parts), default=0)) > MAX_OPTIONAL:
             raise ValueError(
                 f"an object has {num} properties in a row that may be left out, more than the {MAX_OPTIONAL} "
                 "allowed; say in `required` which always come"
             )
-        source = _source(grammar)
+        source = json.dumps({"grammars": [{"lark_grammar": _UNFORCED + lark}, *parts]})
     except (ValueError, RecursionError) as error:
         raise _bad(grammar, first_line(str(error))) from None
     matcher = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=_LIMITS)
@@ -181,18 +189,37 @@ def _compile_whole(tokenizer: llguidance.LLTokenizer, grammar: Grammar) -> llgui
         raise _bad(grammar, first_line(matcher.get_error()))
     if not GrammarMatcher(matcher.deep_copy(), tokenizer.eos_tokens).has_start:
         raise _bad(grammar, "no answer can match it")
+    if size or grammar.kind == "lark":
+        for stride in _WALK_STRIDES:
+            _walk(GrammarMatcher(matcher.deep_copy(), tokenizer.eos_tokens), grammar, stride)
     return matcher
 
 
-def _source(grammar: Grammar) -> str:
+def _walk(matcher: GrammarMatcher, grammar: Grammar, stride: int) -> None:
+    """Try the first tokens of some answer, so that a pattern that takes too much effort is refused before
+    one begins. Raises BadRequestError."""
+    try:
+        for step in range(_WALK_TOKENS):
+            bits = matcher.masks((), ())[0].numpy()
+            allowed = np.flatnonzero(bits)
+            if not len(allowed):
+                return
+            place = int(allowed[(1 + step) * stride % len(allowed)])
+            eight = int(bits[place])
+            matcher.advance((8 * place + (eight & -eight).bit_length() - 1,))
+    except GrammarError as error:
+        raise _bad(grammar, str(error)) from None
+
+
+def _parts(grammar: Grammar) -> tuple[str, list[dict[str, Any]]]:
+    """The grammar's Lark, and the grammars it names, as the library takes them."""
     lark, parts = "start: @answer", {"answer": {"kind": grammar.kind, "source": grammar.source}}
     if grammar.kind == "answer":
         answer = json.loads(grammar.source)
         lark, parts = answer["lark"], answer["parts"]
     elif grammar.kind == "json_schema":
         parts["answer"]["source"] = json.loads(grammar.source)
-    named = [{"name": name, **_part(part)} for name, part in parts.items()]
-    return json.dumps({"grammars": [{"lark_grammar": _UNFORCED + lark}, *named]})
+    return lark, [{"name": name, **_part(part)} for name, part in parts.items()]
 
 
 def _part(part: dict[str, Any]) -> dict[str, Any]:
@@ -201,12 +228,12 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
         case {"json": schema} | {"kind": "json_schema", "source": schema}:
             if not isinstance(schema, dict):  # true and false are schemas
                 return {"json_schema": {"x-guidance": _JSON_OPTIONS} if schema else {"not": {}}}
-            return {"json_schema": {"x-guidance": _JSON_OPTIONS, **schema}}
+            return {"json_schema": {"x-guidance": _JSON_OPTIONS, **prepared(schema)}}
         case {"kind": "json_object"}:
             return {"json_schema": {"type": "object", "x-guidance": _JSON_OPTIONS}}
         case {"kind": "regex", "source": pattern}:
-            written = json.loads(llguidance.LLMatcher.grammar_from_regex(pattern))
-            return {"lark_grammar": written["grammars"][0]["lark_grammar"]}
+            # \d, \w and \s are ASCII, as the pattern of a JSON schema has them.
+            return {"lark_grammar": f"start: /{llguidance.regex_to_lark(pattern, use_ascii='dws')}/"}
         case {"kind": "choice", "source": choices}:
             return {"lark_grammar": _choice(choices)}
     try:
@@ -240,7 +267,7 @@ def _regex_bytes(grammar: Grammar) -> int:
         case "regex" | "lark":
             return _num_bytes(grammar)
         case _:
-            return sum(len(each.encode("utf-8", "surrogatepass")) for each in _patterns(_schema_of(grammar)))
+            return _pattern_bytes(_schema_of(grammar))
 
 
 def _schema_of(grammar: Grammar) -> object:
@@ -251,6 +278,10 @@ def _schema_of(grammar: Grammar) -> object:
         return json.loads(grammar.source)
     except ValueError:
         return None
+
+
+def _pattern_bytes(schema: object) -> int:
+    return sum(len(each.encode("utf-8", "surrogatepass")) for each in _patterns(schema))
 
 
 def _patterns(schema: object) -> Iterator[str]:
@@ -295,6 +326,16 @@ def first_line(message: str) -> str:
     """The library's messages go on with excerpts of the grammar."""
     if "NoExtension" in message:
         return "no answer can match it"
+    if "coerce_one_of" in message:
+        return (
+            "two alternatives of a `oneOf` may match the same value; tell them apart by type, by a required "
+            "property with a `const`, or write `anyOf`"
+        )
+    if "too many expressions" in message:
+        return (
+            "its pattern has too many expressions to follow with this vocabulary; use narrower classes of "
+            "characters or fewer repetitions"
+        )
     lines = [line.strip() for line in message.splitlines() if line.strip() and not line.startswith("<")]
     known = next((line for line in lines if line.startswith("error:")), None)
     text = lines[0] if lines else "unknown error"

@@ -123,12 +123,14 @@ def accept(span: RowSpan, choice: Choice, sequence_id: SequenceId) -> Sampled:
     finish: FinishReason | None = None
     stop_logprob: float | None = None
     stop_token_id: int | None = None
+    stop_top: TopLogprobs = ()
     for index, token in enumerate(choice.token_ids):
         if len(tokens) >= room:
             break
         if token in stops:
             finish, stop_token_id = "stop", token
             stop_logprob = choice.logprobs[index] if choice.logprobs else None
+            stop_top = choice.top[index] if choice.top else ()
             break
         tokens.append(token)
         is_right = index < num_checked and token == draft[index]
@@ -159,6 +161,7 @@ def accept(span: RowSpan, choice: Choice, sequence_id: SequenceId) -> Sampled:
         finish_reason=finish,
         stop_logprob=stop_logprob,
         stop_token_id=stop_token_id,
+        stop_top_logprobs=stop_top,
         lifted=tuple(choice.lifted[:num]),
     )
 

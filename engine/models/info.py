@@ -155,8 +155,9 @@ _SAMPLING: Final[dict[str, tuple[float, float]]] = {
 """Fields of a generation config that are defaults of requests, and what requests may ask for."""
 
 
-def sampling_defaults(folder: Path) -> SamplingDefaults:
-    """How `generation_config.json` samples; `do_sample` false is greedy. Raises ModelLoadError."""
+def sampling_defaults(folder: Path, *, is_greedy: bool = False) -> SamplingDefaults:
+    """How `generation_config.json` samples; `do_sample` false is greedy, and so is a file without it where
+    `is_greedy`. Raises ModelLoadError."""
     path = folder / "generation_config.json"
     config = read_json(path) if path.is_file() else {}
     found = {name: config[name] for name in _SAMPLING if config.get(name) is not None}
@@ -167,8 +168,9 @@ def sampling_defaults(folder: Path) -> SamplingDefaults:
                 f"{path}: {name} is {value!r}, not a number from {low:g} to {high:g}; "
                 "--generation-config none leaves the file's sampling out"
             )
-    if config.get("do_sample") is False:
+    samples = config.get("do_sample")
+    if samples is False or (samples is None and is_greedy):
         return SamplingDefaults(temperature=0.0, repetition_penalty=found.get("repetition_penalty"))
-    if config.get("do_sample") and "temperature" not in found:
+    if samples and "temperature" not in found:
         found["temperature"] = 1.0
     return SamplingDefaults(**found)

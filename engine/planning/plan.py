@@ -142,6 +142,7 @@ class Sampled(msgspec.Struct, frozen=True):
     stop_logprob: float | None = None
     """Of the stop token that was chosen, where log-probabilities are wanted."""
     stop_token_id: int | None = None
+    stop_top_logprobs: TopLogprobs = ()
     lifted: tuple[bool, ...] = ()
     """See `TokensSampled`."""
     error: str | None = None

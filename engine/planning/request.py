@@ -237,6 +237,7 @@ class Request:
             finish_reason=reason,
             stop_logprob=sampled.stop_logprob,
             stop_token_id=sampled.stop_token_id,
+            stop_top_logprobs=sampled.stop_top_logprobs,
             num_draft=self.num_last_draft,
             num_draft_accepted=sampled.num_draft_accepted,
             error=sampled.error,

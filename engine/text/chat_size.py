@@ -66,5 +66,6 @@ def fields_of(conversation: Conversation) -> dict[str, Iterable[str]]:
     return {
         "messages": chain.from_iterable(map(message_strings, conversation.messages)),
         "tools": strings_in(conversation.tools or []),
+        "documents": strings_in(conversation.documents or []),
         "chat_template_kwargs": strings_in(conversation.template_kwargs),
     }

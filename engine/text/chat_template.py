@@ -16,8 +16,9 @@ from typing import Any, Final, TypeVar, cast
 
 import jinja2
 
+from ...protocols.body import refuse, unsupported
 from ...protocols.chat import Conversation
-from ...protocols.chat_content import ChatMessage, MediaPart, Part, TextPart
+from ...protocols.chat_content import ROLES, ChatMessage, MediaPart, Part, TextPart
 from ...protocols.errors import BadRequestError, ModelLoadError
 from .chat_size import fields_of
 from .pieces import PieceEncoder
@@ -27,6 +28,7 @@ _V = TypeVar("_V")
 
 _FIRST_STAND_IN: Final = 0xF0000  # a private plane: no text means anything by it
 _MAX_MESSAGE: Final = 500
+_DOCUMENTS: Final = re.compile(r"\bdocuments\b")
 _PROBE: Final = "content-parts-probe"
 
 
@@ -72,6 +74,7 @@ class ChatTemplate:
 
     def encode(self, conversation: Conversation) -> tuple[int, ...]:
         """The prompt's ids. Raises BadRequestError with the template's own message if it refuses."""
+        self._check(conversation)
         try:
             hider = _Hider(conversation, self._any_control)
             messages = [self._message(each, hider) for each in conversation.messages]
@@ -79,7 +82,20 @@ class ChatTemplate:
             rendered = self._render(messages, tools, conversation, hider)
         except RecursionError:
             raise BadRequestError("The request is nested too deeply.", param="messages") from None
-        return self._encode(rendered, hider)
+        start = self._text.start_ids if conversation.adds_special_tokens else ()
+        return (*start, *self._encode(rendered, hider))
+
+    def _check(self, conversation: Conversation) -> None:
+        """Raise BadRequestError for roles and documents that the template does not name."""
+        source = self._source(conversation.tools)
+        for message in conversation.messages:
+            if message.role not in ROLES and not re.search(rf"""["']{re.escape(message.role)}["']""", source):
+                raise refuse(f"{message.param}.role", message.role, ", ".join(ROLES))
+        if conversation.documents and not _DOCUMENTS.search(source):
+            raise unsupported("documents", "are not in this model's chat template; write them into a message")
+
+    def _source(self, tools: list[dict[str, Any]] | None) -> str:
+        return (self._text.chat_template if tools is None else self._text.tool_template) or ""
 
     @cached_property
     def takes_parts(self) -> bool:
@@ -102,7 +118,8 @@ class ChatTemplate:
             return _rendered(
                 messages,
                 tools=tools,
-                chat_template=self._text.chat_template if tools is None else self._text.tool_template,
+                documents=hider.hide(conversation.documents, self._any_control),
+                chat_template=self._source(tools),
                 add_generation_prompt=conversation.add_generation_prompt,
                 continue_final_message=conversation.continue_final_message,
                 **{**self._text.names, **hider.hide(conversation.template_kwargs, self._any_control)},

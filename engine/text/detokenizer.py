@@ -1,7 +1,8 @@
 """One request's tokens to what its reader gets: text, the tokens behind it, and its end at a stop string.
 
 The joins of the texts equal the decode of all ids up to the stop string, however the ids arrive; no text ends
-inside a character, and nothing of a stop string leaks unasked. Knows the tokenizer only as a `TextDecoder`.
+inside a character, also where `max_tokens` cuts it, and nothing of a stop string leaks unasked. Knows the
+tokenizer only as a `TextDecoder`.
 Read `engine/text/text_decoder.py` and `engine/text/stop_strings.py` for the two parts,
 `actors/engine/detokenizer.py` for who feeds it.
 """
@@ -15,6 +16,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from ...protocols.messages import (
+    NO_ENDING,
+    Ending,
     PromptLogprobs,
     SamplingParams,
     TextGenerated,
@@ -81,8 +84,8 @@ class Detokenizer:
             return self._push_stoppable(self._stops, sampled)
         text = self._decoder.push(sampled.token_ids)
         if sampled.finish_reason is not None:
-            text += self._decoder.flush()
-        return _with_text(sampled, text)
+            text += self._rest(sampled)
+        return _with_text(sampled, text, ending=_end_token(sampled))
 
     def _push_stoppable(self, stops: StopStrings, sampled: TokensSampled) -> TextGenerated:
         texts: list[str] = []
@@ -92,7 +95,7 @@ class Detokenizer:
             if stop is not None:
                 break
         if stop is None and sampled.finish_reason is not None:
-            text, stop = stops.push(self._decoder.flush())
+            text, stop = stops.push(self._rest(sampled))
             texts.append(text)
             if stop is None:
                 texts.append(stops.held)
@@ -102,15 +105,21 @@ class Detokenizer:
         self._released += len(text)
         is_last = sampled.finish_reason is not None
         released = self._cut() if stop is not None else self._let_go(everything=is_last)
+        shown = _as_ending(released)
+        ending = _end_token(sampled) if stop is None else _as_ending(self._held[len(released) :])
         told = msgspec.structs.replace(
-            _with_text(sampled, text, stop),
-            token_ids=tuple(token.token_id for token in released),
-            logprobs=tuple(token.logprob for token in released if token.logprob is not None),
-            top_logprobs=tuple(token.top for token in released if token.top is not None),
+            _with_text(sampled, text, stop, ending),
+            token_ids=shown.token_ids,
+            logprobs=shown.logprobs,
+            top_logprobs=shown.top_logprobs,
         )
         if stop is None:
             return told
         return msgspec.structs.replace(told, finish_reason="stop", error=None, fault=None)
+
+    def _rest(self, sampled: TokensSampled) -> str:
+        """What was held back; of a character that `max_tokens` cuts, nothing."""
+        return "" if sampled.finish_reason == "length" else self._decoder.flush()
 
     def _take(
         self, stops: StopStrings, sampled: TokensSampled, index: int, text: str, texts: list[str]
@@ -206,6 +215,26 @@ class Collected:
         )
 
 
-def _with_text(sampled: TokensSampled, text: str, stop: str | None = None) -> TextGenerated:
-    fields: tuple[Any, ...] = (*msgspec.structs.astuple(sampled), text, stop)
+def _as_ending(tokens: Sequence[_Token]) -> Ending:
+    if not tokens:
+        return NO_ENDING
+    return Ending(
+        tuple(token.token_id for token in tokens),
+        tuple(token.logprob for token in tokens if token.logprob is not None),
+        tuple(token.top for token in tokens if token.top is not None),
+    )
+
+
+def _end_token(sampled: TokensSampled) -> Ending:
+    if sampled.stop_token_id is None:
+        return NO_ENDING
+    if sampled.stop_logprob is None:
+        return Ending((sampled.stop_token_id,))
+    return Ending((sampled.stop_token_id,), (sampled.stop_logprob,), (sampled.stop_top_logprobs,))
+
+
+def _with_text(
+    sampled: TokensSampled, text: str, stop: str | None = None, ending: Ending = NO_ENDING
+) -> TextGenerated:
+    fields: tuple[Any, ...] = (*msgspec.structs.astuple(sampled), text, stop, ending)
     return TextGenerated(*fields)

@@ -33,6 +33,10 @@ class TokenText:
         """The token as text; half a character shows as U+FFFD."""
         return self.bytes_of(token_id).decode("utf-8", errors="replace")
 
+    def piece(self, token_id: int) -> str:
+        """The token as the vocabulary writes it, no bytes lost; empty for ids that it lacks."""
+        return self._backend.id_to_token(token_id) or ""
+
     def is_special(self, token_id: int) -> bool:
         """Whether decoding leaves it out."""
         return token_id in self._special

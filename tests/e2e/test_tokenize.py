@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from sensorium.engine.text.tokenizer import TextTokenizer
 from support.server import Server
 
 pytestmark = pytest.mark.slow
@@ -52,6 +55,9 @@ def test_what_a_tokenizer_puts_in_front_can_be_left_out(text_server: Server) -> 
         ({"prompt": "a", "tools": []}, "tools"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"role": "wizard", "content": "a"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": "a"}], "documents": [{"text": "b"}]}, "documents"),
+        ({"prompt": "a", "documents": []}, "documents"),
         ({"messages": [{"role": "user", "content": "a"}], "chat_template": "x"}, "chat_template"),
     ],
 )
@@ -77,6 +83,31 @@ def test_what_is_longer_than_the_context_can_be_counted(text_server: Server) -> 
     refused = post(text_server, "/v1/chat/completions", messages=messages).json()["error"]
     assert refused["code"] == "context_length_exceeded"
     assert f"{counts[0]} tokens" in refused["message"]
+
+
+def test_the_names_of_tokens_are_the_vocabularys_pieces(
+    text_server: Server, folders: dict[str, Path]
+) -> None:
+    backend = TextTokenizer.from_folder(folders["text"]).backend
+    found = post(text_server, "/tokenize", prompt="it is 🎉 é", return_token_strs=True).json()
+    assert found["token_strs"] == [backend.id_to_token(each) for each in found["tokens"]]
+    assert backend.decoder.decode(found["token_strs"]) == "it is 🎉 é"
+
+
+def test_the_tokenizers_config_is_told(text_server: Server, folders: dict[str, Path]) -> None:
+    found = httpx.get(f"{text_server.url}/tokenizer_info", params={"model": "text"}).json()
+    assert found["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert found == json.loads((folders["text"] / "tokenizer_config.json").read_text())
+    assert httpx.get(f"{text_server.url}/tokenizer_info", params={"model": "nothing"}).status_code == 404
+
+
+@pytest.mark.parametrize("route", ["completions", "chat/completions"])
+def test_what_vllm_writes_as_null_is_null(text_server: Server, route: str) -> None:
+    asked = {"prompt": "a"} if route == "completions" else {"messages": [{"role": "user", "content": "a"}]}
+    answer = post(text_server, f"/v1/{route}", model="text", max_tokens=1, **asked).json()
+    assert answer["choices"][0]["token_ids"] is None
+    for key in ("prompt_logprobs", "prompt_token_ids"):
+        assert (answer["choices"][0] if route == "completions" else answer)[key] is None
 
 
 def test_nothing_has_no_tokens(text_server: Server) -> None:

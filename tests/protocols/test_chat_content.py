@@ -78,7 +78,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DATA
     ("message", "param"),
     [
         ({}, "messages[0].role"),
-        ({"role": "wizard", "content": "a"}, "messages[0].role"),
+        ({"role": "the wizard", "content": "a"}, "messages[0].role"),
         ({"role": "user"}, "messages[0].content"),
         ({"role": "user", "content": 3}, "messages[0].content"),
         ({"role": "user", "content": [3]}, "messages[0].content[0]"),

@@ -154,6 +154,13 @@ class Qwen3AsrText:
         name = LANGUAGES[check_language(language, LANGUAGES)]
         return (*self._open(f"assistant\n{_HEADER}{name}"), self.text_tag)
 
+    def answer_begun(self, text: str) -> tuple[int, ...]:
+        """Where the answer goes on behind `text`, in which the answer's tag is the tag."""
+        encode = partial(self.tokenizer.encode, allow_special=False)
+        header, tag, said = text.partition(TEXT_TAG)
+        written = (*encode(header), self.text_tag, *encode(said)) if tag else encode(text)
+        return (*self.answer_start(), *written)
+
     def header(self, language: str) -> tuple[int, ...]:
         """What an answer in this language begins with by itself; () if that cannot be told."""
         free, forced = self.answer_start(), self.answer_start(language)

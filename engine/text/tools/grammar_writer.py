@@ -65,12 +65,7 @@ class GrammarWriter:
         return self.rule(text, options=f"[suffix={json.dumps(mark, ensure_ascii=False)}]")
 
     def schema(self, schema: dict[str, Any] | bool) -> str:
-        """JSON that matches a schema; properties that it neither names nor requires are left out. Raises
-        BadRequestError as `text` does."""
-        if isinstance(schema, dict) and schema.get("properties") and "additionalProperties" not in schema:
-            required = {key: True for key in schema.get("required", ()) if isinstance(key, str)}
-            properties = {**required, **schema["properties"]}
-            schema = {**schema, "properties": properties, "additionalProperties": False}
+        """JSON that matches a schema. Raises BadRequestError as `text` does."""
         encoded = msgspec.Raw(msgspec.json.encode(schema))
         self._count(len(memoryview(encoded)))
         name = f"j{len(self._parts)}"

@@ -76,7 +76,7 @@ def _parted(wanted: object, root: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if says == {"$ref"}:
             if each["$ref"] not in seen:
                 seen.add(each["$ref"])
-                left.append(_referred(each["$ref"], root))
+                left.append(referred(each["$ref"], root))
         elif says in ({"anyOf"}, {"oneOf"}) or (says == {"allOf"} and len(each["allOf"]) == 1):
             left += reversed(each[says.pop()])
         else:
@@ -97,7 +97,7 @@ def _types_in(wanted: object, root: dict[str, Any]) -> frozenset[str]:
         elif isinstance(reference, str):
             if reference not in seen:
                 seen.add(reference)
-                left.append(_referred(reference, root))
+                left.append(referred(reference, root))
         elif isinstance(each.get("enum"), list):
             found.update(map(type_of, each["enum"]))
         elif "const" in each:
@@ -113,7 +113,8 @@ def as_number(kind: object) -> str:
     return "number" if kind == "integer" else str(kind)
 
 
-def _referred(reference: str, root: dict[str, Any]) -> object:
+def referred(reference: str, root: dict[str, Any]) -> object:
+    """The schema a reference within `root` points at; None where there is none."""
     found: object = root
     path = reference.removeprefix("#").strip("/")
     for part in path.split("/") if path else ():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from msgspec import UNSET
 from sensorium.actors.http.logprobs import completion_logprobs, prompt_logprob_list
 from sensorium.engine.text.token_text import TokenText
 from sensorium.engine.text.tokenizer import TextTokenizer
@@ -27,4 +26,4 @@ def test_of_a_prompt_of_one_token_nothing_predicts_it(tmp_path: Path) -> None:
     write_tokenizer(tmp_path, byte_level_tokenizer())
     tokens = TokenText(TextTokenizer.from_folder(tmp_path))
     assert prompt_logprob_list(tokens, [65], None, 0) == [None]
-    assert prompt_logprob_list(tokens, [65], None, None) is UNSET
+    assert prompt_logprob_list(tokens, [65], None, None) is None

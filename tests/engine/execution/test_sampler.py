@@ -346,6 +346,9 @@ def test_how_sure_the_model_was_of_its_end_is_told() -> None:
     assert one(logits, state(sampling), (3,)).stop_logprob == pytest.approx(expected, abs=1e-5)
     assert one(logits[1:], state(sampling)).stop_logprob == pytest.approx(expected, abs=1e-5)
     assert one(logits[:1], state(sampling)).stop_logprob is None, "no end"
+    likeliest = one(logits, state(msgspec.structs.replace(sampling, logprobs=2)), (3,)).stop_top_logprobs
+    assert [token_id for token_id, _ in likeliest][:1] == [STOP]
+    assert len(likeliest) == 2
     assert one(logits[1:], state(PLAIN)).stop_logprob is None, "nobody wants it"
 
 

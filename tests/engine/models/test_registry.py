@@ -250,17 +250,22 @@ def test_sampling_is_what_the_generation_config_says(folder: Path) -> None:
     path = folder / "generation_config.json"
     assert sampling_defaults(folder) == SamplingDefaults()
     edit_json(path, temperature=0.6, top_p=0.8, top_k=20, min_p=0, repetition_penalty=1.05)
+    assert sampling_defaults(folder, is_greedy=True) == SamplingDefaults(
+        temperature=0.0, repetition_penalty=1.05
+    ), "without do_sample, as transformers does it"
     said = SamplingDefaults(temperature=0.6, top_p=0.8, top_k=20, min_p=0, repetition_penalty=1.05)
     assert sampling_defaults(folder) == said
     edit_json(path, do_sample=False)
     assert sampling_defaults(folder) == SamplingDefaults(temperature=0.0, repetition_penalty=1.05)
     edit_json(path, do_sample=True, temperature=None)
     assert sampling_defaults(folder).temperature == 1.0
+    assert sampling_defaults(folder, is_greedy=True).temperature == 1.0
     edit_json(path, top_p=1.5)
     with pytest.raises(ModelLoadError, match=r"generation_config.json: top_p is 1.5, not a number from"):
         sampling_defaults(folder)
     path.unlink()
     assert sampling_defaults(folder) == SamplingDefaults()
+    assert sampling_defaults(folder, is_greedy=True) == SamplingDefaults(temperature=0.0)
 
 
 def test_a_config_of_absurd_depth_is_refused_in_one_line(folder: Path) -> None:

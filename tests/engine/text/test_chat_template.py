@@ -18,6 +18,7 @@ from sensorium.protocols.chat_content import ChatMessage, MediaPart, TextPart
 from sensorium.protocols.errors import BadRequestError
 from support.chat_templates import TEMPLATES
 from support.text_folder import CONTROL_TOKENS, TEXT_LIKE_TOKENS, byte_level_tokenizer, write_tokenizer
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 ADDED = (*CONTROL_TOKENS, *TEXT_LIKE_TOKENS)
@@ -39,7 +40,10 @@ def reference(source: str, messages: list[dict[str, Any]], **options: object) ->
 def conversation(messages: list[dict[str, Any]], **options: Any) -> Conversation:  # noqa: ANN401
     settings_of = {
         name: options.pop(name)
-        for name in ("add_generation_prompt", "continue_final_message", "tools")
+        for name in (
+            *("add_generation_prompt", "continue_final_message", "tools"),
+            *("documents", "adds_special_tokens"),
+        )
         if name in options
     }
     return Conversation(
@@ -272,3 +276,60 @@ def test_ids_of_calls_stand_in_the_next_prompt_as_the_model_wrote_them() -> None
     text = byte_level_tokenizer().decode(list(found), skip_special_tokens=False)
     assert text == f'<call {written}>now{{"b": null}}<result {written}>noon'
     assert control_ids(found) == []
+
+
+OWN = (
+    "{% for d in documents or [] %}<|im_start|>document\n{{ d.title }}: {{ d.text }}<|im_end|>{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ 'result' if m.role in ('tool', 'ipython') else m.role }}\n"
+    "{{ m.content }}<|im_end|>{% endfor %}"
+)
+DOCUMENTS = [{"title": "Cats", "text": "They purr. <|im_end|>"}, {"title": "Dogs", "text": "They do not."}]
+
+
+def test_a_role_of_the_templates_own_is_passed_on() -> None:
+    messages = [{"role": "user", "content": "x"}, {"role": "ipython", "content": "b <|im_end|>"}]
+    ids = template_of(OWN).encode(conversation(messages))
+    assert list(ids) != reference(OWN, messages), "text stays text"
+    messages[1]["content"] = "b"
+    assert list(template_of(OWN).encode(conversation(messages))) == reference(OWN, messages)
+
+
+@pytest.mark.parametrize("role", ["ipython", "critic", "document"])
+def test_a_role_that_the_template_does_not_name_is_refused(role: str) -> None:
+    source = "{% for m in messages %}{{ m['role'] + ' ipythons ' + m['content'] }}{% endfor %}"
+    with pytest.raises(BadRequestError, match="allowed: system, developer, user") as caught:
+        template_of(source).encode(conversation([{"role": role, "content": "x"}]))
+    assert caught.value.param == "messages[0].role"
+
+
+def test_documents_are_for_templates_that_take_them() -> None:
+    messages = [{"role": "user", "content": "x"}]
+    clean = [DOCUMENTS[1]]
+    ids = template_of(OWN).encode(conversation(messages, documents=clean))
+    assert list(ids) == reference(OWN, messages, documents=clean)
+    assert len(control_ids(template_of(OWN).encode(conversation(messages, documents=DOCUMENTS)))) == 6
+    with pytest.raises(BadRequestError, match="chat template") as caught:
+        template_of("{{ messages[0].content }}").encode(conversation(messages, documents=clean))
+    assert caught.value.param == "documents"
+
+
+def test_special_tokens_in_front_of_what_the_template_writes() -> None:
+    backend = byte_level_tokenizer()
+    backend = type(backend).from_str(backend.to_str())
+    start = backend.token_to_id("<|im_start|>")
+    backend.post_processor = TemplateProcessing(
+        single="<|im_start|> $A", special_tokens=[("<|im_start|>", start)]
+    )
+    template = ChatTemplate(TextTokenizer(backend, chat_template=OWN, names=dict(NAMES)))
+    messages = [{"role": "user", "content": "x"}]
+    plain = template.encode(conversation(messages))
+    assert template.encode(conversation(messages, adds_special_tokens=True)) == (start, *plain)
+
+
+def test_what_a_request_says_of_documents_and_special_tokens_reaches_the_template() -> None:
+    body: dict[str, Any] = {"messages": [{"role": "ipython", "content": "x"}], "documents": DOCUMENTS}
+    _, asked = parse_chat(json.dumps({**body, "add_special_tokens": True}).encode())
+    assert (asked.documents, asked.adds_special_tokens) == (DOCUMENTS, True)
+    assert asked.messages[0].role == "ipython"
+    with pytest.raises(BadRequestError, match="1024"):
+        parse_chat(json.dumps(body | {"documents": [{}] * 1025}).encode())

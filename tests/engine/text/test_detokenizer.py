@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import codecs
 import itertools
 
+import msgspec
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from sensorium.engine.text.detokenizer import Collected, Detokenizer, decoder_maker
 from sensorium.engine.text.text_decoder import ByteDecoder
-from sensorium.engine.text.token_bytes import byte_table
+from sensorium.engine.text.token_bytes import byte_of_character, byte_table
 from sensorium.protocols.messages import (
+    Ending,
     PromptLogprobs,
     RequestId,
     SamplingParams,
@@ -62,6 +66,12 @@ def sampled(ids: list[int], cuts: list[int], *, ends: bool, is_scored: bool = Tr
     return events
 
 
+def whole_of(ids: list[int]) -> str:
+    """The text of ids that were cut there: without a character that is not complete."""
+    written = b"".join(TABLE[token_id] for token_id in ids) if TABLE else b""
+    return codecs.getincrementaldecoder("utf-8")(errors="replace").decode(written)
+
+
 def run(detokenizer: Detokenizer, events: list[TokensSampled]) -> list[TextGenerated]:
     parts: list[TextGenerated] = []
     for event in events:
@@ -86,7 +96,7 @@ def num_needed(ids: list[int], length: int) -> int:
 def test_without_stop_strings_everything_passes_as_it_comes(ids: list[int], cuts: list[int]) -> None:
     events = sampled(ids, cuts, ends=True)
     parts = run(Detokenizer(make_decoder()), events)
-    assert "".join(part.text for part in parts) == TOKENIZER.decode(ids)
+    assert "".join(part.text for part in parts) == whole_of(ids)
     assert [part.token_ids for part in parts] == [event.token_ids for event in events]
     assert [part.logprobs for part in parts] == [event.logprobs for event in events]
 
@@ -96,7 +106,7 @@ def test_without_stop_strings_everything_passes_as_it_comes(ids: list[int], cuts
 def test_a_stop_string_cuts_as_a_search_over_the_whole_text_does(
     ids: list[int], stops: list[str], cuts: list[int], includes_stop: bool, is_scored: bool
 ) -> None:
-    whole = TOKENIZER.decode(ids)
+    whole = whole_of(ids)
     expected, stop = first_stop(whole, stops)
     if includes_stop and stop is not None:
         expected += stop
@@ -111,6 +121,17 @@ def test_a_stop_string_cuts_as_a_search_over_the_whole_text_does(
     num_scored = num_tokens if is_scored else 0
     assert [each for part in parts for each in part.logprobs] == [-float(n) for n in range(num_scored)]
     assert [top for part in parts for ((top, _),) in part.top_logprobs] == tokens[:num_scored]
+    assert not any(part.ending.token_ids for part in parts[:-1])
+    ending = parts[-1].ending
+    if stop is None:
+        assert ending.token_ids == ()
+        return
+    # What ended it are the tokens up to the one with which the stop string is whole.
+    num_sampled = max(num_tokens, num_needed(ids, len(expected) + (0 if includes_stop else len(stop))))
+    assert list(ending.token_ids) == ids[num_tokens:num_sampled]
+    scored = range(num_tokens, num_sampled) if is_scored else range(0)
+    assert list(ending.logprobs) == [-float(number) for number in scored]
+    assert [top for ((top, _),) in ending.top_logprobs] == [ids[number] for number in scored]
 
 
 @given(token_ids, stops)
@@ -124,6 +145,34 @@ def test_tokens_never_run_ahead_of_their_text(ids: list[int], stops: list[str]) 
         assert num_tokens <= num_needed(ids, len(text))
         if part.finish_reason is not None:
             return
+
+
+@given(token_ids, st.booleans())
+def test_an_answer_that_ends_by_itself_is_all_that_its_ids_say(ids: list[int], has_stops: bool) -> None:
+    sampling = SamplingParams(max_tokens=99, stop=("no such text",) if has_stops else ())
+    ended = TokensSampled(R, tuple(ids), finish_reason="stop", stop_token_id=7)
+    assert Detokenizer(make_decoder(), sampling).push(ended).text == TOKENIZER.decode(ids)
+
+
+@pytest.mark.parametrize("character", ["é", "語", "🎈"])
+@pytest.mark.parametrize("stops", [(), ("END",)])
+@pytest.mark.parametrize("by_bytes", [True, False])
+def test_an_answer_cut_inside_a_character_ends_before_it(
+    character: str, stops: tuple[str, ...], by_bytes: bool
+) -> None:
+    make = make_decoder if by_bytes else decoder_maker(TOKENIZER.decode)
+    names = {byte: name for name, byte in byte_of_character().items()}
+    vocabulary: dict[str, int] = TOKENIZER.get_vocab()
+    of_bytes = [vocabulary[names[byte]] for byte in character.encode()]
+    for num in range(1, len(of_bytes) + 1):
+        ids = [*ids_of("cat"), *of_bytes[:num]]
+        for size in (1, len(ids)):
+            detokenizer = Detokenizer(make(), SamplingParams(max_tokens=len(ids), stop=stops))
+            cut = [tuple(ids[start : start + size]) for start in range(0, len(ids), size)]
+            events = [TokensSampled(R, each) for each in cut[:-1]]
+            parts = run(detokenizer, [*events, TokensSampled(R, cut[-1], finish_reason="length")])
+            assert "".join(part.text for part in parts) == "cat" + character * (num == len(of_bytes))
+            assert [token_id for part in parts for token_id in part.token_ids] == ids
 
 
 def test_a_stop_string_across_tokens_never_leaks() -> None:
@@ -151,6 +200,21 @@ def test_the_first_min_tokens_are_not_searched() -> None:
         sampling = SamplingParams(max_tokens=9, stop=("ee",), min_tokens=min_tokens)
         parts = run(Detokenizer(make_decoder(), sampling), sampled(ids, [1, 2, 3, 4, 5], ends=True))
         assert "".join(part.text for part in parts) == text
+
+
+def test_a_stop_token_is_what_ended_an_answer() -> None:
+    ended = TokensSampled(R, tuple(ids_of("ca")), finish_reason="stop", stop_token_id=7)
+    for stops in ((), ("END",)):
+        for scored, expected in (
+            ({}, Ending((7,))),
+            (
+                {"stop_logprob": -0.5, "stop_top_logprobs": ((7, -0.5),)},
+                Ending((7,), (-0.5,), (((7, -0.5),),)),
+            ),
+        ):
+            detokenizer = Detokenizer(make_decoder(), SamplingParams(max_tokens=9, stop=stops))
+            part = detokenizer.push(msgspec.structs.replace(ended, **scored))
+            assert (part.text, part.ending, part.num_sampled) == ("ca", expected, 3)
 
 
 def test_collected_events_are_one_event() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sensorium.engine.models.prompts import Prompt
 from sensorium.engine.models.qwen3_asr.info import Qwen3AsrInfo
+from sensorium.engine.models.qwen3_asr.prompts import Qwen3AsrPrompts
 from sensorium.engine.models.qwen3_asr.text import (
     LANGUAGES,
     MAX_HEADER,
@@ -22,9 +25,11 @@ from sensorium.engine.models.qwen3_asr.text import (
 )
 from sensorium.engine.models.qwen3_asr.windows import num_audio_tokens
 from sensorium.engine.text.tokenizer import TextTokenizer
+from sensorium.protocols.chat import Conversation
+from sensorium.protocols.chat_content import ChatMessage, MediaPart, Part, TextPart
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
 from sensorium.protocols.languages import known_language
-from sensorium.protocols.messages import ContentHash, EncoderItem, Features, MediaSpan
+from sensorium.protocols.messages import ContentHash, EncoderItem, Features, MediaItems, MediaSpan
 from support.asr_folder import AUDIO_TOKENS, asr_tokenizer, make_asr_folder, make_audio
 from transformers import Qwen3ASRProcessor
 from transformers.models.qwen3_asr import processing_qwen3_asr as reference
@@ -282,3 +287,70 @@ def test_an_answer_without_a_tag_is_given_once_that_is_clear() -> None:
     assert reader.feed(text) == ""
     assert reader.feed("y") == text + "y"
     assert parse_answer(text + "y<asr_text>z").text == text + "y<asr_text>z"
+
+
+SOUND = MediaPart("audio", b"", param="messages[0].content[0]")
+
+
+def message(role: Any, content: str | tuple[Part, ...], **extra: object) -> ChatMessage:  # noqa: ANN401
+    return ChatMessage(role=role, content=content, extra=extra, param="messages[1]")
+
+
+def chat(text: Qwen3AsrText, *messages: ChatMessage, **options: Any) -> Prompt:  # noqa: ANN401
+    """The prompt of a conversation with one second of sound."""
+    asked = Conversation(messages=messages, **{"template_kwargs": {}, **options})
+    return Qwen3AsrPrompts(text).chat(asked, [MediaItems("audio", tuple(items_of(100)))])
+
+
+def test_the_beginning_of_an_answer_goes_on(text: Qwen3AsrText) -> None:
+    sound = message("user", (SOUND,))
+    continued = {"continue_final_message": True, "add_generation_prompt": False}
+    forced = chat(text, sound, message("assistant", "language Spanish<asr_text>"), **continued)
+    assert (
+        forced
+        == chat(text, sound, template_kwargs={"language": "es"})
+        == text.prompt(items_of(100), language="es")
+    )
+    begun = chat(text, sound, message("assistant", "language English<asr_text>The cat"), **continued)
+    tail = text.tokenizer.encode("The cat", allow_special=False)
+    assert begun.token_ids == (*text.prompt(items_of(100), language="en").token_ids, *tail)
+    bare = chat(text, sound, message("assistant", "language"), **continued)
+    assert (
+        bare.token_ids[: -len(text.tokenizer.encode("language", allow_special=False))]
+        == chat(text, sound).token_ids
+    )
+    # Only the answer's own tag is a token.
+    typed = chat(text, sound, message("assistant", "a<|im_end|><asr_text>b<asr_text>"), **continued)
+    answer = typed.token_ids[len(chat(text, sound).token_ids) :]
+    assert answer.count(text.text_tag) == 1
+    assert text.tokenizer.id_of("<|im_end|>") not in answer
+
+
+def test_a_chat_says_what_its_prompt_has_room_for(text: Qwen3AsrText) -> None:
+    context = message("system", "Names: Ada.")
+    sound = message("user", (SOUND, TextPart(" ")))
+    assert chat(text, context, sound) == text.prompt(items_of(100), context="Names: Ada.")
+    assert chat(text, sound, add_generation_prompt=False) == text.question(items_of(100))
+
+
+@pytest.mark.parametrize(
+    ("messages", "options", "param"),
+    [
+        ((message("user", (SOUND, TextPart("Write it down."))),), {}, "messages[1].content"),
+        ((message("user", (SOUND,)), message("user", "And?")), {}, "messages[1].content"),
+        ((message("user", (SOUND,)), message("assistant", "language English<asr_text>a")), {}, "messages[1]"),
+        ((message("assistant", "a"), message("user", (SOUND,))), {}, "messages[1]"),
+        ((message("user", (SOUND,)), message("tool", "3")), {}, "messages[1]"),
+        (
+            (message("user", (SOUND,)), message("assistant", "language English<asr_text>")),
+            {"continue_final_message": True, "template_kwargs": {"language": "en"}},
+            "chat_template_kwargs.language",
+        ),
+    ],
+)
+def test_what_a_chat_cannot_say_is_refused_by_name(
+    text: Qwen3AsrText, messages: tuple[ChatMessage, ...], options: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        chat(text, *messages, **options)
+    assert caught.value.param == param
