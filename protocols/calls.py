@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from .audio import SUPPORTED_RATES, AudioFormat, Encoding
 from .errors import BadRequestError, wrong
+from .frame_text import decode_frame
 
 MAX_TRACKS: Final = 4
 """Of one call: the two sides, and what is played to them."""
@@ -159,7 +160,7 @@ _head_decoder: Final = msgspec.json.Decoder(_Head)
 _encoder: Final = msgspec.json.Encoder()
 
 
-def decode_call_frame(frame: str) -> CallFrame:
+def decode_call_frame(frame: str | bytes) -> CallFrame:
     """Read one text frame. Raises BadRequestError naming the field."""
     try:
         if len(frame) > MAX_START_CHARS and _head_decoder.decode(frame).start is not UNSET:
@@ -168,7 +169,7 @@ def decode_call_frame(frame: str) -> CallFrame:
                 code="invalid_frame",
                 param="start",
             )
-        return _decoder.decode(frame)
+        return decode_frame(_decoder, frame)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         text = str(error)[:200]
         param = text.rpartition("$.")[2].rstrip("`") if "$." in text else None

@@ -17,6 +17,7 @@ from typing import Final
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
+from ...protocols.address import check_body_address
 from ...protocols.audio import WIRE_TYPES, AudioFormat
 from ...protocols.calls import MAX_START_CHARS, CallEvent, encode_call_event
 from ...protocols.codec import decode_client_event
@@ -66,6 +67,7 @@ def call_routes(service: Service) -> list[WebSocketRoute]:
 
     async def events(websocket: WebSocket) -> None:
         caller = service.caller(websocket)
+        check_body_address(websocket.query_params, "/v1/calls/events")
         await websocket.accept()
         await _serve_events(service, websocket, caller)
 

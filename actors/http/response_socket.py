@@ -17,6 +17,7 @@ import trio
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
+from ...protocols.address import check_body_address
 from ...protocols.errors import ClientError, SensoriumError, UnavailableError
 from ...protocols.response_socket import (
     ResponseCreate,
@@ -57,6 +58,7 @@ def response_sockets(service: Service) -> list[WebSocketRoute]:
 
     async def endpoint(websocket: WebSocket) -> None:
         caller = service.caller(websocket)
+        check_body_address(websocket.query_params, ROUTE)
         if service.is_draining:
             raise UnavailableError("The server is shutting down.", code="draining")
         service.response_sockets.check(caller, is_shared=service.is_shared)
