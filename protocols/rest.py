@@ -98,7 +98,12 @@ class TranscriptTextSegment(
     tag_field="type",
     tag="transcript.text.segment",
 ):
-    """SSE: a segment of a streamed `verbose_json`, with its words where they are asked for."""
+    """SSE: a segment of a streamed `verbose_json`, with its words where they are asked for. As in OpenAI's
+    event `id` is a text (a number of earlier servers), and there is a `speaker`: empty, since speakers are not
+    told apart."""
+
+    id: str | int  # type: ignore[assignment]
+    speaker: str | None = None
 
 
 class TranscriptTextDone(
@@ -218,7 +223,8 @@ def delta_event(delta: str) -> bytes:
 
 def segment_event(segment: TimedSegment) -> bytes:
     """One SSE frame with a segment."""
-    return sse(TranscriptTextSegment(**msgspec.structs.asdict(segment)))
+    fields = msgspec.structs.asdict(segment) | {"id": str(segment.id), "speaker": ""}
+    return sse(TranscriptTextSegment(**fields))
 
 
 def done_event(transcript: Transcript, request: TranscriptionRequest) -> bytes:

@@ -119,7 +119,7 @@ class Word(msgspec.Struct, frozen=True):
     """Counted from 0, where channels are transcribed each for itself."""
 
 
-class Segment(msgspec.Struct, frozen=True):
+class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stretch of text with its time, as `verbose_json` reports it."""
 
     id: int
@@ -136,12 +136,12 @@ class Segment(msgspec.Struct, frozen=True):
     """The code of its language, where that is known."""
     channel: int | UnsetType = UNSET
     """As a word's."""
-
-
-class TimedSegment(Segment, frozen=True, kw_only=True):
-    """A segment as soon as it is known, with its words where these are timed."""
-
     words: tuple[Word, ...] = ()
+    """Its words, where these are timed; bodies of `verbose_json` have them beside the segments only."""
+
+
+class TimedSegment(Segment, frozen=True):
+    """A segment as soon as it is known."""
 
 
 class TokenLogProb(msgspec.Struct, frozen=True):
@@ -165,7 +165,8 @@ class Transcript(msgspec.Struct, frozen=True):
     languages: tuple[str, ...] = ()
     """All that were heard, `language` first."""
     language_probability: float = 1.0
-    """How sure the model was of a language that it found itself; 1 for one it was told."""
+    """How sure the model was of a language that it found itself; 1 for one it was told, 0 where there is none
+    because nobody speaks."""
     segments: tuple[Segment, ...] = ()
     words: tuple[Word, ...] = ()
     num_input_tokens: int = 0
@@ -179,6 +180,20 @@ class Transcript(msgspec.Struct, frozen=True):
     """Of each channel for itself, where that is asked for; all else is of all of them together."""
     num_audio_tokens: int = 0
     """Those of `num_input_tokens` that are no prompt."""
+
+
+def with_words(transcript: Transcript) -> Transcript:
+    """The transcript whose segments have their own words, those of each channel, too."""
+    if not transcript.words:
+        return transcript
+    segments = list(transcript.segments)
+    for channel in dict.fromkeys(each.channel for each in segments):
+        places = [place for place, each in enumerate(segments) if each.channel == channel]
+        spoken = (word for word in transcript.words if word.channel == channel)
+        for place, words in zip(places, words_of((segments[at].text for at in places), spoken), strict=True):
+            segments[place] = msgspec.structs.replace(segments[place], words=words)
+    channels = tuple(map(with_words, transcript.channels))
+    return msgspec.structs.replace(transcript, segments=tuple(segments), channels=channels)
 
 
 def num_letters(text: str) -> int:

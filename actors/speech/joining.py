@@ -131,7 +131,7 @@ class Passage:
         """The segments, each with its words: as many as its letters."""
         dealt = words_of((segment.text for segment in self.segments), self.words)
         for segment, words in zip(self.segments, dealt, strict=True):
-            yield TimedSegment(**msgspec.structs.asdict(segment), words=words)
+            yield TimedSegment(**{**msgspec.structs.asdict(segment), "words": words})
 
 
 class PassageJoiner:
@@ -178,7 +178,7 @@ def joined(
         language=language,
         duration=duration_s,
         languages=tuple(dict.fromkeys(heard)) if language else (),
-        language_probability=language_probability,
+        language_probability=language_probability if language else 0.0,
         segments=tuple(segment for passage in passages for segment in passage.segments),
         words=tuple(word for passage in passages for word in passage.words),
         num_input_tokens=sum(answer.num_input_tokens for answer in answers),

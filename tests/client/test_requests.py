@@ -236,7 +236,7 @@ def test_a_stream_with_times_is_asked_for_by_them_and_has_segments() -> None:
     ]
     request = parse_transcription_form(fields)
     assert (request.stream, request.options.word_timestamps) == (True, True)
-    segment = TimedSegment(**msgspec.structs.asdict(TRANSCRIPT.segments[0]), words=TRANSCRIPT.words)
+    segment = TimedSegment(**msgspec.structs.asdict(TRANSCRIPT.segments[0]) | {"words": TRANSCRIPT.words})
     decoder = StreamDecoder()
     event = decoder.feed(rest.segment_event(segment).decode().strip())
     assert isinstance(event, TextSegment)

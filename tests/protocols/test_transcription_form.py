@@ -204,7 +204,7 @@ def test_answers_grow_side_by_side_where_a_temperature_is_0(temperatures: tuple[
         ([("beam_size", "5"), ("temperature", "0.2")], "beam_size"),
         ([("beam_size", "2"), ("temperature[]", "0.2"), ("temperature[]", "0.4")], "beam_size"),
         ([("beam_size", "-2")], "beam_size"),
-        ([("beam_size", "2.0")], "beam_size"),
+        ([("beam_size", "2.5")], "beam_size"),
         ([("beam_size", "²")], "beam_size"),
         ([("multichannel", "left")], "multichannel"),
         ([("multichannel", "true"), ("stream", "true")], "multichannel"),
