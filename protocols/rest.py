@@ -99,7 +99,7 @@ class TranscriptTextSegment(
     tag="transcript.text.segment",
 ):
     """SSE: a segment of a streamed `verbose_json`, with its words where they are asked for. As in OpenAI's
-    event `id` is a text (a number of earlier servers), and there is a `speaker`: empty, since speakers are not
+    event `id` is a text (earlier servers': a number), and there is a `speaker`, empty where speakers are not
     told apart."""
 
     id: str | int  # type: ignore[assignment]

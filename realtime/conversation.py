@@ -217,8 +217,23 @@ class Conversation:
         if self.pending or (last := self.utterances.is_over(position)) is None:
             return
         if self.open is not None and self.open.heard is last:
-            self._release(self.open, self.open.policy.conclude())
+            self.conclude(self.open)
         self.utterances.reach(position)
+
+    def conclude(self, item: Item) -> None:
+        """Show the rest of an open item's newest hypothesis, whatever doubt there is."""
+        self._release(item, item.policy.conclude())
+
+    def keep_from(self, turn_start: int) -> int:
+        """The first sample that may still be asked for, where the turn in progress begins at `turn_start`."""
+        return next((item.start for item in self.pending if item.answer is None), turn_start)
+
+    def heard_from(self, start: int) -> int:
+        """The same, or the first that may be heard in front of that: of several turns a later one may reach
+        further back, where the client has changed its mind."""
+        befores = [item.before for item in (*self.pending, self.open) if item is not None]
+        befores = befores or [self.left_context.before(start)]
+        return min((start, *(each[0] for each in befores if each)))
 
     def fail_pending(self, error: SensoriumError) -> None:
         """Answer every committed item that is still waiting with `error`."""

@@ -47,6 +47,8 @@ from .websocket import RealtimeSocket, has_place, new_outbox, new_session
 _OPTIONS: Final = frozenset(
     {"model", "language", "delay", "utterance_end_ms", "left_context_ms", "prompt", "events", "callback"}
 )
+_SUBPROTOCOLS: Final = frozenset({"audio.jambonz.org", "audio.drachtio.org", "media"})
+"""jambonz', drachtio's and Asterisk's, who leave a server that does not agree on theirs."""
 _DELAY: Final = "low"
 """Somebody waits at the other end. Models are seldom sure of telephone sound, and `medium` waits two seconds
 until they are; the text of a whole turn is exact in any case."""
@@ -62,7 +64,8 @@ def call_routes(service: Service) -> list[WebSocketRoute]:
     async def call(websocket: WebSocket) -> None:
         is_stranger = service.keys.are_needed and sent_key(websocket) is None
         caller = None if is_stranger else service.caller(websocket)
-        await websocket.accept()
+        offered = websocket.scope.get("subprotocols", [])
+        await websocket.accept(next((name for name in offered if name in _SUBPROTOCOLS), None))
         await _serve_call(service, websocket, caller)
 
     async def events(websocket: WebSocket) -> None:

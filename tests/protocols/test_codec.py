@@ -18,6 +18,7 @@ from openai.types.realtime import (
     RealtimeSessionCreateRequest,
     RealtimeTranslationClientEvent,
 )
+from sensorium.protocols.calls import decode_call_frame
 from sensorium.protocols.codec import (
     ClientDecoder,
     OtherServerEvent,
@@ -25,8 +26,8 @@ from sensorium.protocols.codec import (
     decode_server_event,
     encode_event,
 )
-from sensorium.protocols.calls import decode_call_frame
 from sensorium.protocols.flat import FlatCommit, FlatInvalid, FlatUpdate
+from sensorium.protocols.frame_text import is_event
 from sensorium.protocols.realtime import (
     ClientEvent,
     Error,
@@ -38,9 +39,7 @@ from sensorium.protocols.realtime import (
     InvalidEvent,
     SessionUpdate,
 )
-from sensorium.protocols.frame_text import is_event
 from sensorium.protocols.realtime_dialogue_session import DialoguePatch
-from sensorium.protocols.realtime_video import InputImageBufferAppend
 from sensorium.protocols.realtime_responses import ResponseWish
 from sensorium.protocols.realtime_session import (
     AudioPatch,
@@ -49,6 +48,7 @@ from sensorium.protocols.realtime_session import (
     SessionPatch,
     TranscriptionPatch,
 )
+from sensorium.protocols.realtime_video import InputImageBufferAppend
 
 
 def update(audio_input: dict[str, Any]) -> dict[str, Any]:
