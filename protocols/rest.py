@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct, UnsetType
 from . import subtitles
 from .errors import SensoriumError
 from .generation import sse
-from .transcript import Segment, Task, TimedSegment, Transcript, Word
+from .transcript import Segment, SpokenText, Task, TimedSegment, Transcript, Word
 from .transcript_view import (
     DetectedLanguage,
     DurationUsage,
@@ -85,9 +85,10 @@ class VerboseTranscriptionBody(Struct, frozen=True, kw_only=True):
 
 
 class TranscriptTextDelta(Struct, frozen=True, tag_field="type", tag="transcript.text.delta"):
-    """SSE: text that follows what was sent before."""
+    """SSE: text that follows what was sent before, and with `include[]=logprobs` its tokens."""
 
     delta: str
+    logprobs: list[LogProb] | UnsetType = UNSET
 
 
 class TranscriptTextSegment(
@@ -194,7 +195,7 @@ def _plain(kind: type[_Plain], transcript: Transcript, request: TranscriptionReq
         text=transcript.text,
         languages=detected_languages(transcript),
         usage=token_usage(transcript),
-        logprobs=log_probs(transcript) if request.options.logprobs else UNSET,
+        logprobs=log_probs(transcript.tokens) if request.options.logprobs else UNSET,
         channels=_channels(transcript, request),
     )
 
@@ -216,9 +217,10 @@ def _channels(transcript: Transcript, request: TranscriptionRequest) -> list[Cha
     ]
 
 
-def delta_event(delta: str) -> bytes:
-    """One SSE frame with new text."""
-    return sse(TranscriptTextDelta(delta))
+def delta_event(delta: str, *, has_logprobs: bool = False) -> bytes:
+    """One SSE frame with new text, and its tokens where these are asked for."""
+    tokens = delta.tokens if isinstance(delta, SpokenText) else ()
+    return sse(TranscriptTextDelta(str(delta), log_probs(tokens) if has_logprobs else UNSET))
 
 
 def segment_event(segment: TimedSegment) -> bytes:

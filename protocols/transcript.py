@@ -7,7 +7,7 @@ says `logprob`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -155,6 +155,20 @@ class TokenLogProb(msgspec.Struct, frozen=True):
     one of a live turn that has just begun, if the model tells."""
 
 
+class SpokenText(str):
+    """A piece of a transcript that is still being made, with its tokens where log-probabilities are asked
+    for."""
+
+    __slots__ = ("tokens",)
+    tokens: tuple[TokenLogProb, ...]
+
+    def __new__(cls, text: str, tokens: Iterable[TokenLogProb] = ()) -> Self:
+        """`tokens` are those whose text the piece is, as far as these fall together."""
+        made = super().__new__(cls, text)
+        made.tokens = tuple(tokens)
+        return made
+
+
 class Transcript(msgspec.Struct, frozen=True):
     """The text of a stretch of audio. `text` has no leading or trailing space."""
 
@@ -194,6 +208,18 @@ def with_words(transcript: Transcript) -> Transcript:
             segments[place] = msgspec.structs.replace(segments[place], words=words)
     channels = tuple(map(with_words, transcript.channels))
     return msgspec.structs.replace(transcript, segments=tuple(segments), channels=channels)
+
+
+def tokens_between(transcript: Transcript, start: int, end: int) -> list[TokenLogProb]:
+    """Of a transcript's tokens, which may be those of its end only, the ones that end in these bytes of its
+    text, behind `start` and up to `end`."""
+    position = len(transcript.text.encode()) - sum(len(token.data) for token in transcript.tokens)
+    found: list[TokenLogProb] = []
+    for token in transcript.tokens:
+        position += len(token.data)
+        if start < position <= end:
+            found.append(token)
+    return found
 
 
 def num_letters(text: str) -> int:

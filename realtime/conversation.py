@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from ..protocols.audio import samples_to_ms
 from ..protocols.errors import SensoriumError
@@ -31,8 +31,8 @@ from ..protocols.realtime import (
     InputAudioBufferCommitted,
 )
 from ..protocols.realtime_items import InputAudioContent, Message
-from ..protocols.transcript import Transcript, TranscriptionOptions
-from ..protocols.transcript_view import detected_languages, log_probs, token_usage
+from ..protocols.transcript import Transcript, TranscriptionOptions, tokens_between
+from ..protocols.transcript_view import LogProb, detected_languages, log_probs, token_usage
 from .effects import ForgetItem, Transcribe
 from .events import HypothesisFailed, HypothesisReady
 from .left_context import LeftContext
@@ -77,6 +77,8 @@ class Item:
         self.policy = TranscriptPolicy(release)
         self.heard = Heard(item_id, start, speech_start)
         self.withheld = ""
+        self.num_sent = 0
+        """Bytes of its text that the client was sent."""
 
 
 class Conversation:
@@ -308,10 +310,19 @@ class Conversation:
             return
         self.utterances.follow(item.heard)
         if item.withheld:
-            self._outgoing.send(
-                ConversationItemInputAudioTranscriptionDelta(item_id=item.id, delta=item.withheld)
-            )
+            self._send_text(item, item.withheld, item.newest)
             item.withheld = ""
+
+    def _send_text(self, item: Item, text: str, heard: Transcript | None) -> None:
+        """More of an item's text, which is `heard`'s."""
+        start, item.num_sent = item.num_sent, item.num_sent + len(text.encode())
+        options = item.options or self.options
+        logprobs: list[LogProb] | UnsetType = UNSET
+        if options.logprobs:
+            logprobs = [] if heard is None else log_probs(tokens_between(heard, start, item.num_sent))
+        self._outgoing.send(
+            ConversationItemInputAudioTranscriptionDelta(item_id=item.id, delta=text, logprobs=logprobs)
+        )
 
     def _send_answer(self, item: Item) -> None:
         if self.utterances.wait is not None and item.end is not None and isinstance(item.answer, Transcript):
@@ -333,7 +344,7 @@ class Conversation:
     def _complete(self, item: Item, transcript: Transcript) -> None:
         rest = item.policy.finish(transcript.text, unsent=item.withheld)
         if rest:
-            self._outgoing.send(ConversationItemInputAudioTranscriptionDelta(item_id=item.id, delta=rest))
+            self._send_text(item, rest, transcript)
         options = item.options or self.options
         for segment in transcript.segments if options.segment_timestamps else ():
             self._outgoing.send(
@@ -353,7 +364,7 @@ class Conversation:
                 transcript=transcript.text,
                 usage=token_usage(transcript),
                 languages=detected_languages(transcript),
-                logprobs=log_probs(transcript) if options.logprobs else UNSET,
+                logprobs=log_probs(transcript.tokens) if options.logprobs else UNSET,
                 words=list(transcript.words) if options.word_timestamps else UNSET,
             )
         )

@@ -12,7 +12,15 @@ from typing import Final
 import msgspec
 
 from ...protocols.scripts import is_unspaced, is_wide
-from ...protocols.transcript import Segment, TimedSegment, Transcript, Word, words_of
+from ...protocols.transcript import (
+    Segment,
+    SpokenText,
+    TimedSegment,
+    TokenLogProb,
+    Transcript,
+    Word,
+    words_of,
+)
 from .answer_guard import LoopCutter, may_echo
 from .family import RangeAnswer
 
@@ -46,6 +54,7 @@ class DeltaJoiner:
     A range's text is released when every range before it has finished; the white space around each
     range's text is dropped, and a `separator` put between texts that are not empty. What may be an echo of
     the `context` waits for the end of its range; loops are left out (`actors/speech/answer_guard.py`).
+    What comes as `SpokenText` is released with its tokens: all that came until then.
     """
 
     def __init__(
@@ -62,6 +71,9 @@ class DeltaJoiner:
         self._said = [""] * num_ranges
         """What was fed, and below, what of it may be shown."""
         self._texts = [""] * num_ranges
+        self._tokens: list[tuple[TokenLogProb, ...]] = [()] * num_ranges
+        self._num_told = 0
+        """Tokens of the head range that were released."""
         self._finished = [False] * num_ranges
         self._emit = emit
         self._context = context
@@ -75,6 +87,8 @@ class DeltaJoiner:
         cutter = LoopCutter()
 
         def feed(text: str) -> None:
+            if isinstance(text, SpokenText):
+                self._tokens[index] += text.tokens
             self._said[index] += cutter.feed(text)
             self._texts[index] = self._written(self._said[index], language)
             self._flush()
@@ -84,13 +98,19 @@ class DeltaJoiner:
     def grow(self, index: int, text: str) -> None:
         """The range's text so far, as it will be shown, is `text`."""
         self._said[index] = self._texts[index] = text
+        self._keep_tokens(index, text)
         self._flush()
 
     def finish(self, index: int, text: str) -> None:
         """The range's whole text, without loops, is `text`; what was fed is its beginning."""
         self._texts[index] = text
+        self._keep_tokens(index, text)
         self._finished[index] = True
         self._flush()
+
+    def _keep_tokens(self, index: int, text: str) -> None:
+        if isinstance(text, SpokenText):
+            self._tokens[index] = text.tokens
 
     def _flush(self) -> None:
         while self._head < len(self._texts):
@@ -101,13 +121,14 @@ class DeltaJoiner:
             fresh = text[self._num_released :]
             if fresh:
                 is_next = self._whole and not self._num_released
-                self._emit((separator(self._whole, text) if is_next else "") + fresh)
-                self._num_released = len(text)
+                tokens = self._tokens[self._head][self._num_told :]
+                self._emit(SpokenText((separator(self._whole, text) if is_next else "") + fresh, tokens))
+                self._num_released, self._num_told = len(text), len(self._tokens[self._head])
             if not self._finished[self._head]:
                 return
             self._whole = join_texts((self._whole, text))
             self._head += 1
-            self._num_released = 0
+            self._num_released = self._num_told = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from ...media.word_times import time_words
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.errors import BadRequestError, InternalError
 from ...protocols.messages import EncoderItem, Generate, RequestId, SamplingParams, TextGenerated
-from ...protocols.transcript import TokenLogProb, TranscriptionOptions, Word
+from ...protocols.transcript import SpokenText, TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
 from ..kernel.off_loop import off_loop
 from ..kernel.threads import in_thread
@@ -170,7 +170,8 @@ class Qwen3Asr:
         draft = draft[: sampling.max_tokens]
         stride = TOKENS_UNREAD if on_text is None else 1
         generate = _generate("decode", prompt, sampling, request, draft=draft, stride=stride)
-        growing = _Growing(self.text, has_header=language is None, on_text=on_text)
+        tokens_of = self._token_logprobs if options.logprobs else None
+        growing = _Growing(self.text, has_header=language is None, on_text=on_text, tokens_of=tokens_of)
         async with self.engine.encoded(*prompt.items, lane=request.lane):
             if sampling.num_beams > 1:
                 whole = await self.engine.complete(msgspec.structs.replace(generate, session=None))
@@ -259,9 +260,13 @@ class _Growing:
     text: Qwen3AsrText
     has_header: bool
     on_text: Callable[[str], None] | None
+    tokens_of: Callable[[Sequence[int], Sequence[float]], Iterator[TokenLogProb]] | None = None
+    """Where each piece of text comes with its tokens."""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     raw: str = ""
+    _num_told: int = 0
+    """Tokens that `on_text` got, and those of the header."""
     _guard: LoopGuard = field(default_factory=LoopGuard)
     _reader: AnswerReader = field(init=False)
 
@@ -279,8 +284,16 @@ class _Growing:
             fresh = self.text.tokenizer.decode(self.token_ids)[len(self.raw) :]
         self.raw += fresh
         if self.on_text is not None:
-            self.on_text(self._reader.feed(fresh))
+            self.on_text(SpokenText(self._reader.feed(fresh), self._fresh_tokens()))
         return end is not None
+
+    def _fresh_tokens(self) -> Iterator[TokenLogProb]:
+        """Of the text, those that were not told yet."""
+        num_header = self.text.num_header(self.token_ids) if self.has_header else 0
+        if self.tokens_of is None or (self.has_header and not num_header):
+            return
+        start, self._num_told = max(self._num_told, num_header), len(self.token_ids)
+        yield from self.tokens_of(self.token_ids[start:], self.logprobs[start:])
 
 
 def _generate(

@@ -18,7 +18,7 @@ import trio
 
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.messages import Lane
-from ...protocols.transcript import Transcript, TranscriptionOptions
+from ...protocols.transcript import SpokenText, TokenLogProb, Transcript, TranscriptionOptions
 from ..kernel.nursery import open_work
 from ..kernel.off_loop import off_loop
 from ..kernel.threads import in_thread
@@ -200,14 +200,16 @@ class _Work:
         pieces = self.settler.pieces[index]
         feeder = self._feeder(index, pieces[0][1]) if len(pieces) == 1 and not self._before else None
         texts: list[tuple[str, str | None]] = []
+        tokens: list[TokenLogProb] = []
         for part, language in pieces:
             if language != self._before_in:
                 self._before, self._before_in = "", language
             answer = await self.asker.answer(part, language, feeder, said_before=self._before)
             texts.append((answer.text, language if answer.language is None else answer.language.code))
+            tokens += answer.tokens if self.asker.options.logprobs else ()
             if self.is_in_order and answer.text:
                 said = f"{self._before} {answer.text}"[-MAX_CONTEXT:].strip()
                 self._before = said if is_trustworthy(answer) else ""
             if self.deltas is not None:
                 show = self.deltas.finish if len(texts) == len(pieces) else self.deltas.grow
-                show(index, join_texts(self.asker.written(*each) for each in texts))
+                show(index, SpokenText(join_texts(self.asker.written(*each) for each in texts), tokens))

@@ -105,7 +105,7 @@ def _family(path: Path, config: dict[str, Any]) -> _Family:
         )
     if fallback.has_towers(architecture, model_type):
         raise ModelLoadError(
-            f"{path}: {architecture or model_type!r} takes pictures or sound, too, and is not served yet, nor "
-            "as a model of text with its encoders in memory; give a folder of its language model alone"
+            f"{path}: {architecture or model_type!r} takes pictures or sound, too, and is not served yet, "
+            "nor as a model of text with its encoders in memory; give a folder of its language model alone"
         )
     return cast(_Family, fallback)
