@@ -177,8 +177,8 @@ class CallMachine:
             case "mark":
                 self._tell("mark", name=_given(frame.mark, "mark").name)
             case "dtmf" | "websocket:dtmf":
-                dtmf = Dtmf(frame.digit) if frame.digit else _given(frame.dtmf, "dtmf")
-                dtmf = Dtmf(dtmf) if isinstance(dtmf, str) else dtmf
+                key: Dtmf | str = frame.digit or _given(frame.dtmf, "dtmf")
+                dtmf = Dtmf(key) if isinstance(key, str) else key
                 track = self._track(dtmf.track.removesuffix("_track"), "dtmf.track")
                 if len(track.digits) < 1000:
                     track.digits.append(dtmf.digit)

@@ -37,7 +37,7 @@ def test_pieces_keep_their_tokens_in_order_of_the_ranges() -> None:
         ("Set the", [" Set", " the"]),
         (" lights", [" lights"]),
         (".", ["."]),
-        (" Now", ["Now"]),
+        (" Now", [" Now"]),
     ]
 
 
