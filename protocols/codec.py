@@ -152,7 +152,7 @@ def decode_client_event(frame: str | bytes, *, answers: bool = False) -> ClientE
     """Read one text frame of OpenAI's dialect, of a session that `answers` or only transcribes; never
     raises."""
     event: _DialogueFrame
-    decoder = _dialogue_decoder if answers else _frame_decoder
+    decoder: msgspec.json.Decoder[Any] = _dialogue_decoder if answers else _frame_decoder
     try:
         event = decode_frame(decoder, frame)
     except MALFORMED as error:
@@ -256,7 +256,7 @@ def _session_update(
             event_id,
         )
     patch: SessionPatch | DialoguePatch
-    decoder = _dialogue_patch_decoder if answers else _patch_decoder
+    decoder: msgspec.json.Decoder[Any] = _dialogue_patch_decoder if answers else _patch_decoder
     try:
         _update_decoder.decode(frame)
     except MALFORMED as error:
