@@ -95,6 +95,9 @@ def test_neutral_fields_of_other_servers_pass_and_others_are_named() -> None:
         "regex": None,
     }
     assert parse_chat(json.dumps(plain | neutral).encode()) == parse_chat(json.dumps(plain).encode())
+    assert parse_chat(json.dumps(plain | {"max_tokens": -1}).encode()) == parse_chat(
+        json.dumps(plain).encode()
+    )
     with pytest.raises(BadRequestError, match="`typical_p` is not a known field") as caught:
         parse_chat(json.dumps(plain | neutral | {"typical_p": 0.5}).encode())
     assert caught.value.param == "typical_p"
