@@ -70,7 +70,7 @@ def refusal_of_file(data: bytes, expected: AudioFormat) -> BadRequestError | Non
 
 
 def _wave_format(data: bytes) -> AudioFormat | None:
-    """What the samples of a WAV file are; None where that is not told at its begin."""
+    """What the samples of a WAV file are; None where its first bytes do not state it."""
     if len(data) < _WAVE_HEAD or data[:4] != b"RIFF" or data[12:16] != b"fmt ":
         return None
     tag, num_channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", data, 20)

@@ -1,4 +1,4 @@
-"""Options in the address of a request, behind its `?`: which are read, and how the others are refused.
+"""Options in the address of a request, after its `?`: which are read, and how the others are refused.
 
 No route drops one in silence. Forms of speech take their fields there (`protocols/transcription_form.py`);
 what JSON bodies and live sessions have for it is named in the refusal.

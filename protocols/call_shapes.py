@@ -142,9 +142,9 @@ def _texts(fields: Mapping[str, Raw]) -> dict[str, str]:
 
 
 def _of_asterisk(fields: Mapping[str, Raw], event: str) -> _Object:
-    said = {name: msgspec.json.decode(value) for name, value in fields.items()}
-    variables = said.get("channel_variables")
-    return _asterisk_event(event, said, variables if isinstance(variables, dict) else {})
+    values = {name: msgspec.json.decode(value) for name, value in fields.items()}
+    variables = values.get("channel_variables")
+    return _asterisk_event(event, values, variables if isinstance(variables, dict) else {})
 
 
 def _of_asterisk_line(line: str) -> _Object:
@@ -153,10 +153,10 @@ def _of_asterisk_line(line: str) -> _Object:
     return _asterisk_event(event, dict(pair.partition(":")[::2] for pair in pairs), {})
 
 
-def _asterisk_event(event: str, said: Mapping[str, Any], variables: Mapping[str, Any]) -> _Object:
+def _asterisk_event(event: str, values: Mapping[str, Any], variables: Mapping[str, Any]) -> _Object:
     match event:
         case "MEDIA_START":
-            name = str(said.get("format", ""))
+            name = str(values.get("format", ""))
             if name not in _ASTERISK_RATES:
                 raise BadRequestError(
                     f"`format` is {name[:40]!r}; {', '.join(_ASTERISK_RATES)} are served",
@@ -166,7 +166,7 @@ def _asterisk_event(event: str, said: Mapping[str, Any], variables: Mapping[str,
             encoding, rate = _ASTERISK_RATES[name]
             start: _Object = {
                 "mediaFormat": {"encoding": encoding, "sampleRate": rate},
-                "callId": str(said.get("channel_id") or said.get("connection_id") or "")[:200] or None,
+                "callId": str(values.get("channel_id") or values.get("connection_id") or "")[:200] or None,
                 "customParameters": {
                     key: value
                     for key, value in variables.items()
@@ -175,6 +175,6 @@ def _asterisk_event(event: str, said: Mapping[str, Any], variables: Mapping[str,
             }
             return {"event": "start", "start": start}
         case "DTMF_END":
-            return {"event": "dtmf", "digit": str(said.get("digit", ""))[:4]}
+            return {"event": "dtmf", "digit": str(values.get("digit", ""))[:4]}
         case _:
             return {"event": "connected"}  # nothing that a transcript needs

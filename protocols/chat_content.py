@@ -260,12 +260,12 @@ def _filled_part(part: _Part, kind: str, param: str) -> Part:
         case "refusal":
             return TextPart(given(part.refusal, f"{param}.refusal"))
         case "image_url" | "video_url" | "audio_url":
-            said: _Url = given(getattr(part, kind), f"{param}.{kind}")
-            url = given(said.url, f"{param}.{kind}.url")
+            address: _Url = given(getattr(part, kind), f"{param}.{kind}")
+            url = given(address.url, f"{param}.{kind}.url")
             found = read_file(_MEDIA_FIELDS[kind], url, f"{param}.{kind}.url", param)
             if kind != "image_url":
                 return found
-            return in_detail(found, said.detail, f"{param}.image_url.detail")
+            return in_detail(found, address.detail, f"{param}.image_url.detail")
         case "input_audio":
             audio = given(part.input_audio, f"{param}.input_audio")
             if audio.format not in _AUDIO_FORMATS:

@@ -63,23 +63,23 @@ _DONE: Final[Mapping[str, tuple[str, ...]]] = {
 
 def is_done_anyway(name: str, value: str, task: Task) -> bool:
     """Whether another server's field asks for nothing but what is done here; blank, it asks for nothing."""
-    said = value.strip().lower()
+    stated = value.strip().lower()
     is_translated = task == "translate"
-    if not said:
+    if not stated:
         return name in OF_SPEECH or name in _DONE or name in _MARKS
     match name:
         case "task":
-            return said == task
+            return stated == task
         case "translate":
-            return said in (_ON if is_translated else _OFF)
+            return stated in (_ON if is_translated else _OFF)
         case "to_language" | "target_language":
-            return is_translated and language_code(said) == "en"
-    return name in _MARKS or any(_is_same(said, each) for each in _DONE.get(name, ()))
+            return is_translated and language_code(stated) == "en"
+    return name in _MARKS or any(_is_same(stated, each) for each in _DONE.get(name, ()))
 
 
-def _is_same(said: str, allowed: str) -> bool:
-    if said == allowed:
+def _is_same(stated: str, allowed: str) -> bool:
+    if stated == allowed:
         return True
     with suppress(ValueError):
-        return float(said) == float(allowed)
+        return float(stated) == float(allowed)
     return False

@@ -26,9 +26,9 @@ _any_decoder: Final = msgspec.json.Decoder(msgspec.Raw)
 
 
 def is_event(frame: bytes) -> bool:
-    """Whether a binary frame is JSON, or was to be: it begins as an object, which no sound does that long.
+    """Whether a binary frame is an event, complete or cut: it begins as a JSON object.
 
-    Two bytes could be samples, so that it must have a field that tells events apart, or be JSON to its end.
+    Those first bytes could be samples, so it must also have a field that names an event, or be valid JSON.
     """
     if _BEGINS.match(frame) is None:
         return False

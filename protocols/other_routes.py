@@ -20,7 +20,7 @@ _INSTEAD: Final = (
     ("/v1/chat/completions", r"/(edits|chat|api/chat|chat/completion)"),
     ("/tokenize", r"/(api/tokenize|tokens)"),
 )
-"""The route to use, and paths of other servers behind their version, if they have one."""
+"""The route to use, and paths of other servers after their version, if they have one."""
 _NEEDS: Final = {
     _SPEECH: "transcribes",
     "/v1/audio/translations": "translates speech",

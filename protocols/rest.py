@@ -101,7 +101,7 @@ class TranscriptTextSegment(
 ):
     """SSE: a segment of a streamed `verbose_json`, with its words where they are asked for. As in OpenAI's
     event `id` is a text (earlier servers': a number), and there is a `speaker`, empty where speakers are not
-    told apart."""
+    distinguished."""
 
     id: str | int  # type: ignore[assignment]
     speaker: str | None = None

@@ -137,7 +137,7 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
     channel: int | UnsetType = UNSET
     """As a word's."""
     words: tuple[Word, ...] = ()
-    """Its words, where these are timed; bodies of `verbose_json` have them beside the segments only."""
+    """Its words, where these are timed; bodies of `verbose_json` have them in `words` only."""
 
 
 class TimedSegment(Segment, frozen=True):
@@ -212,7 +212,7 @@ def with_words(transcript: Transcript) -> Transcript:
 
 def tokens_between(transcript: Transcript, start: int, end: int) -> list[TokenLogProb]:
     """Of a transcript's tokens, which may be those of its end only, the ones that end in these bytes of its
-    text, behind `start` and up to `end`."""
+    text, after `start` and up to `end`."""
     position = len(transcript.text.encode()) - sum(len(token.data) for token in transcript.tokens)
     found: list[TokenLogProb] = []
     for token in transcript.tokens:

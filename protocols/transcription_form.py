@@ -232,20 +232,20 @@ def _refused(name: str, value: str, task: Task) -> BadRequestError:
 
 def _takes(field: str, value: str) -> bool:
     """Whether a value that was given under another name may be one of this field."""
-    said = value.strip().lower()
-    is_number = re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?(,[-+0-9.e]*)*", said) is not None
+    stated = value.strip().lower()
+    is_number = re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?(,[-+0-9.e]*)*", stated) is not None
     if field in NUMBERS:
         with suppress(BadRequestError):
             parse_number(value.strip(), field, NUMBERS[field])
             return True
         return False
     if field in _BOOLEANS:
-        return said in ("true", "false", "0", "1")
+        return stated in ("true", "false", "0", "1")
     if field in _CHOICES:
-        return said in _CHOICES[field]
+        return stated in _CHOICES[field]
     if field == "temperature":
-        return is_number and re.fullmatch(r"0?\.[0-9]*|[01](\.0*)?", said) is not None
-    return is_number if field == "clip_timestamps" else not is_number and said not in ("true", "false")
+        return is_number and re.fullmatch(r"0?\.[0-9]*|[01](\.0*)?", stated) is not None
+    return is_number if field == "clip_timestamps" else not is_number and stated not in ("true", "false")
 
 
 def _keywords(lists: Mapping[str, list[str]]) -> tuple[str, ...]:

@@ -79,10 +79,12 @@ these unasked. Any other value is refused as an unknown field, with what there i
 
 def is_neutral(name: str, value: Raw) -> bool:
     """Whether a field that no struct has asks for nothing but what is done here; null asks for nothing."""
-    said = bytes(value).decode(errors="replace").strip()
-    if said == "null":
+    stated = bytes(value).decode(errors="replace").strip()
+    if stated == "null":
         return name in NEUTRAL or name in OF_TEXT
-    return any(said == each or _number(said) == _number(each) is not None for each in NEUTRAL.get(name, ()))
+    return any(
+        stated == each or _number(stated) == _number(each) is not None for each in NEUTRAL.get(name, ())
+    )
 
 
 def _number(text: str) -> float | None:

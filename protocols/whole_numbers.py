@@ -36,7 +36,7 @@ def without_fractions(text: bytes) -> bytes:
 
 
 def _string_end(text: bytes, begin: int) -> int:
-    """Behind the quotation mark that closes the string which begins there."""
+    """The index after the quotation mark that closes the string which begins there."""
     at = begin + 1
     while (end := text.find(b'"', at)) >= 0:
         num_escapes = (end - at) - len(text[at:end].rstrip(b"\\"))

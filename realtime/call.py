@@ -84,8 +84,8 @@ class CallMachine:
         self._num_errors = 0
         self._is_interleaved = False
         """See `CallFrame`."""
-        self._told_early: set[str] = set()
-        """Messages before the start that only a stream gets that is shaped as none that is read."""
+        self._early: set[str] = set()
+        """Messages sent before the start that only a stream of an unread shape causes."""
         self._effects: list[CallEffect] = []
 
     def receive(self, frame: CallFrame | bytes | ClientError, *, now: float) -> Sequence[CallEffect]:
@@ -324,10 +324,10 @@ class CallMachine:
             return
         is_of_others = error.code in _OF_OTHER_STREAMS or error.message == _BINARY_EARLY
         if not self._tracks and is_of_others:
-            is_told = error.message in self._told_early
-            self._told_early.add(error.message)
-            if is_told or error.code == "unknown_stream":
-                self._end_unread(None if is_told else error, now)
+            is_repeated = error.message in self._early
+            self._early.add(error.message)
+            if is_repeated or error.code == "unknown_stream":
+                self._end_unread(None if is_repeated else error, now)
                 return
         self._num_errors += 1
         self._tell("error", code=error.code, message=error.message, param=error.param)

@@ -348,7 +348,7 @@ class Listener:
             self._ask_on(item, now)
 
     def _ask_pause(self, item: Item) -> bool:
-        """Ask about a turn that may have ended, if nobody did."""
+        """Ask about a turn that may have ended, unless that was done."""
         end = self._spoken_end
         if is_due := end != item.speculated_end and (item.asked is None or not item.asked.final):
             self._conversation.ask(item, end, final=True)

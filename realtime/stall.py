@@ -1,5 +1,5 @@
-"""Whether a client has stopped sending in the middle of a turn: muted, or a line that is silent where nobody
-speaks. Pure: the time is an argument.
+"""Whether a client has stopped sending in the middle of a turn: muted, or a line
+that sends nothing during silence. Pure: the time is an argument.
 
 Sound is late where none has come for longer than the usual time between two appends, and the time between two
 hypotheses. `realtime/listener.py` asks.

@@ -72,7 +72,7 @@ class DeltaJoiner:
         """What was fed, and below, what of it may be shown."""
         self._texts = [""] * num_ranges
         self._tokens: list[tuple[TokenLogProb, ...]] = [()] * num_ranges
-        self._num_told = 0
+        self._num_passed = 0
         """Tokens of the head range that were released."""
         self._finished = [False] * num_ranges
         self._emit = emit
@@ -121,14 +121,14 @@ class DeltaJoiner:
             fresh = text[self._num_released :]
             if fresh:
                 is_next = self._whole and not self._num_released
-                tokens = self._tokens[self._head][self._num_told :]
+                tokens = self._tokens[self._head][self._num_passed :]
                 self._emit(SpokenText((separator(self._whole, text) if is_next else "") + fresh, tokens))
-                self._num_released, self._num_told = len(text), len(self._tokens[self._head])
+                self._num_released, self._num_passed = len(text), len(self._tokens[self._head])
             if not self._finished[self._head]:
                 return
             self._whole = join_texts((self._whole, text))
             self._head += 1
-            self._num_released = self._num_told = 0
+            self._num_released = self._num_passed = 0
 
 
 @dataclass(frozen=True, slots=True)

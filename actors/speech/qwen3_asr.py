@@ -265,8 +265,8 @@ class _Growing:
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     raw: str = ""
-    _num_told: int = 0
-    """Tokens that `on_text` got, and those of the header."""
+    _num_passed: int = 0
+    """Tokens that were passed to `on_text`, and those of the header."""
     _guard: LoopGuard = field(default_factory=LoopGuard)
     _reader: AnswerReader = field(init=False)
 
@@ -288,11 +288,11 @@ class _Growing:
         return end is not None
 
     def _fresh_tokens(self) -> Iterator[TokenLogProb]:
-        """Of the text, those that were not told yet."""
+        """Those of the text that were not passed on yet."""
         num_header = self.text.num_header(self.token_ids) if self.has_header else 0
         if self.tokens_of is None or (self.has_header and not num_header):
             return
-        start, self._num_told = max(self._num_told, num_header), len(self.token_ids)
+        start, self._num_passed = max(self._num_passed, num_header), len(self.token_ids)
         yield from self.tokens_of(self.token_ids[start:], self.logprobs[start:])
 
 

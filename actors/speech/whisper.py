@@ -346,9 +346,9 @@ class Whisper:
         return msgspec.structs.replace(collected.joined(last), text="".join(part.text for part in parts))
 
     def _piece(self, parts: Sequence[TextGenerated], request: RangeRequest) -> SpokenText:
-        """What came in these parts, with its tokens if they are asked for."""
-        told = parts if request.options.logprobs else ()
-        tokens = (token for part in told for token in self._tokens(part.token_ids, part.logprobs, ()))
+        """What came in these parts, with its tokens if log-probabilities are requested."""
+        counted = parts if request.options.logprobs else ()
+        tokens = (token for part in counted for token in self._tokens(part.token_ids, part.logprobs, ()))
         return SpokenText("".join(part.text for part in parts), tokens)
 
     def _num_positions(self, num_samples: int) -> int:
