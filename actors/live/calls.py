@@ -207,8 +207,7 @@ class CallActor:
         while (frame := await self._socket.receive()) is not None:
             now = trio.current_time()
             try:
-                is_sound = isinstance(frame, bytes) and not is_event(frame)
-                read = frame if is_sound else decode_call_frame(frame)
+                read = decode_call_frame(frame) if isinstance(frame, str) or is_event(frame) else frame
             except ClientError as error:
                 await self.perform(self.machine.receive(error, now=now))
             else:

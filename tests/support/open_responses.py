@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Raw, Struct
+from sensorium.protocols.whole_numbers import without_fractions
 
 _EXTENSIONS: Final = ("response.mcp_", "response.reasoning_text.")
 
@@ -230,8 +231,9 @@ _SNAPSHOTS: Final = ("queued", "created", "in_progress", "completed", "failed", 
 
 
 def check_response(body: bytes | Raw) -> None:
-    """Raises msgspec.ValidationError that names the field which the schema requires otherwise."""
-    response = msgspec.json.decode(body, type=_Response)
+    """Raises msgspec.ValidationError that names the field which the schema requires otherwise. An integer is one
+    in JSON Schema also if it is written with a fraction of zeros, as OpenAI's package writes times."""
+    response = msgspec.json.decode(without_fractions(bytes(body)), type=_Response)
     for tool in response.tools:
         if msgspec.json.decode(tool, type=_Named).type != "mcp":
             msgspec.json.decode(tool, type=_Tool)
