@@ -177,7 +177,8 @@ class CallMachine:
             case "mark":
                 self._tell("mark", name=_given(frame.mark, "mark").name)
             case "dtmf" | "websocket:dtmf":
-                key: Dtmf | str = frame.digit or _given(frame.dtmf, "dtmf")
+                pressed: Dtmf | str | None = frame.digit or frame.dtmf
+                key = _given(pressed, "dtmf")
                 dtmf = Dtmf(key) if isinstance(key, str) else key
                 track = self._track(dtmf.track.removesuffix("_track"), "dtmf.track")
                 if len(track.digits) < 1000:

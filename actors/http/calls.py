@@ -10,6 +10,7 @@ its `start`, too: `model`, `language`, `delay`, `utterance_end_ms`, `left_contex
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
@@ -54,6 +55,7 @@ _DELAY: Final = "low"
 until they are; the text of a whole turn is exact in any case."""
 _STRANGER_BYTES: Final = 2 * MAX_START_CHARS
 """That a socket may send before it has shown its key."""
+_WHOLE: Final = re.compile(r"([0-9]{1,8})(\.0*)?", re.ASCII)
 _MAX_SUPERVISORS: Final = 16
 """Of one caller."""
 
@@ -214,8 +216,8 @@ def _patch(asked: Mapping[str, str], audio_format: AudioFormat) -> SessionPatch:
     }
     for name in ("utterance_end_ms", "left_context_ms"):
         if name in asked:
-            text = asked[name]
-            named[name] = int(text) if text.isdecimal() and len(text) < 9 else text
+            whole = _WHOLE.fullmatch(asked[name])
+            named[name] = asked[name] if whole is None else int(whole[1])
     sound: dict[str, object] = {"type": WIRE_TYPES[audio_format.encoding]}
     if audio_format.encoding == "pcm16":
         sound["rate"] = audio_format.rate

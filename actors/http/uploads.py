@@ -43,7 +43,8 @@ class Upload:
 
 
 async def read_upload(request: Request, *, max_bytes: int) -> Upload:
-    """Read the whole form. Raises BadRequestError, TooLargeError or RequestTimeoutError.
+    """Read the whole form; a `url` may be in the address, too. Raises BadRequestError, TooLargeError or
+    RequestTimeoutError.
 
     Raises starlette's ClientDisconnect if the client leaves meanwhile.
     """
@@ -69,7 +70,8 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
     try:
         file = form.get("file")
         fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
-        if file is None and any(name == "url" and value for name, value in fields):
+        named = (*request.query_params.multi_items(), *fields)
+        if file is None and any(name == "url" and value for name, value in named):
             return Upload(fields, None)
         if not isinstance(file, UploadFile):
             raise BadRequestError("The form has no file in its part `file`, and no `url`.", param="file")

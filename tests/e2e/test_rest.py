@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import json
 import re
@@ -16,6 +17,7 @@ import pytest
 import soundfile
 from openai import AsyncOpenAI, NotFoundError, OpenAI
 from sensorium.actors.http.routes import routes
+from sensorium.protocols.audio import AudioFormat, wave_file
 from support.audio_files import sound_file
 from support.event_frames import event_frames
 from support.server import Server, wait_until
@@ -124,6 +126,10 @@ def test_an_option_in_the_address_is_a_field_of_the_form(server: Server, lights:
     address = f"{server.api}/audio/transcriptions?response_format=text&api-version=2024-06-01"
     answer = httpx.post(address, files={"file": ("a.wav", lights)}, timeout=60)
     assert answer.text == text_of(server, lights) + "\n"
+    silent = wave_file(bytes(3200), AudioFormat("pcm16", 16_000))
+    file = f"data:audio/wav;base64,{base64.b64encode(silent).decode()}"
+    query, parts = {"url": file, "response_format": "text"}, {"model": (None, "tiny-whisper")}
+    assert httpx.post(address.partition("?")[0], params=query, files=parts, timeout=60).status_code == 200
 
 
 def test_openai_stream_joins_to_the_same_text(server: Server, sentences: bytes) -> None:

@@ -231,8 +231,9 @@ _SNAPSHOTS: Final = ("queued", "created", "in_progress", "completed", "failed", 
 
 
 def check_response(body: bytes | Raw) -> None:
-    """Raises msgspec.ValidationError that names the field which the schema requires otherwise. An integer is one
-    in JSON Schema also if it is written with a fraction of zeros, as OpenAI's package writes times."""
+    """Raises msgspec.ValidationError that names the field which the schema requires otherwise.
+
+    An integer of JSON Schema may be written with a fraction of zeros, as OpenAI's package writes times."""
     response = msgspec.json.decode(without_fractions(bytes(body)), type=_Response)
     for tool in response.tools:
         if msgspec.json.decode(tool, type=_Named).type != "mcp":
