@@ -199,7 +199,7 @@ def test_a_parameter_that_is_wrong_ends_the_call(
 
 
 def test_the_address_wins_over_a_parameter(server: Server) -> None:
-    with call(server.realtime, "?language=en&left_context_ms=2000.0") as socket:
+    with call(server.realtime, "?language=en&utterance_end_ms=1000.0") as socket:
         begin(socket, "inbound", language="xx")
         send(socket, "stop")
         assert told(socket)[-2]["event"] == "call.summary"

@@ -272,7 +272,8 @@ def test_what_is_no_base64_is_refused(text: str) -> None:
 def test_a_named_file_may_be_left_out_however_that_is_written(kind: str, said: object) -> None:
     part: dict[str, object] = {"type": kind, "uuid": "mine"} | ({} if said is ... else {kind: said})
     message = read_messages([msgspec.Raw(json.dumps({"role": "user", "content": [part]}).encode())])[0]
-    (found,) = message.content or ()
+    assert isinstance(message.content, tuple)
+    (found,) = message.content
     assert isinstance(found, MediaPart)
     assert (found.name, found.data, found.address) == ("mine", b"", None)
 
@@ -283,7 +284,8 @@ def test_named_sound_too_and_without_a_name_the_field_is_missing(said: object) -
     named = read_messages(
         [msgspec.Raw(json.dumps({"role": "user", "content": [part | {"uuid": "a"}]}).encode())]
     )
-    (found,) = named[0].content or ()
+    assert isinstance(named[0].content, tuple)
+    (found,) = named[0].content
     assert isinstance(found, MediaPart)
     assert found.name == "a"
     empty = {"type": "image_url", "image_url": {}}

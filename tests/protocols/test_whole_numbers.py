@@ -56,7 +56,7 @@ def test_bodies_of_every_dialect() -> None:
     assert parse_completion(b'{"prompt": [1.0, 2], "max_tokens": 5.0}').max_tokens == 5
     assert parse_response(b'{"input": "a", "max_output_tokens": 32.0}').request.max_output_tokens == 32
     message = b'{"messages": [{"role": "user", "content": "a"}], "max_tokens": 5.0, "top_k": 3.0}'
-    assert parse_message(message).request.max_tokens == 5
+    assert parse_message(message).chat.max_tokens == 5
     assert parse_detokenize(b'{"tokens": [1.0]}').tokens == [1]
 
 
