@@ -51,8 +51,10 @@ class TranscriptionRoutes:
         caller = self._service.caller(request)
         admission = self._service.admission(caller)
         with admission():
-            upload = await read_upload(request, max_bytes=self._service.config.files.max_upload_bytes)
-            in_address = (each for each in request.query_params.multi_items() if each[0] not in MARKS)
+            in_address = [each for each in request.query_params.multi_items() if each[0] not in MARKS]
+            has_url = bool(request.query_params.get("url"))
+            max_bytes = self._service.config.files.max_upload_bytes
+            upload = await read_upload(request, max_bytes=max_bytes, has_url=has_url)
             wish = parse_transcription_form([*in_address, *upload.fields], task=task)
             model = self._service.transcribing_model(wish.model)
             _check_task(model, wish, task)

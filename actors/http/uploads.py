@@ -42,9 +42,10 @@ class Upload:
     data: bytes | None
 
 
-async def read_upload(request: Request, *, max_bytes: int) -> Upload:
-    """Read the whole form; a `url` may be in the address, too. Raises BadRequestError, TooLargeError or
-    RequestTimeoutError.
+async def read_upload(request: Request, *, max_bytes: int, has_url: bool = False) -> Upload:
+    """Read the whole form; `has_url`: another place than the form names a `url`.
+
+    Raises BadRequestError, TooLargeError or RequestTimeoutError.
 
     Raises starlette's ClientDisconnect if the client leaves meanwhile.
     """
@@ -70,8 +71,7 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
     try:
         file = form.get("file")
         fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
-        named = (*request.query_params.multi_items(), *fields)
-        if file is None and any(name == "url" and value for name, value in named):
+        if file is None and (has_url or any(name == "url" and value for name, value in fields)):
             return Upload(fields, None)
         if not isinstance(file, UploadFile):
             raise BadRequestError("The form has no file in its part `file`, and no `url`.", param="file")
