@@ -45,9 +45,8 @@ class Upload:
 async def read_upload(request: Request, *, max_bytes: int, has_url: bool = False) -> Upload:
     """Read the whole form; `has_url`: another place than the form names a `url`.
 
-    Raises BadRequestError, TooLargeError or RequestTimeoutError.
-
-    Raises starlette's ClientDisconnect if the client leaves meanwhile.
+    Raises BadRequestError, TooLargeError or RequestTimeoutError, and starlette's ClientDisconnect if the
+    client leaves meanwhile.
     """
     body = _Body(request, max_bytes)
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):

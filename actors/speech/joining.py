@@ -86,10 +86,10 @@ class DeltaJoiner:
 
         cutter = LoopCutter()
 
-        def feed(text: str) -> None:
-            if isinstance(text, SpokenText):
-                self._tokens[index] += text.tokens
-            self._said[index] += cutter.feed(text)
+        def feed(piece: str) -> None:
+            if isinstance(piece, SpokenText):
+                self._tokens[index] += piece.tokens
+            self._said[index] += cutter.feed(piece)
             self._texts[index] = self._written(self._said[index], language)
             self._flush()
 
@@ -108,9 +108,9 @@ class DeltaJoiner:
         self._finished[index] = True
         self._flush()
 
-    def _keep_tokens(self, index: int, text: str) -> None:
-        if isinstance(text, SpokenText):
-            self._tokens[index] = text.tokens
+    def _keep_tokens(self, index: int, whole: str) -> None:
+        if isinstance(whole, SpokenText):
+            self._tokens[index] = whole.tokens
 
     def _flush(self) -> None:
         while self._head < len(self._texts):

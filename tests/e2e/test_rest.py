@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import io
 import json
 import re
@@ -17,7 +16,6 @@ import pytest
 import soundfile
 from openai import AsyncOpenAI, NotFoundError, OpenAI
 from sensorium.actors.http.routes import routes
-from sensorium.protocols.audio import AudioFormat, wave_file
 from support.audio_files import sound_file
 from support.event_frames import event_frames
 from support.server import Server, wait_until
@@ -101,35 +99,6 @@ def test_a_stream_as_the_tools_of_vllm_read_it(
     text = "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks)
     assert text == text_of(server, lights)
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
-
-
-@pytest.mark.parametrize(
-    ("path", "param", "said"),
-    [
-        ("/audio/transcriptions?response_format=xml", "response_format", "must be one of"),
-        ("/audio/transcriptions?model=tiny-whisper", "model", "is given twice"),
-        ("/audio/transcriptions?foo=bar", "foo", "is not a field"),
-        ("/realtime/client_secrets?model=tiny-whisper", "model", "fields of the JSON body"),
-    ],
-)
-def test_options_in_the_address_are_read_or_refused(
-    path: str, param: str, said: str, server: Server, lights: bytes
-) -> None:
-    files, form = {"file": ("a.wav", lights)}, {"model": "tiny-whisper"}
-    answer = httpx.post(f"{server.api}{path}", files=files, data=form, timeout=60)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == param
-    assert said in answer.json()["error"]["message"]
-
-
-def test_an_option_in_the_address_is_a_field_of_the_form(server: Server, lights: bytes) -> None:
-    address = f"{server.api}/audio/transcriptions?response_format=text&api-version=2024-06-01"
-    answer = httpx.post(address, files={"file": ("a.wav", lights)}, timeout=60)
-    assert answer.text == text_of(server, lights) + "\n"
-    silent = wave_file(bytes(3200), AudioFormat("pcm16", 16_000))
-    file = f"data:audio/wav;base64,{base64.b64encode(silent).decode()}"
-    query, parts = {"url": file, "response_format": "text"}, {"model": (None, "tiny-whisper")}
-    assert httpx.post(address.partition("?")[0], params=query, files=parts, timeout=60).status_code == 200
 
 
 def test_openai_stream_joins_to_the_same_text(server: Server, sentences: bytes) -> None:
