@@ -177,9 +177,8 @@ class CallMachine:
             case "mark":
                 self._tell("mark", name=_given(frame.mark, "mark").name)
             case "dtmf" | "websocket:dtmf":
-                pressed: Dtmf | str | None = frame.digit or frame.dtmf
-                key = _given(pressed, "dtmf")
-                dtmf = Dtmf(key) if isinstance(key, str) else key
+                pressed = frame.digit or frame.dtmf
+                dtmf = Dtmf(pressed) if isinstance(pressed, str) else _given(pressed, "dtmf")
                 track = self._track(dtmf.track.removesuffix("_track"), "dtmf.track")
                 if len(track.digits) < 1000:
                     track.digits.append(dtmf.digit)
