@@ -16,7 +16,7 @@ from ..protocols.other_names import meant
 from ..protocols.realtime_session import Granularity
 from ..protocols.rest import ModelCard, ModelList
 from ..protocols.speech_options import RecordingOptions
-from ..protocols.transcript import Coverage, Rehearing, Segment, Task, Transcript, Word
+from ..protocols.transcript import Coverage, Rehearing, Segment, Task, Transcript, Word, with_words
 from ..protocols.transcript_view import DetectedLanguage
 from .bench.metrics import parse_metrics
 from .connection import status_error
@@ -135,13 +135,14 @@ def parse_transcript(body: bytes) -> Transcript:
     duration_s = float(answer.duration or 0.0)
     channels = tuple(_transcript(channel, duration_s) for channel in answer.channels or ())
     transcript = _transcript(answer, duration_s)
-    return msgspec.structs.replace(
+    transcript = msgspec.structs.replace(
         transcript,
         channels=channels,
         language_probability=answer.language_probability,
         coverage=answer.coverage or Coverage(),
         reheard=answer.reheard,
     )
+    return with_words(transcript)
 
 
 def _transcript(answer: _ChannelBody, duration_s: float) -> Transcript:

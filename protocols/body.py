@@ -6,7 +6,7 @@ Shared by `protocols/completions.py` and `protocols/chat.py`. Knows JSON, not wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol, TypeVar
 
@@ -16,6 +16,8 @@ from msgspec import UNSET, UnsetType
 from .errors import BadRequestError, ClientError, TooLargeError, wrong
 from .faults import read_fault, shortened
 from .other_names import OF_TEXT, meant
+from .unserved import Unserved, is_neutral
+from .whole_numbers import expects_whole, without_fractions
 
 T = TypeVar("T")
 _Body = TypeVar("_Body", covariant=True)
@@ -30,6 +32,7 @@ ten times as long as a number, and what free fields hold stays until the request
 
 _SLICE: Final = 1 << 20
 
+_any_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NAMES: Final = (("`", ""), ("str", "string"), ("int", "integer"), ("bool", "boolean"), ("float", "number"))
 _MAX_SHOWN: Final = 40
 
@@ -42,14 +45,36 @@ def decode_body(body: Encoded, decoder: msgspec.json.Decoder[T], *, prefix: str 
         if _count(body, b'"') - _count(body, b'\\"') > MAX_QUOTES:
             raise TooLargeError(f"The body has more than {MAX_QUOTES // 2:,} strings.")
     try:
-        return decoder.decode(body)
+        return _decode(bytes(body), decoder, prefix)
     except RecursionError:
         raise BadRequestError("The body is nested too deeply.", code="invalid_json") from None
-    except msgspec.ValidationError as error:
-        raise _explain(str(error), prefix, decoder.type) from None
     except (msgspec.DecodeError, UnicodeError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeError) else _reason(str(error))
         raise BadRequestError(f"The body is not valid JSON: {reason}.", code="invalid_json") from None
+
+
+def _decode(body: bytes, decoder: msgspec.json.Decoder[T], prefix: str) -> T:
+    """Decode it; what other writers of JSON, and clients of other servers, put otherwise is read as meant."""
+    while True:
+        try:
+            return decoder.decode(body)
+        except msgspec.ValidationError as error:
+            message = str(error)
+        mended = body
+        if expects_whole(message):
+            mended = without_fractions(body)
+        elif not prefix and read_fault(message).kind == "unknown":
+            mended = _without_neutral(body, getattr(decoder.type, "__struct_fields__", ()))
+        if len(mended) == len(body):
+            raise _explain(message, prefix, decoder.type, body)
+        body = mended
+
+
+def _without_neutral(body: bytes, known: Collection[str]) -> bytes:
+    """The body without other servers' fields that ask for nothing; itself if there are none."""
+    fields = _any_fields.decode(body)
+    kept = {name: value for name, value in fields.items() if name in known or not is_neutral(name, value)}
+    return body if len(kept) == len(fields) else msgspec.json.encode(kept)
 
 
 def _count(body: bytes, part: bytes) -> int:
@@ -62,14 +87,14 @@ def _reason(message: str) -> str:
     return message.removeprefix("JSON is malformed: ")
 
 
-def _explain(message: str, prefix: str, kind: object) -> BadRequestError:
+def _explain(message: str, prefix: str, kind: object, body: bytes) -> BadRequestError:
     """msgspec's ``Expected `int`, got `str` - at `$.a.b` `` names the field `a.b`."""
     fault = read_fault(message, prefix, kind)
     param, problem = fault.param, fault.problem
     if fault.kind == "missing":
         return missing(param)
     if fault.kind == "unknown":
-        hint = "" if prefix else meant(param, getattr(kind, "__struct_fields__", ()), OF_TEXT)
+        hint = "" if prefix or "." in param else _meant(param, kind, body)
         end = "" if hint.endswith("?") else "."
         return wrong(param, f"is not a known field{hint}{end}", code="unknown_parameter")
     if fault.kind != "choice":  # whose names are nobody's types
@@ -80,6 +105,25 @@ def _explain(message: str, prefix: str, kind: object) -> BadRequestError:
     if not param:
         return BadRequestError(f"The body: {problem}.", code="invalid_json")
     return BadRequestError(f"`{param}`: {problem}.", param=param)
+
+
+def _meant(name: str, kind: object, body: bytes) -> str:
+    """What may be meant by an unknown field of the whole body: a served field that takes its value."""
+    if not isinstance(kind, type) or not issubclass(kind, msgspec.Struct):
+        return ""
+    value = _any_fields.decode(body).get(name, msgspec.Raw(b"null"))
+    types = {each.name: each.type for each in msgspec.structs.fields(kind)}
+
+    def takes(field: str) -> bool:
+        if field in Unserved.__struct_fields__:
+            return False
+        try:
+            msgspec.json.decode(value, type=types[field])
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return False
+        return True
+
+    return meant(name, types, OF_TEXT, takes)
 
 
 def shown(value: object) -> str:

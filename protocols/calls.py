@@ -2,7 +2,7 @@
 
 In: `connected`, `start` with what the call is and how it sounds, `media` with base64, `mark`, `dtmf`, `stop`;
 names as `mediaFormat` or `media_format`, as each provider writes them, null for what there is not; what else
-they tell is passed over.
+they tell is passed over. Other shapes are brought into this one by `protocols/call_shapes.py`.
 Out: events of ours, told apart by `event`. Knows shapes; what happens when is `realtime/call.py`.
 """
 
@@ -11,10 +11,12 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from .audio import SUPPORTED_RATES, AudioFormat, Encoding
+from .call_shapes import as_media_stream
 from .errors import BadRequestError, wrong
+from .frame_text import decode_frame
 
 MAX_TRACKS: Final = 4
 """Of one call: the two sides, and what is played to them."""
@@ -106,10 +108,13 @@ class CallFrame(Struct, frozen=True):
     start: Start | None = None
     media: Media | None = None
     mark: Mark | None = None
-    dtmf: Dtmf | None = None
+    dtmf: Dtmf | Annotated[str, Meta(max_length=4)] | None = None
+    """jambonz writes the key itself."""
     digit: Annotated[str, Meta(max_length=4)] | None = None
     """Where a key is told without a field of its own."""
     content_type: Name | None = msgspec.field(default=None, name="content-type")
+    is_interleaved: bool = False
+    """Binary frames hold a sample of each track in turn. No provider says so: `protocols/call_shapes.py`."""
 
 
 class TrackSummary(Struct, frozen=True, kw_only=True):
@@ -159,7 +164,7 @@ _head_decoder: Final = msgspec.json.Decoder(_Head)
 _encoder: Final = msgspec.json.Encoder()
 
 
-def decode_call_frame(frame: str) -> CallFrame:
+def decode_call_frame(frame: str | bytes) -> CallFrame:
     """Read one text frame. Raises BadRequestError naming the field."""
     try:
         if len(frame) > MAX_START_CHARS and _head_decoder.decode(frame).start is not UNSET:
@@ -168,7 +173,16 @@ def decode_call_frame(frame: str) -> CallFrame:
                 code="invalid_frame",
                 param="start",
             )
-        return _decoder.decode(frame)
+        try:
+            found = decode_frame(_decoder, frame)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            if (other := as_media_stream(frame)) is None:
+                raise
+        else:
+            other = as_media_stream(frame) if found.event.isupper() else None
+            if other is None:
+                return structs.replace(found, is_interleaved=False) if found.is_interleaved else found
+        return _decoder.decode(_encoder.encode(other))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         text = str(error)[:200]
         param = text.rpartition("$.")[2].rstrip("`") if "$." in text else None

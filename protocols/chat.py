@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from .body import Encoded, check_range, decoder, refuse, unsupported
 from .chat_content import ChatMessage, read_messages
@@ -122,12 +122,16 @@ def as_chat(request: Struct, **others: Any) -> ChatRequest:  # noqa: ANN401 (of 
     return ChatRequest(messages=[], **{**same, **others})
 
 
+_ALL_ROOM: Final = -1
+"""`max_tokens` of llama.cpp's and LM Studio's clients: as many as fit, as without one."""
 _decode_request = decoder(ChatRequest)
 
 
 def parse_chat(body: Encoded) -> tuple[ChatRequest, Conversation]:
     """Read and check a body, as far as that needs no model. Raises BadRequestError naming the field."""
     request = _decode_request(body, "")
+    if request.max_tokens == _ALL_ROOM:
+        request = structs.replace(request, max_tokens=None)
     check_common(request)
     check_range("max_tokens", request.max_tokens, 1, _MAX_TOKENS)
     check_range("max_completion_tokens", request.max_completion_tokens, 1, _MAX_TOKENS)

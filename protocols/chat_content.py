@@ -109,14 +109,22 @@ class _Message(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Url(Struct, frozen=True, forbid_unknown_fields=True):
-    url: Raw
+    url: Raw | UnsetType = UNSET
     detail: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return isinstance(self.url, UnsetType) or bytes(memoryview(self.url)[:4]) in _NOTHING
 
 
 class _InputAudio(Struct, frozen=True, forbid_unknown_fields=True):
-    data: Raw
+    data: Raw | UnsetType = UNSET
     """Base64."""
     format: str = "wav"
+
+    @property
+    def is_empty(self) -> bool:
+        return isinstance(self.data, UnsetType) or bytes(memoryview(self.data)[:4]) in _NOTHING
 
 
 class _Part(Struct, frozen=True, forbid_unknown_fields=True):
@@ -136,6 +144,7 @@ class _Part(Struct, frozen=True, forbid_unknown_fields=True):
     """Both change no answer: whatever fits is cached."""
 
 
+_NOTHING: Final = (b"null", b'""')
 _decode_message = decoder(_Message)
 _decode_part = decoder(_Part)
 _decode_text = decoder(str)
@@ -230,11 +239,16 @@ def _part(raw: Raw, param: str) -> Part:
     if kind is UNSET:  # clients leave it out; the one key that is there says it
         kind = next((name for name in _KINDS if getattr(part, name) is not UNSET), "nothing")
     name = _name(part.uuid, f"{param}.uuid")
-    if name and kind in _MEDIA_FIELDS and getattr(part, kind) in (None, UNSET):
+    if name and kind in _MEDIA_FIELDS and _is_empty(getattr(part, kind)):
         embeds = Embeds() if kind.endswith("_embeds") else None
         return MediaPart(_MEDIA_FIELDS[kind], b"", param, name=name, embeds=embeds)
     found = _filled_part(part, kind, param)
     return replace(found, name=name) if name and isinstance(found, MediaPart) else found
+
+
+def _is_empty(file: object) -> bool:
+    """Whether a part leaves its file out, to name it only: clients write null or an empty object."""
+    return file in (None, UNSET) or (isinstance(file, _Url | _InputAudio) and file.is_empty)
 
 
 def _name(uuid: str | None, param: str) -> str:
@@ -249,24 +263,19 @@ def _filled_part(part: _Part, kind: str, param: str) -> Part:
             return TextPart(given(part.text, f"{param}.text"))
         case "refusal":
             return TextPart(given(part.refusal, f"{param}.refusal"))
-        case "image_url":
-            image = given(part.image_url, f"{param}.image_url")
-            return in_detail(
-                read_file("image", image.url, f"{param}.image_url.url", param),
-                image.detail,
-                f"{param}.image_url.detail",
-            )
-        case "video_url":
-            video = given(part.video_url, f"{param}.video_url")
-            return read_file("video", video.url, f"{param}.video_url.url", param)
-        case "audio_url":
-            sound = given(part.audio_url, f"{param}.audio_url")
-            return read_file("audio", sound.url, f"{param}.audio_url.url", param)
+        case "image_url" | "video_url" | "audio_url":
+            address: _Url = given(getattr(part, kind), f"{param}.{kind}")
+            url = given(address.url, f"{param}.{kind}.url")
+            found = read_file(_MEDIA_FIELDS[kind], url, f"{param}.{kind}.url", param)
+            if kind != "image_url":
+                return found
+            return in_detail(found, address.detail, f"{param}.image_url.detail")
         case "input_audio":
             audio = given(part.input_audio, f"{param}.input_audio")
             if audio.format not in _AUDIO_FORMATS:
                 raise refuse(f"{param}.input_audio.format", audio.format, ", ".join(sorted(_AUDIO_FORMATS)))
-            return MediaPart("audio", read_base64(audio.data, f"{param}.input_audio.data"), param)
+            where = f"{param}.input_audio.data"
+            return MediaPart("audio", read_base64(given(audio.data, where), where), param)
         case "image_embeds":
             data, embeds = read_embeds(given(part.image_embeds, f"{param}.{kind}"), f"{param}.{kind}")
             return MediaPart("image", data, param, embeds=embeds)

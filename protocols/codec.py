@@ -1,8 +1,8 @@
 """Realtime text frames ↔ events. Never raises on what a client sent; knows JSON, not sessions.
 
-One msgspec decode in C handles every valid frame, base64 included (strict: standard alphabet, padded, no
-white space). Only a frame that fails is looked at again, to say what is wrong with it and where. Binary
-frames are raw audio and do not come here.
+One msgspec decode in C handles every valid frame, base64 included (the standard alphabet, padded). Only a
+frame that fails is looked at again (`protocols/frame_text.py`), to read it as meant or to say what is wrong
+with it and where. Binary frames are raw audio, and come here only if they hold an event.
 
 Two dialects share the socket. A connection's first `session.update`, or first commit with a `final`, tells
 which one it is (`ClientDecoder`); until then, and for `decode_client_event`, it is OpenAI's.
@@ -18,6 +18,7 @@ from msgspec import UNSET, UnsetType
 from .errors import BadRequestError
 from .flat import FlatClientEvent, FlatCommit, FlatControl, FlatInvalid, FlatServerEvent, FlatUpdate
 from .frame_faults import MALFORMED, explain, invalid, type_of
+from .frame_text import decode_frame
 from .realtime import (
     ClientEvent,
     InputAudioBufferAppend,
@@ -138,7 +139,7 @@ class ClientDecoder:
         if self.is_flat is not None:
             return decode_client_event(frame, answers=self._answers)
         try:
-            event = _frame_decoder.decode(frame)
+            event = decode_frame(_frame_decoder, frame)
         except MALFORMED as error:
             return explain(frame, error, _frame_decoder.type)
         self.is_flat = _dialect(event)
@@ -151,9 +152,9 @@ def decode_client_event(frame: str | bytes, *, answers: bool = False) -> ClientE
     """Read one text frame of OpenAI's dialect, of a session that `answers` or only transcribes; never
     raises."""
     event: _DialogueFrame
-    decoder = _dialogue_decoder if answers else _frame_decoder
+    decoder: msgspec.json.Decoder[Any] = _dialogue_decoder if answers else _frame_decoder
     try:
-        event = decoder.decode(frame)
+        event = decode_frame(decoder, frame)
     except MALFORMED as error:
         return explain(frame, error, decoder.type)
     return _openai_event(event, frame, answers=answers)
@@ -230,7 +231,7 @@ def _with_items(event: _ItemCreateFrame | _ResponseCreateFrame) -> ClientEvent:
 
 def _decode_flat(frame: str | bytes) -> InputAudioBufferAppend | FlatControl:
     try:
-        event = _flat_decoder.decode(frame)
+        event = decode_frame(_flat_decoder, frame)
     except MALFORMED as error:
         why = explain(frame, error, _flat_decoder.type, flat=True)
         return FlatInvalid(why.code, why.message, why.param, why.event_id)
@@ -255,7 +256,7 @@ def _session_update(
             event_id,
         )
     patch: SessionPatch | DialoguePatch
-    decoder = _dialogue_patch_decoder if answers else _patch_decoder
+    decoder: msgspec.json.Decoder[Any] = _dialogue_patch_decoder if answers else _patch_decoder
     try:
         _update_decoder.decode(frame)
     except MALFORMED as error:
@@ -269,7 +270,7 @@ def _session_update(
                 "session.type",
                 event_id,
             )
-        patch = decoder.decode(event.session)
+        patch = decode_frame(decoder, event.session)
     except MALFORMED as error:
         return invalid(error, "session", event_id, decoder.type)
     return SessionUpdate(patch, event_id=event.event_id)

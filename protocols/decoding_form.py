@@ -116,8 +116,8 @@ def parse_number(text: str, param: str, known: Number) -> float:
     if not known.is_whole:
         with suppress(ValueError):
             number = float(text)
-    elif re.fullmatch("-?[0-9]{1,20}", text):
-        number = int(text)
+    elif whole := re.fullmatch(r"(-?[0-9]{1,20})(\.0*)?", text):
+        number = int(whole[1])
     if not known.low <= number <= known.high:
         kind, ends = ("a whole number", "d") if known.is_whole else ("a number", "g")
         raise wrong(

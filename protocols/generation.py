@@ -23,6 +23,7 @@ MAX_CHOICES: Final = 128
 """Answers one request may ask for, all its prompts together."""
 MAX_STOPS: Final = 16
 MAX_STOP_CHARS: Final = 1024
+_MAX_WRONG_KEYS: Final = 10
 MAX_BIASES: Final = 4096
 MAX_BAD_WORDS: Final = 1000
 """As many as vLLM takes."""
@@ -275,16 +276,24 @@ def _logit_bias(biases: dict[str, float], vocab_size: int) -> tuple[tuple[int, f
     if len(biases) > MAX_BIASES:
         raise wrong("logit_bias", f"has {len(biases)} entries; allowed: up to {MAX_BIASES}.")
     found: dict[int, float] = {}
+    wrong_keys = [key for key in biases if not 0 <= _token_id(key) < vocab_size]
+    if wrong_keys:
+        keys = ", ".join(map(shown, wrong_keys[:_MAX_WRONG_KEYS]))
+        more = f" and {len(wrong_keys) - _MAX_WRONG_KEYS} more" if len(wrong_keys) > _MAX_WRONG_KEYS else ""
+        named = "key" if len(wrong_keys) == 1 else "keys"
+        raise BadRequestError(
+            f"`logit_bias` has the {named} {keys}{more}; allowed: token ids from 0 to {vocab_size - 1}.",
+            param=f"logit_bias.{wrong_keys[0][:40]}",
+        )
     for key, bias in biases.items():
-        token_id = int(key) if key.isascii() and key.isdigit() and len(key) < 10 else -1
-        if not 0 <= token_id < vocab_size:
-            raise BadRequestError(
-                f"`logit_bias` has the key {shown(key)}; allowed: token ids from 0 to {vocab_size - 1}.",
-                param=f"logit_bias.{key[:40]}",
-            )
         check_range(f"logit_bias.{key}", bias, -100, 100)
-        found[token_id] = bias  # "7" and "07" are one
+        found[_token_id(key)] = bias  # "7" and "07" are one
     return tuple(found.items())
+
+
+def _token_id(key: str) -> int:
+    """-1 for what is none."""
+    return int(key) if key.isascii() and key.isdigit() and len(key) < 10 else -1
 
 
 # --- answers -------------------------------------------------------------------------------------------

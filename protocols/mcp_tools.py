@@ -126,7 +126,7 @@ def read_mcp_servers(tools: Sequence[dict[str, Any]] | None) -> tuple[McpServer,
 def shown_tool(tool: dict[str, Any]) -> dict[str, Any]:
     """A tool as a response says it again: without what opens doors."""
     if tool.get("type") != "mcp":
-        return {"strict": None, "parameters": None, **tool}
+        return {"description": None, "strict": None, "parameters": None, **tool}
     shown = {key: value for key, value in tool.items() if key not in ("authorization", "headers")}
     return shown | {"server_url": str(tool.get("server_url", "")).partition("?")[0]}
 

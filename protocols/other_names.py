@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 _KEYWORDS: Final = "name words to expect by `keywords`"
@@ -22,15 +22,35 @@ _REPEATED: Final = "a list of `temperature` is tried where an answer repeats its
 _WRITTEN: Final = "text is punctuated as the model writes it, and `numerals` digits writes numbers so"
 _TRANSLATED: Final = "English of any language is made at `/v1/audio/translations`"
 _LOADED: Final = "numbers have the type that the model was loaded with"
+_TIMED: Final = "ask for `timestamp_granularities` word"
+_NO_ROOM: Final = "an answer has room for as much as can be said in its window"
+_OWN_RATE: Final = "files state their own rate; raw samples go to `/v1/realtime`"
+_CLIPS: Final = "parts of a file are named by `clip_timestamps`"
 _DETECTED: Final = "the language is detected where `language` is not given; `languages` are those to expect"
 OF_SPEECH: Final = {
-    "word_timestamps": "ask for `timestamp_granularities` word",
+    "word_timestamps": _TIMED,
+    "token_timestamps": _TIMED,
+    "enable_timestamps": _TIMED,
+    "return_timestamps": _TIMED,
+    "timestamps": _TIMED,
+    "timestamps_granularity": _TIMED,
     "without_timestamps": _UNTIMED,
     "initial_prompt": "it is called `prompt` here",
+    "prefix": "text to go on from is given as `prompt`",
     "hotwords": _KEYWORDS,
     "keyterm": _KEYWORDS,
+    "keyterms": _KEYWORDS,
+    "context_bias": _KEYWORDS,
+    "word_boost": _KEYWORDS,
     "diarize": _SPEAKERS,
+    "diarization": _SPEAKERS,
+    "tinydiarize": _SPEAKERS,
     "speaker_labels": _SPEAKERS,
+    "known_speaker_names": _SPEAKERS,
+    "known_speaker_references": _SPEAKERS,
+    "num_speakers": _SPEAKERS,
+    "min_speakers": _SPEAKERS,
+    "max_speakers": _SPEAKERS,
     "suppress_numerals": "ask for `numerals` words",
     "smart_format": _WRITTEN,
     "punctuate": _WRITTEN,
@@ -49,9 +69,24 @@ OF_SPEECH: Final = {
     "output_format": "it is called `response_format` here",
     "task": _TRANSLATED,
     "to_language": _TRANSLATED,
+    "target_language": _TRANSLATED,
+    "translate": _TRANSLATED,
+    "language_code": "it is called `language` here",
+    "model_id": "it is called `model` here",
+    "file_url": "it is called `url` here",
+    "audio_url": "it is called `url` here",
+    "vad": _NO_SPEECH,
+    "sample_rate": _OWN_RATE,
+    "sampling_rate": _OWN_RATE,
+    "offset_t": _CLIPS,
+    "duration": _CLIPS,
+    "max_len": "`max_line_width` and `max_words_per_line` cut subtitles",
+    "logprobs": "ask for `include` logprobs",
     "batch_size": "the windows of a file are answered side by side, as many as the server runs at once",
     "chunk_length": "windows are as long as the model's",
-    "max_new_tokens": "an answer has room for as much as can be said in its window",
+    "max_new_tokens": _NO_ROOM,
+    "max_tokens": _NO_ROOM,
+    "max_completion_tokens": _NO_ROOM,
     "fp16": _LOADED,
     "compute_type": _LOADED,
 }
@@ -101,13 +136,19 @@ OF_TEXT: Final = {
 """Of the fields that are sent together the first."""
 
 
-def meant(name: str, known: Collection[str], elsewhere: Mapping[str, str] = OF_SPEECH) -> str:
+def meant(
+    name: str,
+    known: Collection[str],
+    elsewhere: Mapping[str, str] = OF_SPEECH,
+    takes: Callable[[str], bool] = lambda _: True,
+) -> str:
     """The end of a sentence about a name that is none of `known`: what may be meant, or nothing. `elsewhere`
-    has names of others with what there is instead, which is said where all of it is `known`."""
+    has names of others with what there is instead, which is said where all of it is `known`. A similar name
+    is suggested only if its option `takes` the value that was given."""
     instead = elsewhere.get(name, "")
     if instead and all(option in known for option in re.findall(r"`(\w+)`", instead)):
         return f"; {instead}"
     if instead:
         return ""
-    near = difflib.get_close_matches(name[:100], known, n=1)
+    near = [each for each in difflib.get_close_matches(name[:100], known, n=3) if takes(each)]
     return f"; did you mean `{near[0]}`?" if near else ""

@@ -207,6 +207,8 @@ class ConversationItemInputAudioTranscriptionDelta(
     item_id: str
     content_index: int = 0
     delta: str = ""
+    logprobs: list[LogProb] | UnsetType = UNSET
+    """Of the tokens that end in it, where the session includes them."""
     channel: int | UnsetType = UNSET
 
 

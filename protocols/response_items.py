@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import Meta, Raw, Struct
 
 from .chat_answers import TokenLogprob
 
@@ -27,7 +27,7 @@ class OutputText(Struct, frozen=True, kw_only=True, tag_field="type", tag="outpu
 
     text: str
     annotations: list[Any] = []
-    logprobs: list[TokenLogprob] | UnsetType = UNSET
+    logprobs: list[TokenLogprob] = []
 
 
 class ReasoningText(Struct, frozen=True, kw_only=True, tag_field="type", tag="reasoning_text"):
@@ -150,7 +150,9 @@ class IncompleteDetails(Struct, frozen=True):
 
 
 class ResponseObject(Struct, frozen=True, kw_only=True):
-    """A response, finished or not; what the request said is said again."""
+    """A response, finished or not; what the request said is said again.
+
+    Every field is there, as OpenAI's and the open Responses schema require."""
 
     id: str
     created_at: int
@@ -170,14 +172,18 @@ class ResponseObject(Struct, frozen=True, kw_only=True):
     max_tool_calls: int | None = None
     metadata: dict[str, str] = {}
     previous_response_id: str | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_logprobs: int | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_logprobs: int = 0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
     truncation: Truncation = "disabled"
     service_tier: Literal["default"] = "default"
     background: bool = False
     store: bool = True
     user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
     usage: ResponseUsage | None = None
     completed_at: int | None = None
 

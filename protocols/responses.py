@@ -326,6 +326,8 @@ def _said(request: ResponsesRequest) -> Said:
         plain: dict[str, Any] = {"type": "text"}
     else:
         plain = {key: value for key, value in structs.asdict(wanted).items() if value not in (None, UNSET)}
+        if wanted.type == "json_schema":
+            plain = {"name": "", "description": None, "strict": False} | plain
     return Said(
         tools=_json([shown_tool(tool) for tool in request.tools or ()]),
         tool_choice=_json(request.tool_choice or "auto"),
@@ -360,7 +362,7 @@ def _in_parts(item: dict[str, Any]) -> dict[str, Any]:
         return item
     if item.get("role") != "assistant":
         return {**item, "content": [{"type": "input_text", "text": content}]}
-    said = {"type": "output_text", "text": content, "annotations": []}
+    said = {"type": "output_text", "text": content, "annotations": [], "logprobs": []}
     return {"status": "completed", **item, "content": [said]}
 
 

@@ -17,7 +17,16 @@ from msgspec import UNSET, Struct, UnsetType
 from . import subtitles
 from .errors import SensoriumError
 from .generation import sse
-from .transcript import Coverage, Rehearing, Segment, Task, TimedSegment, Transcript, Word
+from .transcript import (
+    Coverage,
+    Rehearing,
+    Segment,
+    SpokenText,
+    Task,
+    TimedSegment,
+    Transcript,
+    Word,
+)
 from .transcript_view import (
     DetectedLanguage,
     DurationUsage,
@@ -89,9 +98,10 @@ class VerboseTranscriptionBody(Struct, frozen=True, kw_only=True):
 
 
 class TranscriptTextDelta(Struct, frozen=True, tag_field="type", tag="transcript.text.delta"):
-    """SSE: text that follows what was sent before."""
+    """SSE: text that follows what was sent before, and with `include[]=logprobs` its tokens."""
 
     delta: str
+    logprobs: list[LogProb] | UnsetType = UNSET
 
 
 class TranscriptTextSegment(
@@ -102,7 +112,12 @@ class TranscriptTextSegment(
     tag_field="type",
     tag="transcript.text.segment",
 ):
-    """SSE: a segment of a streamed `verbose_json`, with its words where they are asked for."""
+    """SSE: a segment of a streamed `verbose_json`, with its words where they are asked for. As in OpenAI's
+    event `id` is a text (earlier servers': a number), and there is a `speaker`, empty where speakers are not
+    distinguished."""
+
+    id: str | int  # type: ignore[assignment]
+    speaker: str | None = None
 
 
 class TranscriptTextDone(
@@ -197,7 +212,7 @@ def _plain(kind: type[_Plain], transcript: Transcript, request: TranscriptionReq
         text=transcript.text,
         languages=detected_languages(transcript),
         usage=token_usage(transcript),
-        logprobs=log_probs(transcript) if request.options.logprobs else UNSET,
+        logprobs=log_probs(transcript.tokens) if request.options.logprobs else UNSET,
         channels=_channels(transcript, request),
     )
 
@@ -224,14 +239,16 @@ def _channels(transcript: Transcript, request: TranscriptionRequest) -> list[Cha
     ]
 
 
-def delta_event(delta: str) -> bytes:
-    """One SSE frame with new text."""
-    return sse(TranscriptTextDelta(delta))
+def delta_event(delta: str, *, has_logprobs: bool = False) -> bytes:
+    """One SSE frame with new text, and its tokens where these are asked for."""
+    tokens = delta.tokens if isinstance(delta, SpokenText) else ()
+    return sse(TranscriptTextDelta(str(delta), log_probs(tokens) if has_logprobs else UNSET))
 
 
 def segment_event(segment: TimedSegment) -> bytes:
     """One SSE frame with a segment."""
-    return sse(TranscriptTextSegment(**msgspec.structs.asdict(segment)))
+    fields = msgspec.structs.asdict(segment) | {"id": str(segment.id), "speaker": ""}
+    return sse(TranscriptTextSegment(**fields))
 
 
 def done_event(transcript: Transcript, request: TranscriptionRequest) -> bytes:

@@ -7,7 +7,7 @@ says `logprob`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -121,7 +121,7 @@ class Word(msgspec.Struct, frozen=True):
     """Counted from 0, where channels are transcribed each for itself."""
 
 
-class Segment(msgspec.Struct, frozen=True):
+class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stretch of text with its time, as `verbose_json` reports it."""
 
     id: int
@@ -138,12 +138,12 @@ class Segment(msgspec.Struct, frozen=True):
     """The code of its language, where that is known."""
     channel: int | UnsetType = UNSET
     """As a word's."""
-
-
-class TimedSegment(Segment, frozen=True, kw_only=True):
-    """A segment as soon as it is known, with its words where these are timed."""
-
     words: tuple[Word, ...] = ()
+    """Its words, where these are timed; bodies of `verbose_json` have them in `words` only."""
+
+
+class TimedSegment(Segment, frozen=True):
+    """A segment as soon as it is known."""
 
 
 class TokenLogProb(msgspec.Struct, frozen=True):
@@ -189,6 +189,20 @@ class Coverage(msgspec.Struct, frozen=True):
         )
 
 
+class SpokenText(str):
+    """A piece of a transcript that is still being made, with its tokens where log-probabilities are asked
+    for."""
+
+    __slots__ = ("tokens",)
+    tokens: tuple[TokenLogProb, ...]
+
+    def __new__(cls, text: str, tokens: Iterable[TokenLogProb] = ()) -> Self:
+        """`tokens` are those whose text the piece is, as far as these fall together."""
+        made = super().__new__(cls, text)
+        made.tokens = tuple(tokens)
+        return made
+
+
 class Transcript(msgspec.Struct, frozen=True):
     """The text of a stretch of audio. `text` has no leading or trailing space."""
 
@@ -199,7 +213,8 @@ class Transcript(msgspec.Struct, frozen=True):
     languages: tuple[str, ...] = ()
     """All that were heard, `language` first."""
     language_probability: float = 1.0
-    """How sure the model was of the language; of one that it was given it is asked only in doubt, else 1."""
+    """How sure the model was of a language that it found itself; of one that it was given it is asked only in
+    doubt, else 1; 0 where there is none because nobody speaks."""
     segments: tuple[Segment, ...] = ()
     words: tuple[Word, ...] = ()
     num_input_tokens: int = 0
@@ -217,6 +232,32 @@ class Transcript(msgspec.Struct, frozen=True):
     """Of the stretches whose words were timed and in which voice activity was looked for."""
     reheard: tuple[Rehearing, ...] = ()
     """In order."""
+
+
+def with_words(transcript: Transcript) -> Transcript:
+    """The transcript whose segments have their own words, those of each channel, too."""
+    if not transcript.words:
+        return transcript
+    segments = list(transcript.segments)
+    for channel in dict.fromkeys(each.channel for each in segments):
+        places = [place for place, each in enumerate(segments) if each.channel == channel]
+        spoken = (word for word in transcript.words if word.channel == channel)
+        for place, words in zip(places, words_of((segments[at].text for at in places), spoken), strict=True):
+            segments[place] = msgspec.structs.replace(segments[place], words=words)
+    channels = tuple(map(with_words, transcript.channels))
+    return msgspec.structs.replace(transcript, segments=tuple(segments), channels=channels)
+
+
+def tokens_between(transcript: Transcript, start: int, end: int) -> list[TokenLogProb]:
+    """Of a transcript's tokens, which may be those of its end only, the ones that end in these bytes of its
+    text, after `start` and up to `end`."""
+    position = len(transcript.text.encode()) - sum(len(token.data) for token in transcript.tokens)
+    found: list[TokenLogProb] = []
+    for token in transcript.tokens:
+        position += len(token.data)
+        if start < position <= end:
+            found.append(token)
+    return found
 
 
 def num_letters(text: str) -> int:

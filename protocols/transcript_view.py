@@ -5,9 +5,11 @@ Used by `protocols/rest.py` and `protocols/realtime.py`, which are the bodies ar
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import UNSET, Struct, UnsetType
 
-from .transcript import Transcript
+from .transcript import TokenLogProb, Transcript
 
 
 class InputTokenDetails(Struct, frozen=True):
@@ -60,6 +62,6 @@ def detected_languages(transcript: Transcript) -> list[DetectedLanguage]:
     return [DetectedLanguage(code) for code in transcript.languages or main]
 
 
-def log_probs(transcript: Transcript) -> list[LogProb]:
+def log_probs(tokens: Iterable[TokenLogProb]) -> list[LogProb]:
     """Per-token log-probabilities in OpenAI's shape."""
-    return [LogProb(token.text, list(token.data), token.logprob) for token in transcript.tokens]
+    return [LogProb(token.text, list(token.data), token.logprob) for token in tokens]

@@ -64,7 +64,7 @@ class ChunkFrames:
 
     def delta(self, text: str) -> bytes:
         """The frame with new text."""
-        return self._frame(choices=[ChunkChoice(ChunkDelta(text))])
+        return self._frame(choices=[ChunkChoice(ChunkDelta(str(text)))])
 
     def done(self, transcript: Transcript) -> bytes:
         """The last frames before `DONE`."""

@@ -6,7 +6,9 @@ refused by name, so that a misspelt or foreign option is never silently lost.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final, Literal, get_args
 
 from msgspec import Struct
@@ -20,11 +22,13 @@ from .decoding_form import (
     parse_beam_size,
     parse_best_of,
     parse_clips,
+    parse_number,
     parse_temperatures,
     whole_if_any,
     whole_of,
 )
 from .errors import BadRequestError, wrong
+from .form_defaults import is_done_anyway
 from .hints import MAX_KEYWORDS, parse_keywords, parse_language, parse_languages, shown
 from .numerals import parse_numerals
 from .other_names import meant
@@ -50,30 +54,44 @@ _LISTS: Final = frozenset(
         "clip_timestamps",
     }
 )
+_BOOLEANS: Final = frozenset(
+    {
+        "use_beam_search",
+        "stream",
+        "stream_include_usage",
+        "stream_continuous_usage_stats",
+        "condition_on_previous_text",
+        "multichannel",
+        "vad_filter",
+        "highlight_words",
+    }
+)
+_CHOICES: Final = {
+    "response_format": get_args(ResponseFormat),
+    "dialect": get_args(StreamDialect),
+    "numerals": ("words", "digits"),
+    "timestamp_granularities": ("word", "segment"),
+    "include": ("logprobs",),
+}
 _SCALARS: Final = frozenset(
     {
         "model",
         "language",
         "prompt",
         "response_format",
-        "use_beam_search",
-        "stream",
-        "stream_include_usage",
-        "stream_continuous_usage_stats",
+        "dialect",
         "chunking_strategy",
         "numerals",
-        "condition_on_previous_text",
-        "multichannel",
         "url",
-        "vad_filter",
         "vad_parameters",
-        "highlight_words",
+        *_BOOLEANS,
         *NUMBERS,
     }
 )
 _OBJECTS: Final = ("chunking_strategy[", "vad_parameters[")
 """Beginnings of the fields of an object that is not sent as JSON."""
 _UNSUPPORTED: Final = frozenset({"known_speaker_names", "known_speaker_references"})
+_TASKS: Final = frozenset({"task", "translate", "to_language", "target_language"})
 
 
 class TranscriptionRequest(Struct, frozen=True, kw_only=True):
@@ -94,16 +112,16 @@ class TranscriptionRequest(Struct, frozen=True, kw_only=True):
 
 
 def parse_transcription_form(
-    fields: Iterable[tuple[str, str]], *, task: Task = "transcribe", dialect: str = ""
+    fields: Iterable[tuple[str, str]], *, task: Task = "transcribe"
 ) -> TranscriptionRequest:
     """Read the text fields of a transcription (or translation) form.
 
-    `fields` are (name, value) in order, the `file` part left out. Lists may be written `name[]` or
-    `name`. `dialect` is what the address asks for. Other fields are refused, those that OpenAI defines and
-    no model here supports among them.
+    `fields` are (name, value) in order, those of the address among them, the `file` part left out. Lists
+    may be written `name[]` or `name`. Other servers' fields may state what is done anyway; else they are
+    refused, and so is any other name.
     Raises `BadRequestError` whose `param` names the field.
     """
-    scalars, lists = _collect(fields)
+    scalars, lists = _collect(fields, task)
     response_format = _response_format(scalars.get("response_format", "").strip() or "json")
     granularities = _granularities(_filled(lists.get("timestamp_granularities", [])), response_format)
     stream = _boolean(scalars, "stream")
@@ -111,7 +129,7 @@ def parse_transcription_form(
         raise wrong("stream", f"needs `response_format` json, text or verbose_json, not {response_format}")
     if highlight_words := _boolean(scalars, "highlight_words"):
         check_subtitles("highlight_words", response_format)
-    frames, include_usage = _dialect(dialect, scalars, stream=stream)
+    frames, include_usage = _dialect(scalars, stream=stream)
     if stream and frames == "vllm" and response_format == "verbose_json":
         raise wrong("stream", "in vLLM's frames has no segments: ask for json")
     prompt = scalars.get("prompt", "")
@@ -168,8 +186,9 @@ def parse_transcription_form(
     )
 
 
-def _dialect(asked: str, scalars: Mapping[str, str], *, stream: bool) -> tuple[StreamDialect, bool]:
+def _dialect(scalars: Mapping[str, str], *, stream: bool) -> tuple[StreamDialect, bool]:
     """Of a stream's frames, and whether usage is told. vLLM's tools tell themselves by its fields."""
+    asked = scalars.get("dialect", "").strip()
     if asked not in ("", "openai", "vllm"):
         raise wrong("dialect", f"is openai or vllm, not {shown(asked)}")
     names = ("stream_include_usage", "stream_continuous_usage_stats")
@@ -181,28 +200,53 @@ def _dialect(asked: str, scalars: Mapping[str, str], *, stream: bool) -> tuple[S
     return "vllm" if is_vllm else "openai", include_usage or continuously
 
 
-def _collect(fields: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[str, list[str]]]:
+def _collect(fields: Iterable[tuple[str, str]], task: Task) -> tuple[dict[str, str], dict[str, list[str]]]:
     scalars: dict[str, str] = {}
     lists: dict[str, list[str]] = {}
     for name, value in fields:
         base = name.removesuffix("[]")
-        if base in _UNSUPPORTED and value:
-            raise wrong(base, "is not supported by the models here", code="unsupported_parameter")
         if base in _LISTS:
             lists.setdefault(base, []).append(value)
         elif name in _SCALARS or name.startswith(_OBJECTS):
             if name in scalars:
                 raise wrong(name, "is given twice")
             scalars[name] = value
-        else:
-            raise _unknown(name)
+        elif not is_done_anyway(base, value, task):
+            raise _refused(base, value, task)
     return scalars, lists
 
 
-def _unknown(name: str) -> BadRequestError:
-    """The refusal of a field that nobody defines, with the one that may have been meant."""
-    hint = meant(name, _LISTS | _SCALARS)
+def _refused(name: str, value: str, task: Task) -> BadRequestError:
+    """The refusal of a field that is not served here, with the one that may have been meant."""
+    if name in _UNSUPPORTED:
+        return wrong(name, "is not supported by the models here", code="unsupported_parameter")
+    if task == "translate" and name in _TASKS:
+        return wrong(
+            name,
+            f"is {shown(value)}, and text is in English here; it is in the speaker's language at "
+            "`/v1/audio/transcriptions`",
+            code="unsupported_parameter",
+        )
+    hint = meant(name, _LISTS | _SCALARS, takes=lambda field: _takes(field, value))
     return wrong(name[:100], f"is not a field of this request{hint}", code="unknown_parameter")
+
+
+def _takes(field: str, value: str) -> bool:
+    """Whether a value that was given under another name may be one of this field."""
+    stated = value.strip().lower()
+    is_number = re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?(,[-+0-9.e]*)*", stated) is not None
+    if field in NUMBERS:
+        with suppress(BadRequestError):
+            parse_number(value.strip(), field, NUMBERS[field])
+            return True
+        return False
+    if field in _BOOLEANS:
+        return stated in ("true", "false", "0", "1")
+    if field in _CHOICES:
+        return stated in _CHOICES[field]
+    if field == "temperature":
+        return is_number and re.fullmatch(r"0?\.[0-9]*|[01](\.0*)?", stated) is not None
+    return is_number if field == "clip_timestamps" else not is_number and stated not in ("true", "false")
 
 
 def _keywords(lists: Mapping[str, list[str]]) -> tuple[str, ...]:

@@ -8,11 +8,13 @@ by nobody. Inherited by `protocols/generation.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .body import unsupported
+from .errors import wrong
+from .other_names import OF_TEXT
 
 _Field = Raw | UnsetType
 
@@ -41,6 +43,54 @@ MARKS: Final = frozenset(
 )
 """Read by nobody: they change no answer. Whatever fits is cached; whose cache is whose is told by the API key
 and `cache_salt`."""
+
+
+NEUTRAL: Final[dict[str, tuple[str, ...]]] = {
+    "cache_prompt": ("true",),
+    "do_sample": ("true",),
+    "dry_multiplier": ("0",),
+    "dynatemp_range": ("0",),
+    "guidance_scale": ("1",),
+    "id_slot": ("-1",),
+    "lora_path": (),
+    "mirostat": ("0",),
+    "n_keep": ("0",),
+    "n_predict": ("-1",),
+    "n_probs": ("0",),
+    "no_stop_trim": ("false",),
+    "num_beams": ("1",),
+    "num_return_sequences": ("1",),
+    "post_sampling_probs": ("false",),
+    "reasoning_format": ('"auto"', '"deepseek"'),
+    "repeat_penalty": ("1",),
+    "return_hidden_states": ("false",),
+    "return_progress": ("false",),
+    "separate_reasoning": ("true",),
+    "stream_reasoning": ("true",),
+    "tfs_z": ("1",),
+    "timings_per_token": ("false",),
+    "top_n_sigma": ("-1", "0"),
+    "typical_p": ("1",),
+    "xtc_probability": ("0",),
+}
+"""What fields of llama.cpp, SGLang and transformers may state, because it is so here; their clients send
+these unasked. Any other value is refused as an unknown field, with what there is instead."""
+
+
+def is_neutral(name: str, value: Raw) -> bool:
+    """Whether a field that no struct has asks for nothing but what is done here; null asks for nothing."""
+    stated = bytes(value).decode(errors="replace").strip()
+    if stated == "null":
+        return name in NEUTRAL or name in OF_TEXT
+    return any(
+        stated == each or _number(stated) == _number(each) is not None for each in NEUTRAL.get(name, ())
+    )
+
+
+def _number(text: str) -> float | None:
+    with suppress(ValueError):
+        return float(text)
+    return None
 
 
 class Unserved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,6 +128,11 @@ class Unserved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     web_search_options: _Field = UNSET
 
 
+_INSTEAD: Final = {
+    "functions": "describe them in `tools`",
+    "function_call": "choose by `tool_choice`",
+    "logits_processors": "`logit_bias`, `bad_words` and `structured_outputs` bound what is drawn",
+}
 _FIELDS: Final = {name: DONE_ANYWAY.get(name, ()) for name in Unserved.__struct_fields__ if name not in MARKS}
 
 
@@ -101,4 +156,6 @@ def check_unserved(request: Struct, fields: Mapping[str, tuple[str, ...]] = _FIE
             reason = f"is not served here, but as {allowed[0]}"
         elif name.startswith("guided_") and name != "guided_decoding_backend":
             reason = f"is not served; use `structured_outputs.{name.removeprefix('guided_')}`"
-        raise unsupported(name, reason)
+        elif name in _INSTEAD:
+            reason = f"is not served; {_INSTEAD[name]}"
+        raise wrong(name, f"{reason}.", code="unsupported_parameter")

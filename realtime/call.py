@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from ..protocols.audio import AudioFormat
+from ..protocols.call_shapes import READ_STREAMS
 from ..protocols.calls import (
     CallEvent,
     CallEventKind,
@@ -57,6 +58,8 @@ FINISH_S: Final = 30.0
 MAX_ERRORS: Final = 100
 KEY_PARAMETER: Final = "key"
 """The parameter of `start` that shows an API key; it is given back to nobody."""
+_OF_OTHER_STREAMS: Final = frozenset({"unknown_stream", "unknown_event"})
+_BINARY_EARLY: Final = f"binary audio came before a text that says what it is; {READ_STREAMS}"
 DRAINING: Final = "server_draining"
 """Why a track's session ends with the server, and the call with it."""
 
@@ -79,6 +82,10 @@ class CallMachine:
         self._ending: str | None = None
         self._seq = 0
         self._num_errors = 0
+        self._is_interleaved = False
+        """See `CallFrame`."""
+        self._early: set[str] = set()
+        """Messages sent before the start that only a stream of an unread shape causes."""
         self._effects: list[CallEffect] = []
 
     def receive(self, frame: CallFrame | bytes | ClientError, *, now: float) -> Sequence[CallEffect]:
@@ -164,12 +171,14 @@ class CallMachine:
                 pass
             case "start":
                 self._start(_given(frame.start, "start"), now)
+                self._is_interleaved = frame.is_interleaved
             case "media":
                 self._hear(_given(frame.media, "media"))
             case "mark":
                 self._tell("mark", name=_given(frame.mark, "mark").name)
             case "dtmf" | "websocket:dtmf":
-                dtmf = Dtmf(frame.digit) if frame.digit else _given(frame.dtmf, "dtmf")
+                pressed = frame.digit or frame.dtmf
+                dtmf = Dtmf(pressed) if isinstance(pressed, str) else _given(pressed, "dtmf")
                 track = self._track(dtmf.track.removesuffix("_track"), "dtmf.track")
                 if len(track.digits) < 1000:
                     track.digits.append(dtmf.digit)
@@ -180,7 +189,8 @@ class CallMachine:
             case _:
                 raise wrong(
                     "event",
-                    f"is {frame.event[:40]!r}; known are connected, start, media, mark, dtmf, stop",
+                    f"is {frame.event[:40]!r}; known are connected, start, media, mark, dtmf, stop"
+                    + ("" if self._tracks else f"; {READ_STREAMS}"),
                     code="unknown_event",
                 )
 
@@ -220,9 +230,22 @@ class CallMachine:
         self._hear_on(track, media.payload)
 
     def _hear_binary(self, audio: bytes) -> None:
-        """Of the first track: who sends binary frames has one."""
-        first = next(iter(self._tracks), "inbound")
-        self._hear_on(self._track(first, "track"), audio)
+        """Of the first track, or of all of them: who sends binary frames has one, or interleaves them."""
+        if not self._tracks:
+            raise BadRequestError(_BINARY_EARLY, code="unexpected_event", param="event")
+        first = next(iter(self._tracks.values()))
+        if not self._is_interleaved:
+            self._hear_on(first, audio)
+            return
+        if len(audio) % (2 * len(self._tracks)):
+            raise BadRequestError(
+                f"the frame has {len(audio)} bytes, no whole samples of {len(self._tracks)} channels",
+                code="invalid_frame",
+                param="track",
+            )
+        samples = memoryview(audio).cast("h")
+        for place, track in enumerate(self._tracks.values()):
+            self._hear_on(track, samples[place :: len(self._tracks)].tobytes())
 
     def _hear_on(self, track: Track, audio: bytes) -> None:
         if track.is_gone:
@@ -299,11 +322,25 @@ class CallMachine:
         if not self._is_known:
             self._give_up(error)
             return
+        is_of_others = error.code in _OF_OTHER_STREAMS or error.message == _BINARY_EARLY
+        if not self._tracks and is_of_others:
+            is_repeated = error.message in self._early
+            self._early.add(error.message)
+            if is_repeated or error.code == "unknown_stream":
+                self._end_unread(None if is_repeated else error, now)
+                return
         self._num_errors += 1
         self._tell("error", code=error.code, message=error.message, param=error.param)
         if self._num_errors > MAX_ERRORS:
             self._end("too_many_errors", now)
             self._settle(now)
+
+    def _end_unread(self, error: ClientError | None, now: float) -> None:
+        """End a call whose stream is none that is read, with one error in all."""
+        if error is not None:
+            self._tell("error", code=error.code, message=error.message, param=error.param)
+        self._end("unknown_stream", now)
+        self._settle(now)
 
     def _tell(self, event: CallEventKind, **fields: object) -> None:
         self._seq += 1

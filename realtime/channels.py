@@ -115,6 +115,11 @@ class Channels:
         """The slowest, to look at."""
         return max((channel.listener.pace for channel in self._channels), key=lambda pace: pace.factor)
 
+    @property
+    def deadline(self) -> float:
+        """The earliest `Listener.deadline`."""
+        return min(channel.listener.deadline for channel in self._channels)
+
     def has_room(self, num_samples: int) -> bool:
         """Whether every turn may grow by `num_samples`."""
         return all(channel.listener.has_room(num_samples) for channel in self._channels)
@@ -123,7 +128,7 @@ class Channels:
         """Take a fact about sound, or an answer: of the channel whose item it is."""
         match event:
             case AudioAppended():
-                self._channels[event.channel].listener.append(event.num_samples)
+                self._channels[event.channel].listener.append(event.num_samples, now=now)
             case SpeechScored():
                 self._channels[event.channel].listener.score(event.end_sample, event.probability)
             case CutFound():

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from ..protocols.audio import samples_to_ms
 from ..protocols.errors import SensoriumError
@@ -31,8 +31,8 @@ from ..protocols.realtime import (
     InputAudioBufferCommitted,
 )
 from ..protocols.realtime_items import InputAudioContent, Message
-from ..protocols.transcript import Transcript, TranscriptionOptions
-from ..protocols.transcript_view import detected_languages, log_probs, token_usage
+from ..protocols.transcript import Transcript, TranscriptionOptions, tokens_between
+from ..protocols.transcript_view import LogProb, detected_languages, log_probs, token_usage
 from .effects import ForgetItem, Transcribe
 from .events import HypothesisFailed, HypothesisReady
 from .left_context import LeftContext
@@ -77,6 +77,8 @@ class Item:
         self.policy = TranscriptPolicy(release)
         self.heard = Heard(item_id, start, speech_start)
         self.withheld = ""
+        self.num_sent = 0
+        """Bytes of its text that the client was sent."""
 
 
 class Conversation:
@@ -217,8 +219,23 @@ class Conversation:
         if self.pending or (last := self.utterances.is_over(position)) is None:
             return
         if self.open is not None and self.open.heard is last:
-            self._release(self.open, self.open.policy.conclude())
+            self.conclude(self.open)
         self.utterances.reach(position)
+
+    def conclude(self, item: Item) -> None:
+        """Show the rest of an open item's newest hypothesis, whatever doubt there is."""
+        self._release(item, item.policy.conclude())
+
+    def keep_from(self, turn_start: int) -> int:
+        """The first sample that may still be asked for, where the turn in progress begins at `turn_start`."""
+        return next((item.start for item in self.pending if item.answer is None), turn_start)
+
+    def heard_from(self, start: int) -> int:
+        """The same, or the first that may be heard in front of that: of several turns a later one may reach
+        further back, where the client has changed its mind."""
+        befores = [item.before for item in (*self.pending, self.open) if item is not None]
+        befores = befores or [self.left_context.before(start)]
+        return min((start, *(each[0] for each in befores if each)))
 
     def fail_pending(self, error: SensoriumError) -> None:
         """Answer every committed item that is still waiting with `error`."""
@@ -293,10 +310,19 @@ class Conversation:
             return
         self.utterances.follow(item.heard)
         if item.withheld:
-            self._outgoing.send(
-                ConversationItemInputAudioTranscriptionDelta(item_id=item.id, delta=item.withheld)
-            )
+            self._send_text(item, item.withheld, item.newest)
             item.withheld = ""
+
+    def _send_text(self, item: Item, text: str, heard: Transcript | None) -> None:
+        """More of an item's text, which is `heard`'s."""
+        start, item.num_sent = item.num_sent, item.num_sent + len(text.encode())
+        options = item.options or self.options
+        logprobs: list[LogProb] | UnsetType = UNSET
+        if options.logprobs:
+            logprobs = [] if heard is None else log_probs(tokens_between(heard, start, item.num_sent))
+        self._outgoing.send(
+            ConversationItemInputAudioTranscriptionDelta(item_id=item.id, delta=text, logprobs=logprobs)
+        )
 
     def _send_answer(self, item: Item) -> None:
         if self.utterances.wait is not None and item.end is not None and isinstance(item.answer, Transcript):
@@ -318,7 +344,7 @@ class Conversation:
     def _complete(self, item: Item, transcript: Transcript) -> None:
         rest = item.policy.finish(transcript.text, unsent=item.withheld)
         if rest:
-            self._outgoing.send(ConversationItemInputAudioTranscriptionDelta(item_id=item.id, delta=rest))
+            self._send_text(item, rest, transcript)
         options = item.options or self.options
         for segment in transcript.segments if options.segment_timestamps else ():
             self._outgoing.send(
@@ -338,7 +364,7 @@ class Conversation:
                 transcript=transcript.text,
                 usage=token_usage(transcript),
                 languages=detected_languages(transcript),
-                logprobs=log_probs(transcript) if options.logprobs else UNSET,
+                logprobs=log_probs(transcript.tokens) if options.logprobs else UNSET,
                 words=list(transcript.words) if options.word_timestamps else UNSET,
             )
         )

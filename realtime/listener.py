@@ -1,7 +1,7 @@
 """Finds the turns in a session's audio, and decides when to ask what was said.
 
-Between `realtime/session.py` (the client's wishes, limits, life and death) and its parts: positions
-(`buffer.py`), voice activity (`turns.py`), items and hypotheses (`conversation.py`).
+Between `realtime/session.py` (limits, life and death) and its parts: positions (`buffer.py`), voice activity
+(`turns.py`), items and hypotheses (`conversation.py`).
 
 **With detection** a turn is [first speech − prefix padding, last speech + tail padding): these are
 `audio_start_ms` and `audio_end_ms`, the audio the model hears. Once the tail has passed its range is known
@@ -22,10 +22,13 @@ keeps silence from being transcribed early.
 
 Partial hypotheses reach no further than voice activity has judged, so that a client which sends faster
 than real time gets its turns apart.
+
+**A client that stops sending** in an open turn (`realtime/stall.py`) sees all that was understood of it.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from ..protocols.audio import ms_to_samples, samples_to_ms
@@ -42,6 +45,7 @@ from .pace import Pace
 from .pauses import Pause
 from .releases import RELEASES
 from .settings import SessionSettings
+from .stall import Stall
 from .turn_ends import TurnEnds
 from .turns import FRAME_SAMPLES, SpeechStarted, SpeechStopped, TurnDetector
 
@@ -74,6 +78,7 @@ class Listener:
         self._search = ms_to_samples(min(SEARCH_S, force_s / 2) * 1000)
         self._searched_end = 0
         self._ends = TurnEnds()
+        self._stall = Stall()
         self.pace = Pace()
         """How often partial hypotheses are asked for, beside what the client wants."""
 
@@ -99,12 +104,18 @@ class Listener:
 
     def has_room(self, num_samples: int) -> bool:
         """Whether the turn may grow by `num_samples`."""
-        unended = self.unended
-        return not unended or unended + num_samples <= self._max_turn
+        return not self.unended or self.unended + num_samples <= self._max_turn
 
-    def append(self, num_samples: int) -> None:
+    @property
+    def deadline(self) -> float:
+        """When `advance` shows all that is known of a turn whose client sends nothing more."""
+        item, factor = self._conversation.open, self.pace.factor
+        return math.inf if item is None else self._stall.deadline(factor * item.policy.usual_update_ms / 1000)
+
+    def append(self, num_samples: int, *, now: float) -> None:
         """More audio is in the store."""
         self._buffer.received += num_samples
+        self._stall.sounded(samples_to_ms(num_samples) / 1000, now=now)
 
     def score(self, end_sample: int, probability: float) -> None:
         """Take the voice activity of the next frame."""
@@ -122,8 +133,8 @@ class Listener:
         item = self._conversation.open
         if item is not None:
             item.speech_end = max(item.speech_end, self._detector.last_speech_end)
-        if item is not None and self._detecting:
-            self._bound_turn(item, end_sample)
+            if self._detecting:
+                self._bound_turn(item, end_sample)
 
     def cut(self, sample: int, *, now: float) -> None:
         """The best place in the last seconds of endless speech, as asked for."""
@@ -140,8 +151,7 @@ class Listener:
         """The client ends the turn. Raises `BadRequestError`, changing nothing, if there is too little.
 
         A second commit that finds nothing new since the first (the client's or ours) is no error, because
-        clients treat errors as fatal: it gets an item of its own with an empty transcript. So does a
-        commit with detection on while nobody speaks.
+        clients treat errors as fatal: its item has an empty transcript. So has that of one in silence.
         """
         if len(self._conversation.pending) >= MAX_PENDING:
             raise BadRequestError(
@@ -206,24 +216,26 @@ class Listener:
 
     def advance(self, *, now: float) -> None:
         """Ask about the open item, answer what is due, give audio back."""
+        if now >= self.deadline:
+            self._stall.begin()
         self._listen_for_the_end()
         self._ask(now)
         self._conversation.settle()
         self._conversation.reach(self._understood_end)
         if not self._detecting and self._conversation.open is None:
             self._buffer.slide(self._buffer.received - self._max_turn)
-        if self._buffer.forget(self._keep_from()) and self._conversation.left_context.forget(
-            self._heard_from()
+        keep_from = self._conversation.keep_from(self._turn_start())
+        if self._buffer.forget(keep_from) and self._conversation.left_context.forget(
+            self._conversation.heard_from(keep_from)
         ):
             self._outgoing.do(ForgetBefore(self._conversation.left_context.kept_from))
 
     def check(self) -> None:
         """Assert the invariants between inputs."""
         self._buffer.check()
-        assert self._buffer.forgotten <= self._keep_from()
+        assert self._buffer.forgotten <= self._conversation.keep_from(self._turn_start())
         item = self._conversation.open
-        if item is not None:
-            assert self._buffer.base <= item.start <= self._buffer.received
+        assert item is None or self._buffer.base <= item.start <= self._buffer.received
         if self._detecting:
             assert (item is not None) == self._detector.speaking
 
@@ -312,8 +324,7 @@ class Listener:
 
     def _commit_unspoken(self, answer: Transcript | None) -> None:
         """Commit a buffer in which no turn was heard; None: transcribe it all the same."""
-        item = self._conversation.begin(self._buffer.base, self._buffer.base)
-        item.speech_end = self._buffer.received
+        self._conversation.begin(self._buffer.base, self._buffer.base).speech_end = self._buffer.received
         self._conversation.commit(self._buffer.received, answer=answer)
         self._buffer.commit(self._buffer.received)
 
@@ -336,26 +347,42 @@ class Listener:
         paused = self._ends.unasked(self._settings.detector(self._config).pause)
         if paused is None and self._detecting and detector.paused:
             paused = self._spoken_end
-        if paused is not None:
-            if paused != item.speculated_end and (item.asked is None or not item.asked.final):
-                self._conversation.ask(item, paused, final=True)
+        is_paused = paused is not None
+        if (paused is not None and self._ask_pause(item, paused)) or item.asked is not None:
             return
-        if item.asked is not None:
-            return
-        if detector.last_speech_end <= item.asked_end and not self._is_last_word_cut(item):
-            return
-        if self._detecting and detector.silent:
+        if self._stall.is_begun:
+            self._ask_last(item, now, is_paused=is_paused)
+        elif not is_paused and (detector.last_speech_end > item.asked_end or self._is_last_word_cut(item)):
+            self._ask_on(item, now)
+
+    def _ask_pause(self, item: Item, end: int) -> bool:
+        """Ask about a turn that may have ended there, unless that was done."""
+        if is_due := end != item.speculated_end and (item.asked is None or not item.asked.final):
+            self._conversation.ask(item, end, final=True)
+        return is_due
+
+    def _ask_on(self, item: Item, now: float) -> None:
+        """Ask about a turn that goes on."""
+        if self._detecting and self._detector.silent:
             return  # the pause will be asked about, and must not find a partial in its way
         scored = self._buffer.scored
         wanted_ms = item.policy.update_ms(samples_to_ms(scored - item.speech_start))
         if item.newest is not None:
             wanted_ms = round(wanted_ms * self.pace.factor)
-        if not detector.paused and scored - item.asked_end < ms_to_samples(wanted_ms):
+        if not self._detector.paused and scored - item.asked_end < ms_to_samples(wanted_ms):
             return
         if not self._detecting or scored - item.start < self._force_turn - self._search:
             self._ask_partial(item, scored, now)
         elif scored - max(item.asked_end, self._searched_end) >= ms_to_samples(wanted_ms):
             self._search_cut(item)  # the turn may be cut behind what is asked about
+
+    def _ask_last(self, item: Item, now: float, *, is_paused: bool) -> None:
+        """Ask about all there is of a turn whose client has stopped sending, then hold nothing back."""
+        end = self._buffer.scored
+        if not is_paused and item.asked_end < end and self._stall.is_news(end):
+            self._ask_partial(item, end, now)
+        else:
+            self._conversation.conclude(item)
 
     def _is_last_word_cut(self, item: Item) -> bool:
         """Nothing was asked about the tail of what was said, and an utterance may end with it."""
@@ -367,22 +394,6 @@ class Listener:
     def _ask_partial(self, item: Item, end: int, now: float) -> None:
         self._conversation.ask(item, end, final=False)
         self.pace.asked(item.id, item.policy.usual_update_ms, now=now)
-
-    def _keep_from(self) -> int:
-        """The first sample that may still be asked for."""
-        for item in self._conversation.pending:
-            if item.answer is None:
-                return item.start
-        return self._turn_start()
-
-    def _heard_from(self) -> int:
-        """The same, or the first that may be heard in front of that: of several turns a later one may reach
-        further back, where the client has changed its mind."""
-        conversation, start = self._conversation, self._keep_from()
-        items = (*conversation.pending, conversation.open)
-        befores = [item.before for item in items if item is not None]
-        befores = befores or [conversation.left_context.before(start)]
-        return min((start, *(each[0] for each in befores if each)))
 
     def _turn_start(self) -> int:
         """Where the turn in progress begins, or one that is about to begin."""

@@ -178,7 +178,7 @@ class Session:
         """When `on_deadline` has something to do."""
         if self.closed:
             return math.inf
-        return self._lifetime.deadline
+        return min(self._lifetime.deadline, self._channels.deadline)
 
     def on_deadline(self, *, now: float) -> list[Effect]:
         """Warn of a limit of time, or close if one was reached; nothing if called early."""
@@ -187,7 +187,7 @@ class Session:
                 self._warn(notice)
             else:
                 self._expire(notice)
-        if self._lifetime.draining:
+        if self._lifetime.draining or now >= self._channels.deadline:
             self._advance(now)
         return self._outgoing.take()
 

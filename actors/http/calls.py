@@ -10,6 +10,7 @@ its `start`, too: `model`, `language`, `delay`, `utterance_end_ms`, `left_contex
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
@@ -17,6 +18,7 @@ from typing import Final
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
+from ...protocols.address import check_body_address
 from ...protocols.audio import WIRE_TYPES, AudioFormat
 from ...protocols.calls import MAX_START_CHARS, CallEvent, encode_call_event
 from ...protocols.codec import decode_client_event
@@ -46,11 +48,14 @@ from .websocket import RealtimeSocket, has_place, new_outbox, new_session
 _OPTIONS: Final = frozenset(
     {"model", "language", "delay", "utterance_end_ms", "left_context_ms", "prompt", "events", "callback"}
 )
+_SUBPROTOCOLS: Final = frozenset({"audio.jambonz.org", "audio.drachtio.org", "media"})
+"""jambonz', drachtio's and Asterisk's, who leave a server that does not agree on theirs."""
 _DELAY: Final = "low"
 """Somebody waits at the other end. Models are seldom sure of telephone sound, and `medium` waits two seconds
 until they are; the text of a whole turn is exact in any case."""
 _STRANGER_BYTES: Final = 2 * MAX_START_CHARS
 """That a socket may send before it has shown its key."""
+_WHOLE: Final = re.compile(r"([0-9]{1,8})(\.0*)?", re.ASCII)
 _MAX_SUPERVISORS: Final = 16
 """Of one caller."""
 
@@ -61,11 +66,13 @@ def call_routes(service: Service) -> list[WebSocketRoute]:
     async def call(websocket: WebSocket) -> None:
         is_stranger = service.keys.are_needed and sent_key(websocket) is None
         caller = None if is_stranger else service.caller(websocket)
-        await websocket.accept()
+        offered = websocket.scope.get("subprotocols", [])
+        await websocket.accept(next((name for name in offered if name in _SUBPROTOCOLS), None))
         await _serve_call(service, websocket, caller)
 
     async def events(websocket: WebSocket) -> None:
         caller = service.caller(websocket)
+        check_body_address(websocket.query_params, "/v1/calls/events")
         await websocket.accept()
         await _serve_events(service, websocket, caller)
 
@@ -210,8 +217,8 @@ def _patch(asked: Mapping[str, str], audio_format: AudioFormat) -> SessionPatch:
     }
     for name in ("utterance_end_ms", "left_context_ms"):
         if name in asked:
-            text = asked[name]
-            named[name] = int(text) if text.isdecimal() and len(text) < 9 else text
+            whole = _WHOLE.fullmatch(asked[name])
+            named[name] = asked[name] if whole is None else int(whole[1])
     sound: dict[str, object] = {"type": WIRE_TYPES[audio_format.encoding]}
     if audio_format.encoding == "pcm16":
         sound["rate"] = audio_format.rate

@@ -130,7 +130,7 @@ def transcript_stream(
     model: str,
 ) -> EventStream:
     """A transcript while `transcribe` makes it and says what is new: text, and segments if asked for."""
-    delta: Callable[[str], bytes] = rest.delta_event
+    delta: Callable[[str], bytes] = partial(rest.delta_event, has_logprobs=wish.options.logprobs)
     done: Callable[[Transcript], bytes] = partial(rest.done_event, request=wish)
     if wish.dialect == "vllm":
         frames = ChunkFrames(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from ...protocols.chat_content import ChatMessage, MediaAddress, MediaPart, Part, TextPart
 from ...protocols.embeds import Embeds
@@ -74,6 +74,14 @@ class _Message(Struct, frozen=True, array_like=True):
     param: str
 
 
+class _Earlier(ResponseObject, frozen=True, kw_only=True):
+    """A response as files of before have it, with nulls that are none any more."""
+
+    temperature: float | None = None  # type: ignore[assignment]
+    top_p: float | None = None  # type: ignore[assignment]
+    top_logprobs: int | None = None  # type: ignore[assignment]
+
+
 class _Body(Struct, frozen=True, array_like=True):
     response: bytes | dict[str, Any]
     """JSON; as an object in files of before, which are still read."""
@@ -85,7 +93,7 @@ class _Body(Struct, frozen=True, array_like=True):
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_Body).decode
 _read_json: Final = msgspec.json.Decoder(_Body).decode
-_read_response: Final = msgspec.json.Decoder(ResponseObject).decode
+_read_earlier: Final = msgspec.json.Decoder(_Earlier).decode
 _JSON_BEGINS: Final = b"["
 """No body in MessagePack does."""
 
@@ -116,6 +124,14 @@ def from_row(owner: Caller, row: Row) -> KeptResponse:
     items = [Raw(item) for item in body.input_items]
     response = body.response if isinstance(body.response, bytes) else msgspec.json.encode(body.response)
     return KeptResponse(owner, _read_response(response), items, messages, tuple(body.listed))
+
+
+def _read_response(response: bytes) -> ResponseObject:
+    fields = structs.asdict(_read_earlier(response))
+    optional = ("temperature", "top_p", "top_logprobs")
+    return ResponseObject(
+        **{name: value for name, value in fields.items() if value is not None or name not in optional}
+    )
 
 
 def _written(

@@ -90,7 +90,7 @@ class ResponseShape(Shape):
         self.begin_round(is_first=not asked.servers)  # where there are servers, this checks the messages
         wish = asked.request
         self._has_logprobs = wish.wants_logprobs
-        self.writer = ResponseWriter(_begun(model.name, asked, params), has_logprobs=self._has_logprobs)
+        self.writer = ResponseWriter(_begun(model.name, asked, params))
         self._machine: AnswerMachine | None = None
         self._text_tokens: TextTokens
         self.has_begun = False
@@ -296,10 +296,14 @@ def _begun(model: str, asked: AskedResponse, params: SamplingParams) -> Response
         truncation=wish.truncation or "disabled",
         temperature=params.temperature,
         top_p=params.top_p,
-        top_logprobs=wish.top_logprobs,
+        top_logprobs=wish.top_logprobs or 0,
+        presence_penalty=params.presence_penalty,
+        frequency_penalty=params.frequency_penalty,
         background=bool(wish.background),
         store=wish.is_kept,
         user=wish.user,
+        safety_identifier=wish.safety_identifier,
+        prompt_cache_key=wish.prompt_cache_key,
     )
 
 

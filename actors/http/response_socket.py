@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import trio
+from msgspec import structs
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
+from ...protocols.address import check_body_address
 from ...protocols.errors import ClientError, SensoriumError, UnavailableError
 from ...protocols.response_socket import (
     ResponseCreate,
@@ -58,6 +61,7 @@ def response_sockets(service: Service) -> list[WebSocketRoute]:
 
     async def endpoint(websocket: WebSocket) -> None:
         caller = service.caller(websocket)
+        check_body_address(websocket.query_params, ROUTE, ("model",))
         if service.is_draining:
             raise UnavailableError("The server is shutting down.", code="draining")
         service.response_sockets.check(caller, is_shared=service.is_shared)
@@ -202,7 +206,11 @@ class ResponseSocket:
 
     async def _answer(self, create: ResponseCreate, caller: Caller, put: Put) -> None:
         """Raises SensoriumError before the first event."""
-        asked = await self._routes.with_items(create.asked, caller, self)
+        asked = create.asked
+        if not asked.request.model:  # the address may name the model of all that name none
+            model = self._websocket.query_params.get("model")
+            asked = replace(asked, request=structs.replace(asked.request, model=model))
+        asked = await self._routes.with_items(asked, caller, self)
         begin = partial(self._routes.begin, within=self, is_warm_up=create.is_warm_up)
         answering, shape = await begin(asked, caller)
         if not asked.request.is_kept:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
-from msgspec import UNSET
 
 from ...engine.text.tools.events import (
     ArgumentsAdded,
@@ -83,13 +82,12 @@ class ResponseWriter(HostedItems):
     """Writes one response. Every method gives the events of the stream, numbered; who wants the whole only
     leaves them, and takes `response`."""
 
-    def __init__(self, response: ResponseObject, *, has_logprobs: bool = False) -> None:
+    def __init__(self, response: ResponseObject) -> None:
         super().__init__(response.id)
         self.response = response
         """As far as it is written."""
         self.hosted: Mapping[str, HostedTool] = {}
         """What calls are of MCP servers' tools, by the name the model is shown."""
-        self._has_logprobs = has_logprobs
         self._waiting: list[TokenLogprob] = []
         """Of tokens whose text is yet to come, as that of half a character."""
         self._open: _Open | None = None
@@ -250,7 +248,7 @@ class ResponseWriter(HostedItems):
         assert item is not None, "begun before"
         if item.kind == "reasoning":
             return ReasoningText(text=item.text)
-        return OutputText(text=item.text, logprobs=list(item.logprobs) if self._has_logprobs else UNSET)
+        return OutputText(text=item.text, logprobs=list(item.logprobs))
 
     def _text_delta(self, text: str, logprobs: list[TokenLogprob]) -> ResponseEvent:
         item = self._taken(text)

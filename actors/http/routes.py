@@ -25,6 +25,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...protocols import rest
+from ...protocols.address import check_body_address
 from ...protocols.client_secrets import ClientSecret, parse_client_secret
 from ...protocols.errors import (
     BadRequestError,
@@ -34,6 +35,8 @@ from ...protocols.errors import (
     UnavailableError,
     UpgradeRequiredError,
 )
+from ...protocols.openapi_shapes import ITEMS_QUERY, RESPONSE_QUERY
+from ...protocols.other_routes import hint
 from ...realtime.session import Session
 from ..kernel.containment import contained
 from ..wire.exchange import BODY_FAULT
@@ -182,28 +185,28 @@ def routes(service: Service) -> list[Route]:
     if service.transcribing:
         found.append(_route("/v1/audio/transcriptions", files.transcriptions, "POST"))
     if service.transcribing or any(model.can_chat for model in service.models.values()):
-        found.append(_route("/v1/realtime/client_secrets", api.client_secrets, "POST"))
+        found.append(_route("/v1/realtime/client_secrets", api.client_secrets, "POST", options=()))
     if any(model.can_translate for model in service.models.values()):
         found.append(_route("/v1/audio/translations", files.translations, "POST"))
     if texts := [model.text for model in service.models.values() if model.text is not None]:
         completions = CompletionRoutes(service)
         found += [
-            _route("/v1/completions", completions.completions, "POST"),
-            _route("/tokenize", completions.tokenize, "POST"),
-            _route("/detokenize", completions.detokenize, "POST"),
-            _route("/tokenizer_info", completions.tokenizer_info, "GET"),
+            _route("/v1/completions", completions.completions, "POST", options=()),
+            _route("/tokenize", completions.tokenize, "POST", options=()),
+            _route("/detokenize", completions.detokenize, "POST", options=()),
+            _route("/tokenizer_info", completions.tokenizer_info, "GET", options=()),
         ]
         if any(text.prompter.builder.has_template for text in texts):
             messages, responses = MessageRoutes(service), ResponseRoutes(service)
             found += [
-                _route("/v1/chat/completions", ChatRoutes(service).chat_completions, "POST"),
-                _route("/v1/messages", messages.create, "POST"),
-                _route("/v1/messages/count_tokens", messages.count_tokens, "POST"),
-                _route("/v1/responses", responses.create, "POST"),
-                _route("/v1/responses/input_tokens", responses.input_tokens, "POST"),
-                _route("/v1/responses/{id}", responses.one, "GET", "DELETE"),
-                _route("/v1/responses/{id}/cancel", responses.cancel, "POST"),
-                _route("/v1/responses/{id}/input_items", responses.input_items, "GET"),
+                _route("/v1/chat/completions", ChatRoutes(service).chat_completions, "POST", options=()),
+                _route("/v1/messages", messages.create, "POST", options=()),
+                _route("/v1/messages/count_tokens", messages.count_tokens, "POST", options=()),
+                _route("/v1/responses", responses.create, "POST", options=()),
+                _route("/v1/responses/input_tokens", responses.input_tokens, "POST", options=()),
+                _route("/v1/responses/{id}", responses.one, "GET", "DELETE", options=RESPONSE_QUERY),
+                _route("/v1/responses/{id}/cancel", responses.cancel, "POST", options=()),
+                _route("/v1/responses/{id}/input_items", responses.input_items, "GET", options=ITEMS_QUERY),
             ]
     paths = [route.path.replace(":path", "") for route in found]
     described = Described(paths, needs_key=service.keys.are_needed)
@@ -216,24 +219,28 @@ def routes(service: Service) -> list[Route]:
 
 def not_found(paths: Collection[str]) -> ASGIApp:
     """Where no route matches. `paths`: of those there are. The commonest mistake is a client's base address
-    with `/v1` left out or said twice, or a slash at the end."""
+    with `/v1` left out or said twice, a slash at the end, or another server's route."""
 
     async def answer(scope: Scope, _: Receive, __: Send) -> None:
         path: str = scope["path"][:80]
         if scope["type"] == "websocket":
             where = "live sessions are at /v1/realtime, responses of models that chat at /v1/responses"
             raise NotFoundError(f"No WebSocket at {path}; {where}.")
-        meant = [each for each in paths if path.rstrip("/").endswith(each.removeprefix("/v1"))]
-        hint = f"Did you mean {max(meant, key=len)}?" if meant else "GET /docs lists those there are."
-        raise NotFoundError(f"No route {scope['method']} {path} for the models served here. {hint}")
+        raise NotFoundError(
+            f"No route {scope['method']} {path} for the models served here. {hint(path, paths)}"
+        )
 
     return answer
 
 
-def _route(path: str, endpoint: Endpoint, *methods: str) -> Route:
+def _route(path: str, endpoint: Endpoint, *methods: str, options: Collection[str] | None = None) -> Route:
+    """`options`: what may stand in the address; None: the endpoint reads it."""
+
     async def checked(request: Request) -> Response:
         if request.method not in methods and not (request.method == "HEAD" and "GET" in methods):
             raise MethodNotAllowedError(f"{path} takes {' or '.join(methods)}, not {request.method[:16]}.")
+        if options is not None:
+            check_body_address(request.query_params, path, options)
         return await endpoint(request)
 
     # Without a method list starlette passes every method on: its own 405 is not in our error shape.

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from ...media.decode import DecodeLimits
 from ...protocols import rest
+from ...protocols.address import MARKS
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.chat_content import MediaAddress, read_address
 from ...protocols.data_uri import read_data_text
@@ -50,9 +51,11 @@ class TranscriptionRoutes:
         caller = self._service.caller(request)
         admission = self._service.admission(caller)
         with admission():
-            upload = await read_upload(request, max_bytes=self._service.config.files.max_upload_bytes)
-            dialect = request.query_params.get("dialect", "")
-            wish = parse_transcription_form(upload.fields, task=task, dialect=dialect)
+            in_address = [each for each in request.query_params.multi_items() if each[0] not in MARKS]
+            has_url = bool(request.query_params.get("url"))
+            max_bytes = self._service.config.files.max_upload_bytes
+            upload = await read_upload(request, max_bytes=max_bytes, has_url=has_url)
+            wish = parse_transcription_form([*in_address, *upload.fields], task=task)
             model = self._service.transcribing_model(wish.model)
             _check_task(model, wish, task)
             if upload.data is not None and wish.url:

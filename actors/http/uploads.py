@@ -42,10 +42,11 @@ class Upload:
     data: bytes | None
 
 
-async def read_upload(request: Request, *, max_bytes: int) -> Upload:
-    """Read the whole form. Raises BadRequestError, TooLargeError or RequestTimeoutError.
+async def read_upload(request: Request, *, max_bytes: int, has_url: bool = False) -> Upload:
+    """Read the whole form; `has_url`: another place than the form names a `url`.
 
-    Raises starlette's ClientDisconnect if the client leaves meanwhile.
+    Raises BadRequestError, TooLargeError or RequestTimeoutError, and starlette's ClientDisconnect if the
+    client leaves meanwhile.
     """
     body = _Body(request, max_bytes)
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
@@ -69,7 +70,7 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
     try:
         file = form.get("file")
         fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
-        if file is None and any(name == "url" and value for name, value in fields):
+        if file is None and (has_url or any(name == "url" and value for name, value in fields)):
             return Upload(fields, None)
         if not isinstance(file, UploadFile):
             raise BadRequestError("The form has no file in its part `file`, and no `url`.", param="file")

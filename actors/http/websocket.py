@@ -17,6 +17,7 @@ import trio
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from ...protocols.address import check_session_address
 from ...protocols.codec import decode_client_event
 from ...protocols.errors import (
     OverloadedError,
@@ -25,6 +26,8 @@ from ...protocols.errors import (
     UnavailableError,
     close_code,
 )
+from ...protocols.frame_text import is_event
+from ...protocols.openapi_shapes import REALTIME_QUERY
 from ...protocols.realtime_dialogue_session import DialoguePatch
 from ...protocols.realtime_lifecycle import SessionResume
 from ...protocols.realtime_session import SessionPatch
@@ -192,6 +195,7 @@ def _begin(service: Service, asked: Mapping[str, str], admission: _Admission) ->
         raise OverloadedError(
             f"{whose} {limits.max_sessions} sessions; try again later.", code="too_many_sessions"
         )
+    check_session_address(asked, REALTIME_QUERY)
     model, intent = asked.get("model"), asked.get("intent")
     if isinstance(admission.initial, DialoguePatch):
         model, intent = model or admission.initial.model or None, intent or "realtime"
@@ -228,7 +232,8 @@ async def _first_wish(socket: RealtimeSocket) -> SessionResume | None:
     """The client's `session.resume`, if that is its first event and comes soon."""
     with trio.move_on_after(_FIRST_EVENT_S):
         frame = await socket.receive()
-        event = decode_client_event(frame) if isinstance(frame, str) else None
+        is_text = isinstance(frame, str) or (frame is not None and is_event(frame))
+        event = decode_client_event(frame) if frame is not None and is_text else None
         return event if isinstance(event, SessionResume) else None
     return None
 

@@ -18,6 +18,7 @@ from typing import Final
 
 import numpy as np
 
+from ...media.file_in_stream import refusal_of_file
 from ...media.mixing import Mixer
 from ...media.pcm import PcmDecoder
 from ...protocols.audio import INTERNAL_RATE, AudioFormat
@@ -121,6 +122,10 @@ class ListeningMachine:
         self._rest = b""
         """The beginning of a frame that two pieces of an append share."""
         self._refusing = False
+        self._is_fresh = True
+        """The next append begins a stream of samples."""
+        self._is_file = False
+        """It began a file, whose other bytes are no samples either."""
         self._is_full = False
         """The rest of the sound that an append brought in a container is not taken."""
         self._begin()
@@ -145,6 +150,7 @@ class ListeningMachine:
             case AudioBatch(batch):
                 return self._append_all(batch, now)
             case InputAudioBufferCommit() | InputAudioBufferFlush():
+                self._is_fresh, self._is_file = True, False
                 # What the resampler still holds belongs to the turn that ends here.
                 return [*self._flush(now), Then(event)]
             case InputAudioBufferClear():
@@ -196,6 +202,7 @@ class ListeningMachine:
 
     def _begin(self) -> None:
         """Raw samples come afresh."""
+        self._is_fresh, self._is_file = True, False
         if isinstance(self._format, AudioFormat):
             self._decoder, self._mixer = PcmDecoder(self._format), Mixer()
             for track in self.tracks:
@@ -262,7 +269,7 @@ class ListeningMachine:
             if refusal is not None:
                 self._refusing = True
                 return refusal
-        if self._refusing:
+        if self._refusing or self._is_file:
             return []
         try:
             channels = self._decoder.decode(self._whole_frames(piece.data))
@@ -284,6 +291,13 @@ class ListeningMachine:
 
     def _admit(self, piece: AudioPiece, now: float) -> list[Effect] | None:
         assert isinstance(self._format, AudioFormat)
+        if self._is_fresh and piece.data:
+            self._is_fresh = False
+            if (is_file := refusal_of_file(piece.data, self._format)) is not None:
+                self._is_file = True
+                return self._tell(AudioRefused(is_file, piece.event_id), now)
+        if self._is_file:
+            return None
         if piece.num_bytes_total % self._format.bytes_per_frame:
             error = BadRequestError(
                 f"The audio has {piece.num_bytes_total} bytes, which is not a whole number of "

@@ -23,6 +23,7 @@ from ...protocols.audio import AudioFormat
 from ...protocols.calls import decode_call_frame, encode_call_event
 from ...protocols.codec import OtherServerEvent, decode_server_event
 from ...protocols.errors import ClientError, SensoriumError
+from ...protocols.frame_text import is_event
 from ...realtime.call import DRAINING, CallMachine
 from ...realtime.call_effects import Begin, CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
 from ..callers import NOBODY, Caller
@@ -206,7 +207,7 @@ class CallActor:
         while (frame := await self._socket.receive()) is not None:
             now = trio.current_time()
             try:
-                read = frame if isinstance(frame, bytes) else decode_call_frame(frame)
+                read = decode_call_frame(frame) if isinstance(frame, str) or is_event(frame) else frame
             except ClientError as error:
                 await self.perform(self.machine.receive(error, now=now))
             else:

@@ -18,6 +18,7 @@ from msgspec import UNSET, UnsetType
 from ...media.frames import is_picture
 from ...protocols.codec import ClientDecoder
 from ...protocols.flat import FlatControl
+from ...protocols.frame_text import is_event
 from ...protocols.realtime import ClientEvent, InputAudioBufferAppend, InvalidEvent
 from ...protocols.realtime_lifecycle import SessionResume
 from ...protocols.realtime_video import InputImageBufferAppend
@@ -84,34 +85,39 @@ class Intake:
 
         Cancelling takes the frame whole or not at all. Raises as a channel does once the session has ended.
         """
-        if isinstance(frame, bytes) and self._announced is not None:
+        if isinstance(frame, str) or is_event(frame):
+            if (wish := await self._take_event(frame)) is not None:
+                return wish
+        elif self._announced is not None:
             announced, self._announced = self._announced, None
             await self.put(msgspec.structs.replace(announced, image=frame))
-        elif isinstance(frame, bytes) and self._answers and is_picture(frame):
+        elif self._answers and is_picture(frame):
             problem = "the binary frame is a picture, not sound: announce it by `input_image_buffer.append`"
             await self.put(InvalidEvent("frame_not_announced", problem))
-        elif isinstance(frame, bytes):
-            await self._put_audio(frame, None)
         else:
-            event = await self._decode(frame)
-            match event:
-                case SessionResume() if not self.num_events:
-                    return event
-                case SessionResume():
-                    problem = "session.resume must be the first event of a connection"
-                    await self.put(InvalidEvent("unexpected_event", problem, "type", event.event_id or None))
-                case InputImageBufferAppend(image=UnsetType()):
-                    before, self._announced = self._announced, event
-                    if before is not None:
-                        problem = "the frame announced before has not come: another one was announced"
-                        missing = before.event_id or None
-                        await self.put(InvalidEvent("missing_required_parameter", problem, "image", missing))
-                case InputAudioBufferAppend():
-                    event_id = None if event.event_id is UNSET else event.event_id
-                    await self._put_audio(event.audio, event_id)
-                case _:
-                    await self.put(event)
+            await self._put_audio(frame, None)
         self.num_events += 1
+        return None
+
+    async def _take_event(self, frame: str | bytes) -> SessionResume | None:
+        event = await self._decode(frame)
+        match event:
+            case SessionResume() if not self.num_events:
+                return event
+            case SessionResume():
+                problem = "session.resume must be the first event of a connection"
+                await self.put(InvalidEvent("unexpected_event", problem, "type", event.event_id or None))
+            case InputImageBufferAppend(image=UnsetType()):
+                before, self._announced = self._announced, event
+                if before is not None:
+                    problem = "the frame announced before has not come: another one was announced"
+                    missing = before.event_id or None
+                    await self.put(InvalidEvent("missing_required_parameter", problem, "image", missing))
+            case InputAudioBufferAppend():
+                event_id = None if event.event_id is UNSET else event.event_id
+                await self._put_audio(event.audio, event_id)
+            case _:
+                await self.put(event)
         return None
 
     async def put(self, event: Input) -> None:
@@ -139,7 +145,7 @@ class Intake:
             await self.put(piece)
         self.num_audio_bytes += len(audio)
 
-    async def _decode(self, frame: str) -> ClientEvent | FlatControl | InvalidEvent:
+    async def _decode(self, frame: str | bytes) -> ClientEvent | FlatControl | InvalidEvent:
         """Read one text frame, in a thread if it is large: 20 MB of base64 take 20 ms."""
         if len(frame) <= _INLINE_CHARS:
             return self._decoder.decode(frame)

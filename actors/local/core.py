@@ -20,7 +20,7 @@ from ...protocols.errors import BadRequestError, UnavailableError, wrong
 from ...protocols.generation import fitted
 from ...protocols.messages import Lane, SamplingParams, TextGenerated
 from ...protocols.rest import render_transcript
-from ...protocols.transcript import TimedSegment, Transcript, TranscriptionOptions
+from ...protocols.transcript import TimedSegment, Transcript, TranscriptionOptions, with_words
 from ..kernel.nursery import open_work
 from ..kernel.off_loop import off_loop
 from ..kernel.supervisor import RunActor
@@ -86,7 +86,7 @@ class LocalCore:
         on_segment: Callable[[TimedSegment], None] | None = None,
     ) -> Transcript:
         """A recording's transcript, by the recipe of the server; `on_segment` gets its segments early."""
-        return await self._transcribed(recording, read_wish(options).options, on_segment)
+        return with_words(await self._transcribed(recording, read_wish(options).options, on_segment))
 
     async def document(
         self, recording: Recording, options: Mapping[str, object], response_format: Document

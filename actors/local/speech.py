@@ -19,6 +19,7 @@ from ...media.decode import MAX_CHANNELS, DecodeLimits, decode_audio
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.body import refuse
 from ...protocols.errors import BadRequestError, wrong
+from ...protocols.form_defaults import is_done_anyway
 from ...protocols.other_names import meant
 from ...protocols.speech_options import RecordingOptions
 from ...protocols.transcript import Task
@@ -53,15 +54,19 @@ def read_wish(
 ) -> TranscriptionRequest:
     """Options as a server reads them; segments where nothing is said of times. Raises BadRequestError."""
     known = TranscribeOptions.__annotations__
-    for name in options:
-        if name not in known:
-            hint = meant(name, known) or f"; there are: {', '.join(known)}."
-            raise wrong(name, f"is no option here{hint}")
     task = options.get("task") or "transcribe"
     if task not in get_args(Task):
         raise refuse("task", task, " or ".join(get_args(Task)))
     fields = [("response_format", str(response_format))]
-    fields += [(name, text) for name, value in options.items() if name != "task" for text in _texts(value)]
+    for name, value in options.items():
+        texts = _texts(value)
+        if name not in known and not all(
+            is_done_anyway(name, text, cast(Task, task)) for text in texts or [""]
+        ):
+            hint = meant(name, known) or f"; there are: {', '.join(known)}."
+            raise wrong(name, f"is no option here{hint}")
+        if name != "task":
+            fields += [(name, text) for text in texts]
     return parse_transcription_form(fields, task=cast(Task, task))
 
 

@@ -12,7 +12,17 @@ from typing import Final
 import msgspec
 
 from ...protocols.scripts import is_unspaced, is_wide
-from ...protocols.transcript import Coverage, Rehearing, Segment, TimedSegment, Transcript, Word, words_of
+from ...protocols.transcript import (
+    Coverage,
+    Rehearing,
+    Segment,
+    SpokenText,
+    TimedSegment,
+    TokenLogProb,
+    Transcript,
+    Word,
+    words_of,
+)
 from .answer_guard import LoopCutter, may_echo
 from .family import RangeAnswer
 
@@ -46,6 +56,7 @@ class DeltaJoiner:
     A range's text is released when every range before it has finished; the white space around each
     range's text is dropped, and a `separator` put between texts that are not empty. What may be an echo of
     the `context` waits for the end of its range; loops are left out (`actors/speech/answer_guard.py`).
+    What comes as `SpokenText` is released with its tokens: all that came until then.
     """
 
     def __init__(
@@ -62,6 +73,9 @@ class DeltaJoiner:
         self._said = [""] * num_ranges
         """What was fed, and below, what of it may be shown."""
         self._texts = [""] * num_ranges
+        self._tokens: list[tuple[TokenLogProb, ...]] = [()] * num_ranges
+        self._num_passed = 0
+        """Tokens of the head range that were released."""
         self._finished = [False] * num_ranges
         self._emit = emit
         self._context = context
@@ -74,8 +88,10 @@ class DeltaJoiner:
 
         cutter = LoopCutter()
 
-        def feed(text: str) -> None:
-            self._said[index] += cutter.feed(text)
+        def feed(piece: str) -> None:
+            if isinstance(piece, SpokenText):
+                self._tokens[index] += piece.tokens
+            self._said[index] += cutter.feed(piece)
             self._texts[index] = self._written(self._said[index], language)
             self._flush()
 
@@ -84,13 +100,19 @@ class DeltaJoiner:
     def grow(self, index: int, text: str) -> None:
         """The range's text so far, as it will be shown, is `text`."""
         self._said[index] = self._texts[index] = text
+        self._keep_tokens(index, text)
         self._flush()
 
     def finish(self, index: int, text: str) -> None:
         """The range's whole text, without loops, is `text`; what was fed is its beginning."""
         self._texts[index] = text
+        self._keep_tokens(index, text)
         self._finished[index] = True
         self._flush()
+
+    def _keep_tokens(self, index: int, whole: str) -> None:
+        if isinstance(whole, SpokenText):
+            self._tokens[index] = whole.tokens
 
     def _flush(self) -> None:
         while self._head < len(self._texts):
@@ -101,13 +123,14 @@ class DeltaJoiner:
             fresh = text[self._num_released :]
             if fresh:
                 is_next = self._whole and not self._num_released
-                self._emit((separator(self._whole, text) if is_next else "") + fresh)
-                self._num_released = len(text)
+                tokens = self._tokens[self._head][self._num_passed :]
+                self._emit(SpokenText((separator(self._whole, text) if is_next else "") + fresh, tokens))
+                self._num_released, self._num_passed = len(text), len(self._tokens[self._head])
             if not self._finished[self._head]:
                 return
             self._whole = join_texts((self._whole, text))
             self._head += 1
-            self._num_released = 0
+            self._num_released = self._num_passed = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +155,7 @@ class Passage:
         """The segments, each with its words: as many as its letters."""
         dealt = words_of((segment.text for segment in self.segments), self.words)
         for segment, words in zip(self.segments, dealt, strict=True):
-            yield TimedSegment(**msgspec.structs.asdict(segment), words=words)
+            yield TimedSegment(**{**msgspec.structs.asdict(segment), "words": words})
 
 
 class PassageJoiner:
@@ -184,7 +207,7 @@ def joined(
         language=language,
         duration=duration_s,
         languages=tuple(dict.fromkeys(heard)) if language else (),
-        language_probability=language_probability,
+        language_probability=language_probability if language else 0.0,
         segments=tuple(segment for passage in passages for segment in passage.segments),
         words=tuple(word for passage in passages for word in passage.words),
         num_input_tokens=sum(answer.num_input_tokens for answer in answers),

@@ -33,7 +33,7 @@ from ...media.word_times import time_words
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.errors import BadRequestError, InternalError
 from ...protocols.messages import EncoderItem, Generate, RequestId, SamplingParams, TextGenerated
-from ...protocols.transcript import TokenLogProb, TranscriptionOptions, Word
+from ...protocols.transcript import SpokenText, TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
 from ..kernel.computing import compute
 from ..kernel.off_loop import off_loop
@@ -170,7 +170,13 @@ class Qwen3Asr:
         draft = draft[: sampling.max_tokens]
         stride = TOKENS_UNREAD if on_text is None else 1
         generate = _generate("decode", prompt, sampling, request, draft=draft, stride=stride)
-        growing = _Growing(self.text, request.most_s, has_header=language is None, on_text=on_text)
+        growing = _Growing(
+            self.text,
+            request.most_s,
+            has_header=language is None,
+            on_text=on_text,
+            tokens_of=self._token_logprobs if options.logprobs else None,
+        )
         async with self.engine.encoded(*prompt.items, lane=request.lane):
             if sampling.num_beams > 1:
                 whole = await self.engine.complete(msgspec.structs.replace(generate, session=None))
@@ -262,12 +268,16 @@ class _Growing:
     """What takes longer to say is left out."""
     has_header: bool
     on_text: Callable[[str], None] | None
+    tokens_of: Callable[[Sequence[int], Sequence[float]], Iterator[TokenLogProb]] | None = None
+    """Where each piece of text comes with its tokens."""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     raw: str = ""
     is_over: bool = False
     """Whether it was left where it became a loop, or longer than can be said."""
     _said_s: float = 0.0
+    _num_passed: int = 0
+    """Tokens that were passed to `on_text`, and those of the header."""
     _guard: LoopGuard = field(default_factory=LoopGuard)
     _reader: AnswerReader = field(init=False)
 
@@ -288,9 +298,17 @@ class _Growing:
         self._said_s += speaking_time_s(shown)
         is_too_long = self._said_s > self.most_s
         if self.on_text is not None and not is_too_long:
-            self.on_text(shown)
+            self.on_text(SpokenText(shown, self._fresh_tokens()))
         self.is_over = end is not None or is_too_long
         return self.is_over
+
+    def _fresh_tokens(self) -> Iterator[TokenLogProb]:
+        """Those of the text that were not passed on yet."""
+        num_header = self.text.num_header(self.token_ids) if self.has_header else 0
+        if self.tokens_of is None or (self.has_header and not num_header):
+            return
+        start, self._num_passed = max(self._num_passed, num_header), len(self.token_ids)
+        yield from self.tokens_of(self.token_ids[start:], self.logprobs[start:])
 
 
 def _generate(

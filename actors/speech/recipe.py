@@ -18,7 +18,14 @@ import trio
 
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.messages import Lane
-from ...protocols.transcript import Doubt, Rehearing, Transcript, TranscriptionOptions
+from ...protocols.transcript import (
+    Doubt,
+    Rehearing,
+    SpokenText,
+    TokenLogProb,
+    Transcript,
+    TranscriptionOptions,
+)
 from ..kernel.computing import compute
 from ..kernel.nursery import open_work
 from ..kernel.off_loop import off_loop
@@ -220,6 +227,7 @@ class _Work:
         pieces = self.settler.pieces[index]
         feeder = self._feeder(index, pieces[0][1]) if len(pieces) == 1 and not self._before else None
         texts: list[tuple[str, str | None]] = []
+        tokens: list[TokenLogProb] = []
         counted: list[Piece] = []
         for number, (part, language) in enumerate(pieces, 1):
             if language != self._before_in:
@@ -228,11 +236,12 @@ class _Work:
             for piece in await self.rehearer.pieces(part, language):
                 answer = self.asker.memory.answers[piece]
                 texts.append((answer.text, piece[1] if answer.language is None else answer.language.code))
+                tokens += answer.tokens if self.asker.options.logprobs else ()
                 if self.is_in_order and answer.text:
                     said = f"{self._before} {answer.text}"[-MAX_CONTEXT:].strip()
                     self._before = said if is_trustworthy(answer) else ""
                 counted.append(piece)
             if self.deltas is not None:
                 show = self.deltas.finish if number == len(pieces) else self.deltas.grow
-                show(index, join_texts(self.asker.written(*each) for each in texts))
+                show(index, SpokenText(join_texts(self.asker.written(*each) for each in texts), tokens))
         self.pieces[index] = tuple(counted)

@@ -163,7 +163,9 @@ class Transcriber:
 
         transcript = restorer.whole(await self._transcribe(kept.samples, timed, lane, on_delta, restore))
         if not transcript.language and options.language is not None:  # nobody speaks
-            transcript = msgspec.structs.replace(transcript, language=options.language)
+            transcript = msgspec.structs.replace(
+                transcript, language=options.language, language_probability=1.0
+            )
         return transcript if options.word_timestamps else msgspec.structs.replace(transcript, words=())
 
     def live(

@@ -26,7 +26,7 @@ from ...media.word_times import refine_words
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.errors import InternalError
 from ...protocols.messages import Align, EncoderItem, Generate, RequestId, TextGenerated, TopLogprobs
-from ...protocols.transcript import TokenLogProb, TranscriptionOptions, Word
+from ...protocols.transcript import SpokenText, TokenLogProb, TranscriptionOptions, Word
 from ..engine.client import EngineClient
 from ..kernel.computing import compute
 from ..kernel.off_loop import off_loop
@@ -244,7 +244,7 @@ class Whisper:
             if not goes_on(answer, rest) or LoopGuard().feed(whole.token_ids) is not None:
                 break
             if on_text is not None and (answer.probe_probability or 0.0) <= NO_SPEECH_PROBABILITY:
-                on_text(rest.text)
+                on_text(self._piece((rest,), request))
             answer = whole
         return answer
 
@@ -313,24 +313,29 @@ class Whisper:
             if kind == "detect" or generate.sampling.num_beams > 1:
                 answer = await self.engine.complete(generate)
             else:
-                answer = await self._stream(generate, on_text, most_s=request.most_s, is_short=is_short)
+                answer = await self._stream(generate, request, on_text, is_short=is_short)
         check_answered(answer)
         return answer
 
     async def _stream(
-        self, request: Generate, on_text: Callable[[str], None] | None, *, most_s: float, is_short: bool
+        self,
+        generate: Generate,
+        request: RangeRequest,
+        on_text: Callable[[str], None] | None,
+        *,
+        is_short: bool,
     ) -> TextGenerated:
-        """The answer up to where it became a loop, or longer than `most_s`: it may go on to the last
+        """The answer up to where it became a loop, or longer than the request allows: it may go on to the last
         position. Of a short context it is left sooner."""
         parts: list[TextGenerated] = []
         released, said_s = 0, 0.0
         collected, guard = Collected(), LoopGuard()
-        async with self.engine.generate(request) as texts:
+        async with self.engine.generate(generate) as texts:
             async for part in texts:
                 parts.append(part)
                 collected.add(part)
                 said_s += speaking_time_s(part.text)
-                if guard.feed(part.token_ids) is not None or said_s > most_s:
+                if guard.feed(part.token_ids) is not None or said_s > request.most_s:
                     break  # the rest is left out
                 is_unended = is_short and part.finish_reason is None
                 if is_unended and repeats_itself(collected.token_ids, least=LOOP_TOKENS):
@@ -338,10 +343,16 @@ class Whisper:
                 probability = collected.probe_probability
                 is_speech = probability is not None and probability <= NO_SPEECH_PROBABILITY
                 if on_text is not None and part.error is None and is_speech:
-                    on_text("".join(waiting.text for waiting in parts[released:]))
+                    on_text(self._piece(parts[released:], request))
                     released = len(parts)
-        last = parts[-1] if parts else TextGenerated(request.request_id, (), finish_reason="error")
+        last = parts[-1] if parts else TextGenerated(generate.request_id, (), finish_reason="error")
         return msgspec.structs.replace(collected.joined(last), text="".join(part.text for part in parts))
+
+    def _piece(self, parts: Sequence[TextGenerated], request: RangeRequest) -> SpokenText:
+        """What came in these parts, with its tokens if log-probabilities are requested."""
+        counted = parts if request.options.logprobs else ()
+        tokens = (token for part in counted for token in self._tokens(part.token_ids, part.logprobs, ()))
+        return SpokenText("".join(part.text for part in parts), tokens)
 
     def _num_positions(self, num_samples: int) -> int:
         """Encoder positions that hold audio, of a window with `num_samples`."""

@@ -103,4 +103,9 @@ def _family(path: Path, config: dict[str, Any]) -> _Family:
             f"{path}: {what} is not supported; supported are {supported} "
             "and the causal language models that come with transformers (no code of a checkpoint is run)"
         )
+    if fallback.has_towers(architecture, model_type):
+        raise ModelLoadError(
+            f"{path}: {architecture or model_type!r} takes pictures or sound, too, and is not served yet, "
+            "nor as a model of text with its encoders in memory; give a folder of its language model alone"
+        )
     return cast(_Family, fallback)

@@ -14,6 +14,7 @@ from support.phone import begin, call, media, of, send, texts, told
 from support.raw_socket import pcm, raw_session, resampled, silence
 from support.server import Server, make_config, running_server, wait_until
 from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 pytestmark = pytest.mark.slow
 
@@ -101,6 +102,21 @@ def test_binary_frames_of_another_provider(server: Server, lights: bytes) -> Non
     assert of(events, "transcript.completed")[0]["text"] == "Set the kitchen lights to ninety percent."
 
 
+def test_jambonz_with_its_subprotocol(server: Server, lights: bytes) -> None:
+    address = server.realtime.replace("/realtime", "/calls")
+    with connect(address, subprotocols=[Subprotocol("audio.jambonz.org")], open_timeout=60) as socket:
+        assert socket.subprotocol == "audio.jambonz.org"
+        greeting = {"callSid": "j-1", "sampleRate": 16000, "mixType": "mono", "metadata": {"language": "en"}}
+        socket.send(json.dumps(greeting))
+        audio = pcm(lights) + silence(0.5)
+        for at in range(0, len(audio), 640):
+            socket.send(audio[at : at + 640])
+        socket.send(b'{"event": "stop"}')  # some clients send all frames as binary ones
+        events = told(socket)
+    assert of(events, "transcript.completed")[0]["text"] == "Set the kitchen lights to ninety percent."
+    assert of(events, "call.summary")[0]["call"] == "j-1"
+
+
 def test_what_is_no_call_is_told_by_name(server: Server) -> None:
     with call(server.realtime) as socket:
         send(socket, "media", media={"payload": "AAAA"})
@@ -183,7 +199,7 @@ def test_a_parameter_that_is_wrong_ends_the_call(
 
 
 def test_the_address_wins_over_a_parameter(server: Server) -> None:
-    with call(server.realtime, "?language=en") as socket:
+    with call(server.realtime, "?language=en&utterance_end_ms=1000.0") as socket:
         begin(socket, "inbound", language="xx")
         send(socket, "stop")
         assert told(socket)[-2]["event"] == "call.summary"

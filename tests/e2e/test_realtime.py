@@ -7,6 +7,7 @@ import base64
 import io
 import json
 import re
+import textwrap
 import wave
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import soxr
 from openai import AsyncOpenAI, OpenAI
 from support.raw_socket import RawSession, pcm, raw_session, resampled, silence
 from support.server import Server
+from websockets.sync.client import connect
 
 pytestmark = pytest.mark.slow
 
@@ -100,6 +102,41 @@ def test_openai_async_client(server: Server, lights: bytes) -> None:
         raise AssertionError("the connection ended")
 
     assert asyncio.run(transcribe())
+
+
+def test_events_in_binary_frames_and_files_in_a_session_of_samples(server: Server, lights: bytes) -> None:
+    address = f"{server.realtime}?intent=transcription"
+    with connect(address, open_timeout=60) as socket:
+
+        def send(**event: object) -> None:
+            socket.send(json.dumps(event).encode())
+
+        def answer() -> dict[str, Any]:
+            while (event := json.loads(socket.recv(60)))["type"] in ("session.created", "session.updated"):
+                pass
+            return dict(event)
+
+        socket.send(wav(pcm(lights)))  # 16 kHz, and 24 kHz are expected
+        refused = answer()["error"]
+        assert (refused["code"], refused["param"]) == ("unexpected_container", "audio")
+        assert "16000 Hz" in refused["message"]
+        pcm_16 = {"type": "audio/pcm", "rate": 16_000}
+        update = {"format": pcm_16, "turn_detection": None}
+        send(type="session.update", session={"type": "transcription", "audio": {"input": update}})
+        broken = "\r\n".join(textwrap.wrap(base64.b64encode(pcm(lights)).decode(), 76))
+        send(type="input_audio_buffer.append", audio=broken)
+        send(type="input_audio_buffer.commit")
+        completed = "conversation.item.input_audio_transcription.completed"
+        while (event := answer())["type"] != completed:
+            assert event["type"] != "error", event
+        assert event["transcript"] == offline(server, pcm(lights))
+
+
+def test_a_setting_in_the_address_is_refused_with_its_place(server: Server) -> None:
+    with connect(f"{server.realtime}?intent=transcription&language=en", open_timeout=60) as socket:
+        error = json.loads(socket.recv(60))["error"]
+    assert (error["code"], error["param"]) == ("unknown_parameter", "language")
+    assert "`session.audio.input.transcription.language`" in error["message"]
 
 
 @pytest.mark.parametrize("binary", [False, True])

@@ -140,6 +140,18 @@ def opened(server: Server, key: str = KEY, **options: Any) -> Iterator[Socket]: 
         yield Socket(connection)
 
 
+def test_the_address_may_name_the_model_and_nothing_else(server: Server) -> None:
+    with opened(server) as socket:
+        assert socket.response("Yes.", "Sure?", model=None, store=False)["model"] == "chat"
+    url = f"ws://127.0.0.1:{server.port}/v1/responses?temperature=0"
+    with (
+        pytest.raises(InvalidStatus) as refused,
+        connect(url, additional_headers={"Authorization": f"Bearer {KEY}"}),
+    ):
+        pass
+    assert json.loads(refused.value.response.body or b"")["error"]["param"] == "temperature"
+
+
 def test_a_conversation_of_which_nothing_is_kept_goes_on_on_its_socket_alone(server: Server) -> None:
     num_kept = len(server.service.responses)
     with opened(server) as mine, opened(server) as other:

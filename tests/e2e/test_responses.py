@@ -18,6 +18,7 @@ from openai import BadRequestError, OpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 from PIL import Image
 from pydantic import TypeAdapter
+from support.open_responses import check_event, check_response
 from support.server import Server, wait_until
 
 pytestmark = pytest.mark.slow
@@ -46,7 +47,9 @@ def ask(client: OpenAI, said: str | None, asked: Any = "Hello", **more: Any) -> 
     extra = {} if said is None else {"extra_body": {"structured_outputs": {"choice": [said]}}}
     responses: Any = client.responses
     answer = responses.create(model="chat", input=asked, **extra, **more)
-    Response.model_validate_json(answer.model_dump_json(exclude_unset=True, by_alias=True), strict=True)
+    body = answer.model_dump_json(exclude_unset=True, by_alias=True)
+    Response.model_validate_json(body, strict=True)
+    check_response(body.encode())
     assert isinstance(answer, Response)
     return answer
 
@@ -57,7 +60,9 @@ def stream(client: OpenAI, said: str | None, **more: Any) -> list[Any]:  # noqa:
     responses: Any = client.responses
     events = list(responses.create(model="chat", input="Hello", stream=True, **extra, **more))
     for event in events:
-        EVENT.validate_json(event.model_dump_json(exclude_unset=True, by_alias=True), strict=True)
+        body = event.model_dump_json(exclude_unset=True, by_alias=True)
+        EVENT.validate_json(body, strict=True)
+        check_event(body.encode())
     assert [event.sequence_number for event in events] == list(range(len(events)))
     return events
 

@@ -265,3 +265,31 @@ def test_what_is_no_base64_is_refused(text: str) -> None:
         with pytest.raises(BadRequestError, match="not valid base64") as caught:
             parts(part)
         assert caught.value.param == f"messages[0].content[0].{param}"
+
+
+@pytest.mark.parametrize("kind", ["image_url", "video_url", "audio_url"])
+@pytest.mark.parametrize("said", [{}, None, {"url": None}, {"url": ""}, ...])
+def test_a_named_file_may_be_left_out_however_that_is_written(kind: str, said: object) -> None:
+    part: dict[str, object] = {"type": kind, "uuid": "mine"} | ({} if said is ... else {kind: said})
+    message = read_messages([msgspec.Raw(json.dumps({"role": "user", "content": [part]}).encode())])[0]
+    assert isinstance(message.content, tuple)
+    (found,) = message.content
+    assert isinstance(found, MediaPart)
+    assert (found.name, found.data, found.address) == ("mine", b"", None)
+
+
+@pytest.mark.parametrize("said", [{}, {"format": "wav"}, {"data": ""}])
+def test_named_sound_too_and_without_a_name_the_field_is_missing(said: object) -> None:
+    part: dict[str, object] = {"type": "input_audio", "input_audio": said}
+    named = read_messages(
+        [msgspec.Raw(json.dumps({"role": "user", "content": [part | {"uuid": "a"}]}).encode())]
+    )
+    assert isinstance(named[0].content, tuple)
+    (found,) = named[0].content
+    assert isinstance(found, MediaPart)
+    assert found.name == "a"
+    empty = {"type": "image_url", "image_url": {}}
+    with pytest.raises(BadRequestError) as caught:
+        read_messages([msgspec.Raw(json.dumps({"role": "user", "content": [empty]}).encode())])
+    assert caught.value.param == "messages[0].content[0].image_url.url"
+    assert caught.value.code == "missing_required_parameter"

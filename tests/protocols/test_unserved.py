@@ -251,7 +251,7 @@ def test_what_others_call_otherwise_is_refused_with_its_name_here(route: str) ->
     """Of llama.cpp, SGLang and transformers; a name in a hint is a field of the request."""
     for name in OF_TEXT:
         with pytest.raises(BadRequestError, match=f"^`{name}` is not a known field") as caught:
-            parse(route, **{name: 1})
+            parse(route, **{name: 7})
         named = set(re.findall(r"`(\w+)`", OF_TEXT[name]))
         assert (OF_TEXT[name] in str(caught.value)) == (named <= set(STRUCTS[route].__struct_fields__))
         assert route == "completions" or OF_TEXT[name] in str(caught.value)

@@ -19,7 +19,10 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
+)
 from transformers.utils import ModelOutput
 
 from ....kernels.codes import Quantization
@@ -217,6 +220,13 @@ class TransformersModel:
 def is_causal_lm(architecture: object, model_type: object) -> bool:
     """Whether `transformers` itself has this architecture as a causal language model."""
     known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(model_type) if isinstance(model_type, str) else None
+    return known is not None and architecture in (None, known)
+
+
+def has_towers(architecture: object, model_type: object) -> bool:
+    """Whether `transformers` would build encoders of pictures or sound with it, which are not served here. Of
+    some types its "causal language model" is the whole one."""
+    known = MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES.get(model_type) if isinstance(model_type, str) else None
     return known is not None and architecture in (None, known)
 
 

@@ -27,6 +27,7 @@ from sensorium.protocols.response_items import (
     ResponseUsage,
 )
 from sensorium.protocols.response_stream import ResponseEvent
+from support.open_responses import check_event
 
 EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
 USAGE = ResponseUsage(
@@ -51,7 +52,7 @@ ANSWER: list[Event] = [
 ]
 
 
-def writer(*, has_logprobs: bool = False) -> ResponseWriter:
+def writer() -> ResponseWriter:
     return ResponseWriter(
         ResponseObject(
             id="resp_1",
@@ -66,17 +67,17 @@ def writer(*, has_logprobs: bool = False) -> ResponseWriter:
             text=msgspec.Raw(b'{"format":{"type":"text"}}'),
             reasoning={"effort": None, "summary": None},
         ),
-        has_logprobs=has_logprobs,
     )
 
 
 def read(events: Sequence[ResponseEvent]) -> list[Any]:
-    """Each event by OpenAI's types, strictly."""
+    """Each event by OpenAI's types, strictly, and by the open Responses schema."""
     frames = [named_sse(event).decode() for event in events]
     found = []
     for frame in frames:
         name, data = frame.removesuffix("\n\n").split("\n")
         event = EVENT.validate_json(data.removeprefix("data: "), strict=True)
+        check_event(data.removeprefix("data: ").encode())
         assert name == f"event: {event.type}"
         found.append(event)
     return found
@@ -111,7 +112,7 @@ def test_an_answer_in_pieces_is_the_answer() -> None:
 
 
 def test_tokens_without_text_of_their_own_are_told_with_the_next_text() -> None:
-    response = writer(has_logprobs=True)
+    response = writer()
     half, whole, other, end = (TokenLogprob(name, -1.0, (0,), []) for name in ("\xc3", "\xa9", "!", "<end>"))
     told = response.begin()
     told += response.add([], [[half]])

@@ -103,6 +103,32 @@ def test_other_architectures_are_refused_with_what_is_supported(
     )
 
 
+@pytest.mark.parametrize(
+    ("architecture", "model_type"),
+    [
+        ("Gemma3ForConditionalGeneration", "gemma3"),
+        ("Phi4MultimodalForCausalLM", "phi4_multimodal"),
+        ("GotOcr2ForConditionalGeneration", "got_ocr2"),
+        ("Gemma3nForConditionalGeneration", "gemma3n"),
+        ("FuyuForCausalLM", "fuyu"),
+        (None, "gemma3"),
+        (None, "mllama"),
+    ],
+)
+def test_a_folder_with_a_tower_is_no_text_model(
+    folder: Path, architecture: str | None, model_type: str
+) -> None:
+    edit_json(
+        folder / "config.json",
+        architectures=None if architecture is None else [architecture],
+        model_type=model_type,
+    )
+    message = refusal(folder)
+    assert message.startswith(f"{folder / 'config.json'}: ")
+    assert (architecture or model_type) in message
+    assert "takes pictures or sound, too, and is not served yet" in message
+
+
 def test_a_folder_of_something_else_is_told_what_a_model_is(folder: Path) -> None:
     (folder / "config.json").rename(folder / "adapter_config.json")
     assert refusal(folder).startswith(f"{folder / 'config.json'}: missing; a model is a folder of")
