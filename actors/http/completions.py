@@ -37,8 +37,8 @@ from ...protocols.generation import CompletionUsage, finished_by, sse, stopped_b
 from ...protocols.json_file import read_json
 from ...protocols.messages import Ending, PromptLogprobs, SamplingParams, TextGenerated
 from ...protocols.tokenize import DetokenizeResponse, TokenizeResponse, parse_detokenize, parse_tokenize
+from ..kernel.computing import compute
 from ..kernel.off_loop import off_loop
-from ..kernel.threads import in_thread
 from ..text.generation import Answer, TextModel
 from .answering import Answering, Shape, UsageSoFar
 from .event_stream import SlicedResponse
@@ -106,7 +106,7 @@ class CompletionRoutes:
         with admission(self._service, request, self._service.caller(request))():
             builder = text_model(self._service, request.query_params.get("model")).prompter.builder
             path = builder.info.folder / "tokenizer_config.json"
-            config = await in_thread(partial(_read_config, path))
+            config = await compute(partial(_read_config, path))
         return json_response(config | {"chat_template": builder.text.chat_template})
 
     async def detokenize(self, request: Request) -> Response:

@@ -325,8 +325,8 @@ class Whisper:
         *,
         is_short: bool,
     ) -> TextGenerated:
-        """The answer up to where it became a loop, or longer than the request allows: it may go on to the last
-        position. Of a short context it is left sooner."""
+        """The answer up to where it became a loop, or longer than the request allows: it may go on
+        to the last position. Of a short context it is left sooner."""
         parts: list[TextGenerated] = []
         released, said_s = 0, 0.0
         collected, guard = Collected(), LoopGuard()
