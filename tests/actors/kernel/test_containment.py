@@ -70,7 +70,7 @@ async def fenced(work: Callable[[], int]) -> int:
 
 
 WAYS: dict[str, Callable[[Callable[[], int]], Awaitable[int]]] = {
-    "thread": in_thread,
+    "thread": lambda work: in_thread(work, limiter=trio.CapacityLimiter(1)),
     "device thread": in_device_thread,
     "off the loop": lambda work: off_loop(work, size=10**6),
     "short, on the loop": lambda work: off_loop(work, size=1),
