@@ -30,7 +30,7 @@ _MAX_SEGMENTS: Final = 1_000
 def is_picture(data: bytes) -> bool:
     """Whether bytes are a file as a frame is one; sound is not, but by a chance of 1 in 2**40."""
     if data.startswith(JPEG):
-        *_, last = itertools.islice(jpeg_segments(data), _MAX_SEGMENTS)
+        *_, last = 0, *itertools.islice(jpeg_segments(data), _MAX_SEGMENTS)
         return data.startswith(SCAN, last)  # its end marker may be missing
     return data.startswith(PNG) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP")
 

@@ -54,8 +54,11 @@ class PanicsAsErrors:
         if error is None or isinstance(error, Exception):
             return
         found = as_error(error, self._passing)
-        if found is not error:
-            raise found
+        try:
+            if found is not error:
+                raise found
+        finally:  # else this frame, which its traceback holds, would hold it
+            del error, found, where
 
 
 native_call: Final = PanicsAsErrors()

@@ -34,8 +34,7 @@ class open_work:  # noqa: N801 (a context manager's name)
         try:
             return await self._manager.__aexit__(kind, error, where)
         except BaseExceptionGroup as raised:
-            group = defused(raised)
-            first = first_error(group)
+            first = first_error(defused(raised))
             if first is None:
                 raise
         finally:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 import msgspec
 import pytest
 import trio
+from sensorium.actors.engine.detokenizer import TextStream
 from sensorium.actors.engine.engine import EngineBounds
 from sensorium.actors.engine.executor import ThreadWorker, Worker, run_in
 from sensorium.engine.planning.plan import Plan, StepResult
-from sensorium.protocols.errors import DeviceLostError, UnavailableError
-from sensorium.protocols.messages import Generate, Lane
+from sensorium.protocols.errors import DeviceLostError, InternalError, UnavailableError
+from sensorium.protocols.messages import Generate, Lane, TextGenerated
 from support.fake_engine import BOUNDS, NUM_BLOCKS, make_fake_engine, make_scheduler_config, request
 from support.fake_runner import FakeRunner, answer_alone, decode, item
 from support.inline_worker import InlineWorker
@@ -312,17 +313,39 @@ async def test_a_thread_that_hangs_with_the_devices_memory_ends_the_engine() -> 
     release.set()
 
 
-async def test_those_in_flight_learn_of_a_crash_before_the_step_ends() -> None:
+@pytest.mark.parametrize("breaks", ["the actor", "one answer"])
+async def test_those_in_flight_learn_of_a_crash_before_the_step_ends(
+    breaks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Text cannot be made while the device is busy for long: nobody waits for the device to hear of it."""
     runner = SlowThirdStep(0.0)
-    engine = make_fake_engine(lambda: runner, make_worker=ThreadWorker, decode=break_on_second_token)
+    expected: type[Exception] = InternalError
+    if breaks == "the actor":
+        expected = UnavailableError
+        monkeypatch.setattr(TextStream, "put_nowait", break_on_second_message())
+    decodes = decode if breaks == "the actor" else break_on_second_token
+    engine = make_fake_engine(lambda: runner, make_worker=ThreadWorker, decode=decodes)
     async with trio.open_nursery() as nursery:
         await nursery.start(engine.run)
         async with engine.generate(request("a", max_tokens=100)) as stream:
-            with pytest.raises(UnavailableError):
+            with pytest.raises(expected):
                 _ = [part async for part in stream]
         assert runner.num_steps == 2, "the third is not done"
         nursery.cancel_scope.cancel()
+
+
+def break_on_second_message() -> Callable[[TextStream, TextGenerated], bool]:
+    """A stream with a defect: it takes one message."""
+    put, num_messages = TextStream.put_nowait, 0
+
+    def broken(stream: TextStream, text: TextGenerated) -> bool:
+        nonlocal num_messages
+        num_messages += 1
+        if num_messages > 1:
+            raise RuntimeError("no such message")
+        return put(stream, text)
+
+    return broken
 
 
 def break_on_second_token(token_ids: Sequence[int]) -> str:

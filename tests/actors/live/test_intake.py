@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import threading
 
 import msgspec
 import pytest
 import trio
+from PIL import Image
 from sensorium.actors.live.audio import PIECE_BYTES, AudioBatch
 from sensorium.actors.live.intake import Intake
 from sensorium.protocols.flat import FlatControl
@@ -103,13 +105,15 @@ async def test_a_frame_that_was_announced_and_never_came_is_named() -> None:
 
 
 async def test_a_picture_that_nobody_announced_is_not_sound() -> None:
-    pictures = [b"\xff\xd8\xff\xe0 and so on\xff\xd9", b"\x89PNG\r\n\x1a\n", b"RIFF\x00\x00\x00\x00WEBP"]
-    sounds = [b"\xff\xd8\xff\xe0 and so on", b"RIFF\x00\x00\x00\x00WAVE", b"", b"\x00\x01"]
+    whole = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(whole, "JPEG")
+    pictures = [whole.getvalue(), whole.getvalue()[:-2], b"\x89PNG\r\n\x1a\n", b"RIFF\x00\x00\x00\x00WEBP"]
+    sounds = [b"\xff\xd8\xff\xe0 and so on", b"\xff\xd8\xff", b"RIFF\x00\x00\x00\x00WAVE", b"", b"\x00\x01"]
     intake = Intake(answers=True)
     for frame in pictures:
         await intake.take(frame)
     refused = await everything(intake)
-    assert [event.code for event in refused if isinstance(event, InvalidEvent)] == 3 * ["frame_not_announced"]
+    assert [event.code for event in refused if isinstance(event, InvalidEvent)] == 4 * ["frame_not_announced"]
     for frame in sounds:
         await intake.take(frame)
     assert all(isinstance(event, AudioBatch) for event in await everything(intake))
