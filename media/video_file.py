@@ -29,6 +29,7 @@ from .video_container import (
     sniff_video,
     too_large,
 )
+from .webp_video import is_animated_webp, read_webp, webp_pictures
 
 DEFAULT_FPS: Final = 24.0
 """The rate assumed where a file states none, as in the reference."""
@@ -72,6 +73,8 @@ def _are_even(times_s: Sequence[float], fps: float) -> bool:
 
 def list_pictures(data: bytes, limits: VideoLimits) -> Pictures:
     """Of the first picture track, without decoding any. Raises MediaError or TooLargeError (`video`)."""
+    if is_animated_webp(data):
+        return _list_webp(data, limits)
     stamps: list[int | None] = []
     keys: list[int] = []
     with open_video(data, limits) as (file, stream):
@@ -122,6 +125,12 @@ def list_pictures(data: bytes, limits: VideoLimits) -> Pictures:
     )
 
 
+def _list_webp(data: bytes, limits: VideoLimits) -> Pictures:
+    (height, width), times, length_s = webp_pictures(data, limits)
+    fps = len(times) / length_s
+    return Pictures(range(len(times)), (), times, fps, has_stamps=True, height=height, width=width)
+
+
 def read_pictures(
     data: bytes,
     pictures: Pictures,
@@ -134,6 +143,8 @@ def read_pictures(
 
     Raises MediaError or TooLargeError (`video`).
     """
+    if is_animated_webp(data):
+        return read_webp(data, wanted, keep)
     try:
         return _read(data, pictures, wanted, limits, keep, may_seek=bool(pictures.keys))
     except _LostError:

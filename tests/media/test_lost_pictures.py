@@ -35,7 +35,7 @@ def emptied(data: bytes, start: float, end: float) -> bytes:
     [("matroska", "libx264"), ("matroska", "mpeg4"), ("webm", "libvpx-vp9"), ("flv", "flv")],
 )
 def test_pictures_without_packets_are_named_in_files_without_an_index(container: str, codec: str) -> None:
-    options = {"g": "12"} | ({"bf": "2"} if codec == "libx264" else {})
+    options = {"g": "12"} | ({"bf": "2", "sc_threshold": "0"} if codec == "libx264" else {})
     data = emptied(movie(grey_steps(160), container=container, codec=codec, options=options), 0.3, 0.7)
     pictures = list_pictures(data, LIMITS)
     assert len(pictures.stamps) == 160
