@@ -115,7 +115,7 @@ def read_image(data: bytes, limits: ImageLimits | None = None, background: Backg
         with _opened(data, limits):
             data = with_end(data)
     with _opened(data, limits) as image:
-        return np.array(_rgb(_upright(image), background))
+        return np.array(rgb(_upright(image), background))
 
 
 def picture_size(data: bytes) -> tuple[int, int]:
@@ -207,7 +207,8 @@ def _xmp_orientation(image: Image.Image) -> int:
     return int(found[1]) if found else 1
 
 
-def _rgb(image: Image.Image, background: Background) -> Image.Image:
+def rgb(image: Image.Image, background: Background) -> Image.Image:
+    """A picture of any mode in 8 bits; what is transparent lies on `background`."""
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         return Image.fromarray(_grey(np.asarray(image))).convert("RGB")
     if "A" not in image.getbands() and image.info.get("transparency") is None:

@@ -28,7 +28,7 @@ DEMUXERS: Final = {
     "flv": "flv",
 }
 """libavformat's name of the one demuxer for each container of `sniff_video`."""
-SUPPORTED: Final = "MP4, MOV, WebM, Matroska, AVI, GIF, OGG, MPEG, MPEG-TS, FLV and ASF"
+SUPPORTED: Final = "MP4, MOV, WebM, Matroska, AVI, GIF, animated WebP, OGG, MPEG, MPEG-TS, FLV and ASF"
 DECODERS: Final = frozenset(
     {
         *("h264", "hevc", "av1", "libdav1d", "vp8", "vp9", "libvpx", "libvpx-vp9", "mpeg4", "h263"),

@@ -18,8 +18,8 @@ import av
 import numpy as np
 from av.video.reformatter import Colorspace
 
-from .containers import demuxed
 from .images import PixelArray
+from .lost_pictures import are_lost_between, lost_in_gaps, lost_of_index, stamped
 from .video_container import (
     VideoLimits,
     check_length,
@@ -29,6 +29,7 @@ from .video_container import (
     sniff_video,
     too_large,
 )
+from .webp_video import is_animated_webp, read_webp, webp_pictures
 
 DEFAULT_FPS: Final = 24.0
 """The rate assumed where a file states none, as in the reference."""
@@ -36,10 +37,6 @@ _SEEKABLE: Final = frozenset({"mp4", "matroska"})
 """Containers whose index says where key pictures lie."""
 _WORTH_SEEKING: Final = 8
 """Pictures; fewer are decoded sooner than a decoder is started anew."""
-_COUNTED: Final = "avi"
-"""libav's name of the container whose pictures have numbers and no times."""
-_CHUNK_HEAD: Final = 8
-"""Bytes between where AVI's index says a picture lies, and where its packet begins."""
 _MAX_BAD_PACKETS: Final = 1000
 """Consecutive packets that do not decode before a damaged file is given up."""
 
@@ -60,6 +57,8 @@ class Pictures:
     """False: the file says no times; pictures are counted, and evenly spread."""
     height: int
     width: int
+    lost: Sequence[int] = ()
+    """Stamps of those whose packets are gone; rising."""
 
     @property
     def is_even(self) -> bool:
@@ -74,6 +73,8 @@ def _are_even(times_s: Sequence[float], fps: float) -> bool:
 
 def list_pictures(data: bytes, limits: VideoLimits) -> Pictures:
     """Of the first picture track, without decoding any. Raises MediaError or TooLargeError (`video`)."""
+    if is_animated_webp(data):
+        return _list_webp(data, limits)
     stamps: list[int | None] = []
     keys: list[int] = []
     with open_video(data, limits) as (file, stream):
@@ -81,7 +82,7 @@ def list_pictures(data: bytes, limits: VideoLimits) -> Pictures:
         fps = float(stream.average_rate or 0)
         fps = fps if fps > 0 else DEFAULT_FPS
         try:
-            for packet in _stamped(file, stream):
+            for packet in stamped(file, stream):
                 if packet.size == 0 or packet.is_discard:
                     continue
                 stamp = packet.dts if packet.pts is None else packet.pts
@@ -93,7 +94,9 @@ def list_pictures(data: bytes, limits: VideoLimits) -> Pictures:
         except av.FFmpegError:
             pass  # a file that is cut off has the frames before the cut
         base = float(stream.time_base or 0)
-        stamps += _lost(file, stream, stamps)
+        lost = lost_of_index(file, stream, stamps)
+        index = stream.index
+    stamps += lost
     if not stamps:
         raise fault("The video holds no pictures.")
     known = sorted({stamp for stamp in stamps if stamp is not None})
@@ -109,12 +112,23 @@ def list_pictures(data: bytes, limits: VideoLimits) -> Pictures:
             height=height,
             width=width,
         )
+    container = sniff_video(data)
+    lost += lost_in_gaps(data, container, known, index, limits)
+    known = sorted({*known, *lost})
     times = [(stamp - known[0]) * base for stamp in known]
     if times[-1] > 0 and not _are_even(times, fps):
         fps = (len(times) - 1) / times[-1]
     check_length(times[-1] + 1 / fps, limits)
-    found = sorted(keys) if sniff_video(data) in _SEEKABLE else []
-    return Pictures(known, found, times, fps, has_stamps=True, height=height, width=width)
+    found = sorted(keys) if container in _SEEKABLE else []
+    return Pictures(
+        known, found, times, fps, has_stamps=True, height=height, width=width, lost=tuple(sorted(lost))
+    )
+
+
+def _list_webp(data: bytes, limits: VideoLimits) -> Pictures:
+    (height, width), times, length_s = webp_pictures(data, limits)
+    fps = len(times) / length_s
+    return Pictures(range(len(times)), (), times, fps, has_stamps=True, height=height, width=width)
 
 
 def read_pictures(
@@ -129,6 +143,8 @@ def read_pictures(
 
     Raises MediaError or TooLargeError (`video`).
     """
+    if is_animated_webp(data):
+        return read_webp(data, wanted, keep)
     try:
         return _read(data, pictures, wanted, limits, keep, may_seek=bool(pictures.keys))
     except _LostError:
@@ -151,7 +167,7 @@ def _read(
     choice = _Choice(pictures, wanted)
     with open_video(data, limits) as (file, stream):
         while True:
-            frames = _frames(file, stream, has_stamps=pictures.has_stamps)
+            frames = _frames(file, stream, pictures.lost, has_stamps=pictures.has_stamps)
             start = _read_on(frames, choice, limits, keep, may_seek=may_seek)
             if start is None:
                 return choice.result()
@@ -255,7 +271,7 @@ class _Choice:
 
 
 def _frames(
-    file: av.container.InputContainer, stream: av.VideoStream, *, has_stamps: bool
+    file: av.container.InputContainer, stream: av.VideoStream, lost: Sequence[int], *, has_stamps: bool
 ) -> Iterator[tuple[av.VideoFrame, int, bool]]:
     """Decode until the end, with each frame's stamp and whether it is good; damaged packets are skipped, as
     players do, and what comes after them is not good before the next key picture."""
@@ -264,11 +280,10 @@ def _frames(
     good: set[int | None] = set()
     """Stamps of packets that decoded, and of which all did that they may refer to."""
     last: int | None = None
-    is_counted = file.format.name == _COUNTED
     for packet in _packets(file, stream):
-        is_lost = is_counted and last is not None and packet.dts is not None and packet.dts > last + 1
-        is_good = (is_good and not is_lost) or packet.is_keyframe
-        last = packet.dts
+        stamp = packet.dts if packet.pts is None else packet.pts
+        is_good = (is_good and not are_lost_between(lost, last, stamp)) or packet.is_keyframe
+        last = stamp if last is None or stamp is None else max(last, stamp)
         try:
             frames = packet.decode()
         except av.FFmpegError:
@@ -279,7 +294,7 @@ def _frames(
             continue
         num_bad = 0
         if is_good:
-            good.add(packet.dts if packet.pts is None else packet.pts)
+            good.add(stamp)
         for frame in frames:
             stamp = frame.dts if frame.pts is None else frame.pts
             has_own = has_stamps and stamp is not None
@@ -289,37 +304,9 @@ def _frames(
             count += 1
 
 
-def _stamped(file: av.container.InputContainer, stream: av.VideoStream) -> Iterator[av.Packet]:
-    """The packets, where the file counts its pictures (AVI) with the numbers that its index gives them: libav
-    goes on counting after a damaged part as if nothing were missing."""
-    if file.format.name != _COUNTED:
-        yield from demuxed(file, stream)
-        return
-    numbers = {entry.pos + _CHUNK_HEAD: entry.timestamp for entry in stream.index_entries}
-    for packet in demuxed(file, stream):
-        number = numbers.get(packet.pos)
-        if number is not None and packet.dts is not None and number != packet.dts:
-            if packet.pts is not None:
-                packet.pts += number - packet.dts
-            packet.dts = number
-        yield packet
-
-
-def _lost(
-    file: av.container.InputContainer, stream: av.VideoStream, stamps: Sequence[int | None]
-) -> list[int]:
-    """Stamps of pictures that the index names, and of which no packet could be read."""
-    known = {stamp for stamp in stamps if stamp is not None}
-    if file.format.name != _COUNTED or not known:
-        return []
-    first = min(known)
-    numbers = sorted(entry.timestamp for entry in stream.index_entries)
-    return [number for number in (each - numbers[0] + first for each in numbers) if number not in known]
-
-
 def _packets(file: av.container.InputContainer, stream: av.VideoStream) -> Iterator[av.Packet]:
     """Until the end; what cannot be read is skipped."""
-    packets = _stamped(file, stream)
+    packets = stamped(file, stream)
     num_bad = 0
     while num_bad <= _MAX_BAD_PACKETS:
         try:

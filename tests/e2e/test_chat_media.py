@@ -144,3 +144,78 @@ def test_a_tools_result_may_hold_a_picture(text_server: Server) -> None:
     ]
     num_tokens = [answer["usage"]["prompt_tokens"] for answer in answers]
     assert num_tokens[1] > num_tokens[0]
+
+
+@pytest.mark.parametrize("api", ["responses", "messages"])
+def test_a_tools_result_may_hold_a_picture_in_the_other_shapes(text_server: Server, api: str) -> None:
+    data = base64.b64encode(png(64, 96)).decode()
+
+    def num_tokens(*files: Part) -> int:
+        said = {"type": "input_text" if api == "responses" else "text", "text": "done"}
+        bodies: dict[str, Part] = {
+            "responses": {
+                "max_output_tokens": 1,
+                "input": [
+                    {"role": "user", "content": "Look."},
+                    {"type": "function_call", "call_id": "c1", "name": "screenshot", "arguments": "{}"},
+                    {"type": "function_call_output", "call_id": "c1", "output": [said, *files]},
+                ],
+            },
+            "messages": {
+                "max_tokens": 1,
+                "messages": [
+                    {"role": "user", "content": "Look."},
+                    {
+                        "role": "assistant",
+                        "content": [{"type": "tool_use", "id": "c1", "name": "screenshot", "input": {}}],
+                    },
+                    {
+                        "role": "user",
+                        "content": [{"type": "tool_result", "tool_use_id": "c1", "content": [said, *files]}],
+                    },
+                ],
+            },
+        }
+        url, body = f"{text_server.url}/v1/{api}", {"model": "vision"} | bodies[api]
+        answer = httpx.post(url, json=body, timeout=60)
+        assert answer.status_code == 200, answer.text
+        usage = answer.json()["usage"]
+        return int(usage["input_tokens"]) + int(usage.get("cache_read_input_tokens", 0))
+
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    image: Part = {
+        "responses": {"type": "input_image", "image_url": f"data:image/png;base64,{data}"},
+        "messages": {"type": "image", "source": source},
+    }[api]
+    assert num_tokens(image) > num_tokens() + 3
+
+
+@pytest.mark.parametrize(
+    ("api", "part", "param"),
+    [
+        ("responses", {"type": "input_image", "file_id": "f"}, "input[0].output[0].file_id"),
+        ("responses", {"type": "input_file", "file_data": "x"}, "input[0].output[0].type"),
+        (
+            "messages",
+            {"type": "document", "source": {"type": "text", "data": "x", "media_type": "text/plain"}},
+            "messages[0].content[0].content[0].type",
+        ),
+        (
+            "messages",
+            {"type": "image", "source": {"type": "file", "file_id": "f"}},
+            "messages[0].content[0].content[0].source.type",
+        ),
+    ],
+)
+def test_what_else_a_tools_result_holds_is_refused_by_name(
+    text_server: Server, api: str, part: Part, param: str
+) -> None:
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": [part]}
+    output = {"type": "function_call_output", "call_id": "c1", "output": [part]}
+    body: Part = {"model": "vision"} | {
+        "responses": {"input": [output]},
+        "messages": {"max_tokens": 1, "messages": [{"role": "user", "content": [result]}]},
+    }[api]
+    answer = httpx.post(f"{text_server.url}/v1/{api}", json=body, timeout=60)
+    assert answer.status_code == 400
+    assert param in answer.text

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 
 import av
 import numpy as np
@@ -16,7 +14,7 @@ from sensorium.media.video_container import VideoLimits
 from sensorium.media.video_file import list_pictures, read_pictures
 from sensorium.media.vision_config import VideoConfig
 from sensorium.protocols.messages import MediaItems, Replaced
-from support.vision_files import grey_steps, movie, picture, pixel_config, without
+from support.vision_files import grey_steps, movie, picture, pixel_config, uneven, without
 
 LIMITS = VideoLimits()
 CONFIG = VideoConfig(pixels=pixel_config(4096, 48 * 64 * 60, patch_size=4))
@@ -27,21 +25,6 @@ def film(num_frames: int, container: str = "mp4", codec: str = "libx264") -> byt
     """10 pictures a second, frame i of grey 4·i (at most 240), a key picture every 12."""
     options = GROUPS if codec == "libx264" else {"g": "12"}
     return movie(grey_steps(num_frames), container=container, codec=codec, options=options)
-
-
-def uneven(stamps_ms: Sequence[int]) -> bytes:
-    """Frame i of grey 4·i at its stamp."""
-    buffer = io.BytesIO()
-    with av.open(buffer, "w", format="matroska") as file:
-        stream = file.add_stream("libx264", rate=1000, options={"bf": "0"})
-        stream.height, stream.width, stream.pix_fmt = 48, 64, "yuv420p"
-        stream.codec_context.time_base = Fraction(1, 1000)
-        for stamp, picture in zip(stamps_ms, grey_steps(len(stamps_ms)), strict=True):
-            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
-            frame.pts, frame.time_base = stamp, Fraction(1, 1000)
-            file.mux(stream.encode(frame))
-        file.mux(stream.encode(None))
-    return buffer.getvalue()
 
 
 def level(picture: PixelArray) -> float:

@@ -1,6 +1,6 @@
 """Seeded requests and frames at a real server, some of which meet a native panic: each is answered.
 
-`test_storm.py` sends three thousand. By hand, in `tests/`: `python -m reliability.storm --number 100000`.
+`test_storm.py` sends four hundred. By hand, in `tests/`: `python -m reliability.storm --number 100000`.
 """
 
 from __future__ import annotations

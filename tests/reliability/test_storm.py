@@ -1,4 +1,4 @@
-"""Three thousand seeded requests, with native panics among them."""
+"""Some hundred seeded requests, with native panics among them; more by hand: `docs/reliability.md`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_request_is_answered_and_the_server_goes_on(folder: Path) -> None:
     engine = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="64MiB", max_running=8)
     with running_server(make_config(str(folder), engine=engine)) as server:
-        statuses, num_panics = storm(server, number=3_000, seed=20261128)
+        statuses, num_panics = storm(server, number=400, seed=20261128)
         server.wait_quiet()
-    assert num_panics > 20
-    assert statuses[200] > 300
-    assert statuses[500] > 10
+    assert num_panics > 3
+    assert statuses[200] > 40
+    assert statuses[500] > 1

@@ -202,7 +202,7 @@ def media_hold_nothing(run: Run) -> Iterator[str]:
     service = _service(run)
     if service.budget.num_bytes or service.budget._held:
         yield f"{service.budget.num_bytes} bytes are reserved"
-    actor = service.media._actor
+    actor = service.media._pool
     if actor._requests or actor.statistics().num_waiting or actor.statistics().num_running:
         yield f"{len(actor._requests)} files are worked on"
     if left := os.listdir(actor._folder):

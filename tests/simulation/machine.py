@@ -24,6 +24,7 @@ from unittest.mock import patch
 import outcome
 import trio
 import trio_parallel
+from sensorium.actors.kernel import computing
 from sensorium.actors.kernel.actor import Inbox
 from sensorium.actors.telemetry.logs import REQUEST_ID
 from simulation.faults import Faults
@@ -74,6 +75,9 @@ class Machine:
                 (time, "perf_counter", self.clock.current_time),
                 (os, "urandom", bits.randbytes),
                 (random, "_urandom", bits.randbytes),
+                # Work is done by the loop itself, to which it cannot give way, and no thread is nicer.
+                (computing, "_give_way", lambda *_: None),
+                (computing, "nicely", lambda work: work()),
                 (resource, "setrlimit", lambda *_: None),
                 (signal, "setitimer", lambda *_: None),
                 (Inbox, "receive", _slow_receive(self.faults, Inbox.receive)),

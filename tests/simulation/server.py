@@ -197,7 +197,7 @@ class Simulated:
             patch.object(server, "VoiceActivityModel", LoudnessModel),
             patch.object(remote_server, "STATE_INTERVAL_S", _STATES_S),
             patch.object(routes, "Described", _described),
-            patch.object(server, "_listen", lambda _: _Listener()),
+            patch.object(server, "_listen", lambda *_: _Listener()),
             patch.object(server, "serve_connections", self.connections.serve),
         ):
             async with trio.open_nursery() as nursery:

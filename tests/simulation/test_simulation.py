@@ -13,7 +13,7 @@ from simulation.server import ASR, CHAT
 from simulation.shrink import shrunk
 from simulation.simulate import simulate
 
-_SEEDS = range(4)
+_SEEDS = range(1, 3)
 
 
 @pytest.mark.parametrize("seed", _SEEDS)

@@ -78,6 +78,21 @@ def movie(
     return buffer.getvalue()
 
 
+def uneven(stamps_ms: Sequence[int]) -> bytes:
+    """Frame i of grey 4·i at its stamp."""
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format="matroska") as file:
+        stream = file.add_stream("libx264", rate=1000, options={"bf": "0"})
+        stream.height, stream.width, stream.pix_fmt = 48, 64, "yuv420p"
+        stream.codec_context.time_base = Fraction(1, 1000)
+        for stamp, picture in zip(stamps_ms, grey_steps(len(stamps_ms)), strict=True):
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+            frame.pts, frame.time_base = stamp, Fraction(1, 1000)
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode(None))
+    return buffer.getvalue()
+
+
 def without(data: bytes, first: int, last: int) -> bytes:
     """Frames `first` to `last` have no content any more."""
     broken = bytearray(data)
