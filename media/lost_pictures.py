@@ -75,7 +75,7 @@ def lost_in_gaps(
     step = float(steps[~is_gap].mean())
     spans = _damaged_spans(data, index, limits)
     lost: list[int] = []
-    for place in np.flatnonzero(is_gap):
+    for place in map(int, np.flatnonzero(is_gap)):
         begin, end = stamps[place], stamps[place + 1]
         num_steps = round((end - begin) / step)
         if len(stamps) + len(lost) + num_steps > limits.max_frames:

@@ -47,6 +47,7 @@ from sensorium.actors.wire.guard import Guard, connection_limits
 from sensorium.actors.wire.listening import open_listener, serve_connections
 from sensorium.media.voice_activity import VoiceActivityModel
 from sensorium.protocols.messages import Lane
+from sensorium.protocols.statistics import SpeechStatistics
 from sensorium.protocols.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 from websockets.frames import Frame, Opcode
 
@@ -69,6 +70,17 @@ class StubModel:
 
     def check(self, options: TranscriptionOptions) -> None:
         """Anything goes."""
+
+    def statistics(self) -> SpeechStatistics:
+        """Nothing is counted."""
+        return SpeechStatistics(
+            speech_s=0.0,
+            wordless_s=0.0,
+            num_words=0,
+            num_words_without_speech=0,
+            num_reheard=0,
+            reheard_s=0.0,
+        )
 
     async def transcribe(
         self,

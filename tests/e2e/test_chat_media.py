@@ -183,11 +183,11 @@ def test_a_tools_result_may_hold_a_picture_in_the_other_shapes(text_server: Serv
         return int(usage["input_tokens"]) + int(usage.get("cache_read_input_tokens", 0))
 
     source = {"type": "base64", "media_type": "image/png", "data": data}
-    image: Part = {
+    images: dict[str, Part] = {
         "responses": {"type": "input_image", "image_url": f"data:image/png;base64,{data}"},
         "messages": {"type": "image", "source": source},
-    }[api]
-    assert num_tokens(image) > num_tokens() + 3
+    }
+    assert num_tokens(images[api]) > num_tokens() + 3
 
 
 @pytest.mark.parametrize(
@@ -212,10 +212,11 @@ def test_what_else_a_tools_result_holds_is_refused_by_name(
 ) -> None:
     result = {"type": "tool_result", "tool_use_id": "c1", "content": [part]}
     output = {"type": "function_call_output", "call_id": "c1", "output": [part]}
-    body: Part = {"model": "vision"} | {
+    bodies: dict[str, Part] = {
         "responses": {"input": [output]},
         "messages": {"max_tokens": 1, "messages": [{"role": "user", "content": [result]}]},
-    }[api]
+    }
+    body: Part = {"model": "vision"} | bodies[api]
     answer = httpx.post(f"{text_server.url}/v1/{api}", json=body, timeout=60)
     assert answer.status_code == 400
     assert param in answer.text

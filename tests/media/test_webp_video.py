@@ -39,7 +39,8 @@ def webp(frames: list[PixelArray], duration: int | list[int] = 100, *, lossless:
 def test_each_picture_is_what_was_saved(wanted: list[int]) -> None:
     data = webp(FRAMES)
     pictures = list_pictures(data, LIMITS)
-    assert (pictures.height, pictures.width, pictures.fps) == (48, 64, pytest.approx(10))
+    assert (pictures.height, pictures.width) == (48, 64)
+    assert pictures.fps == pytest.approx(10)
     assert pictures.times_s == pytest.approx([index / 10 for index in range(8)])
     for place, found in zip(
         wanted, read_pictures(data, pictures, wanted, LIMITS, lambda each: each), strict=True
