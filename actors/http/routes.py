@@ -194,7 +194,7 @@ def routes(service: Service) -> list[Route]:
             _route("/v1/completions", completions.completions, "POST", options=()),
             _route("/tokenize", completions.tokenize, "POST", options=()),
             _route("/detokenize", completions.detokenize, "POST", options=()),
-            _route("/tokenizer_info", completions.tokenizer_info, "GET", options=()),
+            _route("/tokenizer_info", completions.tokenizer_info, "GET", options=("model",)),
         ]
         if any(text.prompter.builder.has_template for text in texts):
             messages, responses = MessageRoutes(service), ResponseRoutes(service)

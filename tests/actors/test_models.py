@@ -70,9 +70,9 @@ async def test_a_text_model_answers_the_same_in_every_way(folder: Path) -> None:
             parts = [part async for part in stream]
         again = await model.engine.complete(msgspec.structs.replace(ask("drafted"), ngram=NgramDraft()))
         assert whole.token_ids == tuple(token for part in parts for token in part.token_ids)
-        assert (
-            whole.text == "".join(part.text for part in parts) == model.prompts.text.decode(whole.token_ids)
-        )
+        assert whole.text == "".join(part.text for part in parts)
+        decoded = model.prompts.text.decode(whole.token_ids)
+        assert decoded in (whole.text, f"{whole.text}\ufffd"), "but for a character that was cut at the end"
         assert again.token_ids == whole.token_ids
     async with running(folder, replace(CONFIG, plans_in_flight=2)) as model:
         assert (await model.engine.complete(ask("overlapped"))).token_ids == whole.token_ids

@@ -154,7 +154,8 @@ def test_an_unknown_path_is_refused(server: Server) -> None:
     [
         ("/audio/transcriptions", "Did you mean /v1/audio/transcriptions?"),
         ("/v1/v1/audio/transcriptions/", "Did you mean /v1/audio/transcriptions?"),
-        ("/inference", "GET /docs lists those there are."),
+        ("/no/such/route", "GET /docs lists those there are."),
+        ("/inference", "Use /v1/audio/transcriptions."),
     ],
 )
 def test_a_wrong_base_address_is_told_the_right_one(server: Server, path: str, hint: str) -> None:
