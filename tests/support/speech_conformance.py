@@ -87,7 +87,9 @@ async def check_every_final_is_the_file(
 
 def assert_streamed(segments: Sequence[TimedSegment], transcript: Transcript) -> None:
     """Segments that came one by one are those of the transcript, each with its own words."""
-    names = [name for name in Segment.__struct_fields__ if name != "words"]
+    names = [name for name in Segment.__struct_fields__ if name not in ("id", "words")]
+    # An id is a text in events.
+    assert [int(each.id) for each in segments] == [int(each.id) for each in transcript.segments]
     early, late = (
         [[getattr(each, name) for name in names] for each in told] for told in (segments, transcript.segments)
     )

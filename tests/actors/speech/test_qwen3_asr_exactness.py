@@ -107,8 +107,12 @@ class Reference:
         self.num_compared += 1
         ids = case.expected[: LoopGuard().feed(case.expected)]
         said = self._text.tokenizer.decode(ids)
-        expected = cut_loops(parse_answer(said, has_header=forced is None).text)
-        assert transcript.text == expected, f"after {len(samples)} samples, forced {forced}"
+        # A character that the bound on tokens cuts in two is left out.
+        wholes = {
+            cut_loops(parse_answer(each, has_header=forced is None).text)
+            for each in (said, said.removesuffix("\ufffd"))
+        }
+        assert transcript.text in wholes, f"after {len(samples)} samples, forced {forced}"
 
     @torch.inference_mode()
     def choice(self, samples: Samples, context: str, languages: Sequence[str]) -> str:
