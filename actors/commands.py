@@ -149,7 +149,7 @@ def _refuse_empty(tokens: Sequence[str]) -> None:
 def _refuse_fractions(command: str, tokens: Sequence[str]) -> None:
     """Raises ConfigError for a part of a whole number: cyclopts rounds it, and 0 is often no limit."""
     said = list(os.environ.items()) if command == "serve" else []
-    for token, behind in zip(tokens, (*tokens[1:], ""), strict=True):
+    for token, behind in zip(tokens, (*tokens, "")[1:], strict=True):
         option, equals, value = token.partition("=")
         said.append((option, value if equals else behind))
     doubtful = [each for each in said if "." in each[1] and each[0].startswith(("--", "SENSORIUM_"))]

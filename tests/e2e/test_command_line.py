@@ -350,6 +350,12 @@ def test_an_unknown_option_is_an_error(run: Run) -> None:
     assert "--prot" in done.stdout + done.stderr
 
 
+def test_a_command_alone_shows_its_help(run: Run) -> None:
+    shown = run()
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "Usage: sensorium COMMAND" in shown.stdout
+
+
 def test_help_shows_examples_and_models_lists_them(run: Run) -> None:
     assert "sensorium serve openai/whisper-base" in run("serve", "--help").stdout
     listed = run("models").stdout
