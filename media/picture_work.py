@@ -80,8 +80,8 @@ def _num_strips(data: bytes) -> int:
         first = start + struct.calcsize(order + number)
         places = range(first, first + length * min(count, _MAX_FIELDS), length)
         fields = [struct.unpack_from(order + field, data, place) for place in places]
-    except struct.error:
-        return 0  # cut off, as the reader will say
+    except (struct.error, OverflowError):
+        return 0  # cut off, or an address far outside: the reader will refuse it
     return max((size for tag, _, size in fields if tag in _STRIP_TAGS), default=0)
 
 

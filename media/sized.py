@@ -53,7 +53,7 @@ def _next(data: bytes, at: int, container: str) -> int | None:
     begins = _BEGINNINGS[container]
     ends = list(_ENDS[container](data, at))
     for end in ends:
-        for place in range(end, end + _MOST_PADDING + 1):
+        for place in range(end, min(end + _MOST_PADDING + 1, len(data))):
             if begins.match(data, place):
                 return place
     found = None if ends else begins.search(data, at + 1)

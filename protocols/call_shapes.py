@@ -88,7 +88,7 @@ def as_media_stream(frame: str | bytes) -> _Object | None:
     fields = _fields.decode(frame)
     if "event" in fields:
         event = msgspec.json.decode(fields["event"])
-        return _of_asterisk(fields, event) if event in _ASTERISK else None
+        return _of_asterisk(fields, event) if isinstance(event, str) and event in _ASTERISK else None
     if "eventType" in fields:
         return _of_bandwidth(decode_frame(_bandwidth, frame))
     if "sampleRate" in fields:

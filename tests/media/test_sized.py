@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sensorium.media.containers import sniff
 from sensorium.media.decode import decode_audio, measure_audio
 from sensorium.media.joined import joined_parts
+from sensorium.media.sized import CAF_MAGIC, W64_MAGIC, beginnings, in_bytes
 from support.audio_files import FloatArray, caf, encoded, plain_wav, sound_file, tone
 from support.sound_streams import voice
 
@@ -148,3 +151,18 @@ def test_au_and_w64(kind: str, subtype: str) -> None:
     audio = decode_audio(sound_file(FIRST, kind=kind, subtype=subtype))
     assert audio.container == kind.lower()
     np.testing.assert_allclose(audio.samples, FIRST, atol=0.02)
+
+
+@given(
+    st.sampled_from([b"RIFF", b"RF64", b"RIFX", b"FORM", b".snd", W64_MAGIC, CAF_MAGIC]),
+    st.lists(
+        st.sampled_from([b"\xff" * 8, bytes(8), b"ds64", b"data", b"SSND", b"WAVE", b"AIFF", b"\x7f" * 8])
+    ),
+)
+def test_sizes_far_outside_a_file_are_no_beginning(magic: bytes, rest: list[bytes]) -> None:
+    data = magic + b"".join(rest)
+    for container in ("wav", "aiff", "au", "w64", "caf"):
+        found = list(beginnings(data, container))
+        assert found == sorted(set(found))
+        assert all(0 < place < len(data) for place in found)
+        in_bytes(data, container)

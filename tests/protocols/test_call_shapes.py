@@ -160,6 +160,13 @@ def test_a_stream_that_is_not_read_gets_one_error_and_the_end(frames: list[Any])
     assert isinstance(effects[-1], Hang)
 
 
+@pytest.mark.parametrize("event", ["[]", "{}", "null", "1", '["MEDIA_START"]'])
+def test_an_event_that_is_no_text_is_named(event: str) -> None:
+    with pytest.raises(BadRequestError) as raised:
+        decode_call_frame(f'{{"event": {event}}}')
+    assert raised.value.param == "event"
+
+
 def test_no_provider_can_say_that_its_frames_are_interleaved() -> None:
     frame = decode_call_frame('{"event": "start", "start": {}, "is_interleaved": true}')
     assert not frame.is_interleaved
