@@ -165,7 +165,8 @@ def _measured(part: bytes, container: Container, track: int | None) -> tuple[flo
             return sound.frames / sound.samplerate, sound.channels
     with _opened(part, container, track) as (file, stream):
         timeline = _timeline(file, container, has_exact_lengths=False)
-        rate, time_base = stream.codec_context.sample_rate, time_base_of(stream)
+        # Where the rate is unknown until something is decoded, packets still state how long they last.
+        rate, time_base = stream.codec_context.sample_rate or INTERNAL_RATE, time_base_of(stream)
         with suppress(*_GIVEN_UP):  # damaged from there on
             for packet in believed_packets(file, stream, container):
                 before, after = skipped(packet)

@@ -10,6 +10,7 @@ from typing import Final
 
 import av
 
+from ..protocols.audio import INTERNAL_RATE
 from .containers import Container, demuxed
 from .streams import opus
 
@@ -79,7 +80,8 @@ def num_samples(packet: av.Packet, stream: av.AudioStream, time_base: tuple[int,
     context = stream.codec_context
     if context.codec.name in {"opus", "libopus"}:
         return opus.num_frames(bytes(packet))
-    length: int = round((packet.duration or 0) * time_base[0] * context.sample_rate / time_base[1])
+    rate = context.sample_rate or INTERNAL_RATE
+    length: int = round((packet.duration or 0) * time_base[0] * rate / time_base[1])
     is_whole = context.codec.name == "aac" and length > 0
     return max(length, int(context.frame_size)) if is_whole else length
 

@@ -13,6 +13,7 @@ from sensorium.media.containers import sniff
 from sensorium.media.decode import decode_audio, measure_audio
 from sensorium.media.joined import joined_parts
 from sensorium.media.sized import CAF_MAGIC, W64_MAGIC, beginnings, in_bytes
+from sensorium.protocols.errors import MediaError
 from support.audio_files import FloatArray, caf, encoded, plain_wav, sound_file, tone
 from support.sound_streams import voice
 
@@ -166,3 +167,11 @@ def test_sizes_far_outside_a_file_are_no_beginning(magic: bytes, rest: list[byte
         assert found == sorted(set(found))
         assert all(0 < place < len(data) for place in found)
         in_bytes(data, container)
+
+
+def test_a_file_without_a_rate_is_measured_and_refused() -> None:
+    data = bytearray(made("CAF", FIRST))
+    data[20:28] = bytes(8)
+    assert measure_audio(bytes(data)) >= 0.0
+    with pytest.raises(MediaError):
+        decode_audio(bytes(data))
