@@ -27,7 +27,8 @@ from support.raw_socket import pcm, raw_session
 DEADLINE_S: Final = 90.0
 LIGHTS: Final = (Path(__file__).parents[2] / "examples" / "data" / "kitchen_lights.wav").read_bytes()
 SPARE_DESCRIPTORS: Final = 8
-LEAST_BETWEEN_ENDS_S: Final = 15.0
+LEAST_BETWEEN_ENDS_S: Final = 25.0
+"""Between two ends of the models' process: after more than five in a minute of service it is given up."""
 KINDS: Final = ("models", "decoder")
 DEEDS: Final = (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGSTOP)
 
