@@ -6,7 +6,7 @@ Same methods as `client/client.py`, from the same requests. Read next: `client/a
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
@@ -18,6 +18,7 @@ from ..protocols.transcript import Transcript
 from .async_dialogue import AsyncDialogueSession
 from .async_realtime import AsyncRealtimeSession
 from .async_shell import GOODBYE_S, AsyncLiveShell, open_socket
+from .bounds import Deadline, LineSplitter, WholeBody
 from .chat import AsyncChat
 from .connection import (
     CLOSE_TIMEOUT_S,
@@ -66,8 +67,16 @@ class AsyncClient:
         max_retries: int = 0,
         headers: Mapping[str, str] | None = None,
         http_client: httpx.AsyncClient | None = None,
+        total_timeout: float | None = None,
     ) -> None:
-        self.options = client_options(base_url, api_key, timeout, max_retries=max_retries, headers=headers)
+        self.options = client_options(
+            base_url,
+            api_key,
+            timeout,
+            max_retries=max_retries,
+            headers=headers,
+            total_timeout=total_timeout,
+        )
         self._owns_http = http_client is None
         self._http = http_client or httpx.AsyncClient(**http_arguments(self.options))
         self.chat = AsyncChat(self._lines)
@@ -232,11 +241,11 @@ class AsyncClient:
         return await self._tried(partial(self._ask_once, call), is_repeatable=call.is_repeatable)
 
     async def _ask_once(self, call: Call[T]) -> T:
+        deadline = Deadline(self.options)
         with readable_errors(self.options):
-            async with _opened(call.file) as part:
-                response = await self._http.request(**call.to_send(self.options, part))
-        with noting(response.headers):
-            return call.result(response.status_code, response.content)
+            async with _opened(call.file) as part, self._response(call, part, deadline) as response:
+                with noting(response.headers):
+                    return call.result(response.status_code, await _whole(response, deadline))
 
     async def _lines(self, call: Call[None]) -> AsyncGenerator[str]:
         """The lines of a streamed answer; what fails before the first may be sent again."""
@@ -253,16 +262,48 @@ class AsyncClient:
             await anyio.sleep(wait_s)
 
     async def _lines_once(self, call: Call[None]) -> AsyncGenerator[str]:
+        deadline = Deadline(self.options)
         with readable_errors(self.options):
-            async with (
-                _opened(call.file) as part,
-                self._http.stream(**call.to_send(self.options, part)) as response,
-            ):
+            async with _opened(call.file) as part, self._response(call, part, deadline) as response:
                 if not response.is_success:
                     with noting(response.headers):
-                        check_status(response.status_code, await response.aread())
-                async for line in response.aiter_lines():
+                        check_status(response.status_code, await _whole(response, deadline))
+                splitter = LineSplitter(response.status_code, response.headers.get("content-encoding"))
+                pieces = response.aiter_bytes()
+                while (piece := await _next(pieces, deadline)) is not None:
+                    for line in splitter.feed(piece):
+                        yield line
+                for line in splitter.end():
                     yield line
+
+    @asynccontextmanager
+    async def _response(
+        self, call: Call[Any], part: dict[str, Part] | None, deadline: Deadline
+    ) -> AsyncIterator[httpx.Response]:
+        """The answer, once its head came within the deadline."""
+        async with AsyncExitStack() as stack:
+            opening = self._http.stream(**call.to_send(self.options, part))
+            yield await _within(deadline, partial(stack.enter_async_context, opening))
+
+
+async def _within(deadline: Deadline, work: Callable[[], Awaitable[T]]) -> T:
+    """Raises SensoriumTimeoutError where the deadline passes before `work` is done."""
+    with anyio.move_on_after(deadline.left_s()):
+        return await work()
+    raise deadline.error()
+
+
+async def _next(pieces: AsyncIterator[bytes], deadline: Deadline) -> bytes | None:
+    return await _within(deadline, lambda: anext(pieces, None))
+
+
+async def _whole(response: httpx.Response, deadline: Deadline) -> bytes:
+    body = WholeBody(response.status_code, response.headers.get("content-encoding"))
+    deadline.answer_begins()
+    pieces = response.aiter_bytes()
+    while (piece := await _next(pieces, deadline)) is not None and body.add(piece):
+        pass
+    return body.data()
 
 
 @asynccontextmanager

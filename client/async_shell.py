@@ -119,8 +119,11 @@ class AsyncLiveShell(SessionShell):
         """Configure the session; returns when the server has accepted the settings."""
         with suppress(SessionClosedError):  # it says why in what is still to be read
             await self._send(self._core.opening)
+        begun = anyio.current_time()
         while not self._core.ready:
             await self._receive()
+            if anyio.current_time() - begun > self._timeout_s:  # other events keep coming
+                self._core.check_silence(self._timeout_s)
 
     async def _receive(self) -> list[Event]:
         """Events of the next frame; none if nothing came in time, or another connection was needed.

@@ -10,6 +10,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from ..protocols.frame_faults import MALFORMED
 from .chat_output import OutputForm
 from .chat_parts import Message
 from .errors import AnswerError, APIError
@@ -83,7 +84,7 @@ class ChatAnswer(msgspec.Struct, Generic[T], frozen=True):
             raise AnswerError("the answer has no form: ask for one by `output`")
         try:
             return self.form.read(self.text)
-        except ValueError as error:
+        except (*MALFORMED, ValueError) as error:
             cut = ": it was cut at its limit of tokens" if self.finish_reason == "length" else ""
             raise AnswerError(f"the answer is not a whole {self.form.name}{cut} ({error})") from error
 
@@ -154,7 +155,7 @@ class Round:
         """What an event adds."""
         try:
             chunk = _chunks.decode(data)
-        except msgspec.DecodeError:
+        except MALFORMED:
             self.error = stream_error(data) or self.error
             return None  # an error, or an event this version does not know
         self.model = chunk.model or self.model
@@ -203,7 +204,7 @@ def _object(arguments: str) -> str:
     """The arguments where they are a JSON object; servers take nothing else back."""
     try:
         return arguments if isinstance(msgspec.json.decode(arguments), dict) else "{}"
-    except msgspec.DecodeError:
+    except MALFORMED:
         return "{}"
 
 

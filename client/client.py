@@ -15,6 +15,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 import httpx
 
 from ..protocols.transcript import Transcript
+from .bounds import Deadline, LineSplitter, WholeBody
 from .chat import Chat
 from .connection import Retries, http_arguments, noting, readable_connect_errors, readable_errors
 from .dialogue import DialogueSession
@@ -49,7 +50,9 @@ class Client:
     """Talks to one server. Usable from several threads; `close` it, or use it as a context manager.
 
     `base_url` and `api_key` default to SENSORIUM_BASE_URL and SENSORIUM_CLIENT_API_KEY, then to a server on
-    this machine without a key. `timeout` is seconds for every single wait. Methods raise APIError when the
+    this machine without a key. `timeout` is seconds for every single wait, and for a whole answer
+    once it has begun; `total_timeout` is seconds for a request and all of its answer, streamed ones too (4
+    hours). Methods raise APIError when the
     server refuses, SensoriumConnectionError when it cannot be reached, SensoriumTimeoutError when it is too
     slow.
 
@@ -68,8 +71,16 @@ class Client:
         max_retries: int = 0,
         headers: Mapping[str, str] | None = None,
         http_client: httpx.Client | None = None,
+        total_timeout: float | None = None,
     ) -> None:
-        self.options = client_options(base_url, api_key, timeout, max_retries=max_retries, headers=headers)
+        self.options = client_options(
+            base_url,
+            api_key,
+            timeout,
+            max_retries=max_retries,
+            headers=headers,
+            total_timeout=total_timeout,
+        )
         self._owns_http = http_client is None
         self._http = http_client or httpx.Client(**http_arguments(self.options))
         self.chat = Chat(self._lines)
@@ -237,10 +248,14 @@ class Client:
         return self._tried(partial(self._ask_once, call), is_repeatable=call.is_repeatable)
 
     def _ask_once(self, call: Call[T]) -> T:
-        with readable_errors(self.options), open_part(call.file) as part:
-            response = self._http.request(**call.to_send(self.options, part))
-        with noting(response.headers):
-            return call.result(response.status_code, response.content)
+        deadline = Deadline(self.options)
+        with (
+            readable_errors(self.options),
+            open_part(call.file) as part,
+            self._http.stream(**call.to_send(self.options, part)) as response,
+            noting(response.headers),
+        ):
+            return call.result(response.status_code, _whole(response, deadline))
 
     def _lines(self, call: Call[None]) -> Iterator[str]:
         """The lines of a streamed answer; what fails before the first may be sent again."""
@@ -256,6 +271,7 @@ class Client:
             time.sleep(wait_s)
 
     def _lines_once(self, call: Call[None]) -> Iterator[str]:
+        deadline = Deadline(self.options)
         with (
             readable_errors(self.options),
             open_part(call.file) as part,
@@ -263,5 +279,19 @@ class Client:
         ):
             if not response.is_success:
                 with noting(response.headers):
-                    check_status(response.status_code, response.read())
-            yield from response.iter_lines()
+                    check_status(response.status_code, _whole(response, deadline))
+            splitter = LineSplitter(response.status_code, response.headers.get("content-encoding"))
+            for piece in response.iter_bytes():
+                deadline.left_s()
+                yield from splitter.feed(piece)
+            yield from splitter.end()
+
+
+def _whole(response: httpx.Response, deadline: Deadline) -> bytes:
+    body = WholeBody(response.status_code, response.headers.get("content-encoding"))
+    deadline.answer_begins()
+    for piece in response.iter_bytes():
+        deadline.left_s()
+        if not body.add(piece):
+            break
+    return body.data()

@@ -6,6 +6,7 @@ Read next: `client/realtime.py` (sync) and `client/async_realtime.py`.
 from __future__ import annotations
 
 import errno
+import math
 import random
 import re
 import socket
@@ -24,6 +25,7 @@ from websockets.exceptions import (
     WebSocketException,
 )
 
+from ..protocols.frame_faults import MALFORMED
 from .errors import APIError, SDKError, SensoriumConnectionError, SensoriumTimeoutError
 from .options import (
     MAX_CONNECTIONS,
@@ -191,7 +193,7 @@ def status_error(status: int, body: bytes) -> APIError:
     else the beginning of the text."""
     try:
         payload = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except MALFORMED:
         payload = None
     match payload:
         case {"error": {"message": str(message), **details}}:
@@ -215,9 +217,10 @@ def close_details(error: ConnectionClosed) -> tuple[int, str, bool]:
 def _note(error: APIError, headers: httpx.Headers) -> None:
     error.request_id = headers.get("x-request-id")
     try:
-        error.retry_after_s = float(headers["retry-after"])
+        wait_s = float(headers["retry-after"])
     except (KeyError, ValueError):  # none, or a date
-        error.retry_after_s = None
+        return
+    error.retry_after_s = wait_s if 0 <= wait_s < math.inf else None
 
 
 def _word(value: object) -> str | None:

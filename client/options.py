@@ -15,6 +15,8 @@ import msgspec
 DEFAULT_BASE_URL: Final = "http://127.0.0.1:8000"
 DEFAULT_TIMEOUT_S: Final = 120.0
 """Long enough for a CPU server to transcribe a long file; a live session waits so long for its last turn."""
+DEFAULT_TOTAL_TIMEOUT_S: Final = 4 * 3600.0
+"""Of one request and all of its answer, streamed or not."""
 _FOR_EVER_S: Final = 1e6
 """Sockets take no infinity, nor more than some weeks."""
 
@@ -34,8 +36,9 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 class ClientOptions(msgspec.Struct, frozen=True):
     """Validated connection settings, shared by the sync and the async client.
 
-    `base_url` may or may not end in `/v1`; `timeout_s` bounds every single wait for the server;
-    `more_headers` go with every request and handshake.
+    `base_url` may or may not end in `/v1`; `timeout_s` bounds every single wait for the server
+    and, once it has begun, an answer that is read as a whole; `total_timeout_s` bounds a request together
+    with all of its answer, streamed ones too; `more_headers` go with every request and handshake.
     """
 
     base_url: str = DEFAULT_BASE_URL
@@ -43,6 +46,7 @@ class ClientOptions(msgspec.Struct, frozen=True):
     timeout_s: float = DEFAULT_TIMEOUT_S
     max_retries: int = 0
     more_headers: dict[str, str] = {}
+    total_timeout_s: float = DEFAULT_TOTAL_TIMEOUT_S
 
     @property
     def root_url(self) -> str:
@@ -76,6 +80,7 @@ def client_options(
     *,
     max_retries: int = 0,
     headers: Mapping[str, str] | None = None,
+    total_timeout: float | None = None,
 ) -> ClientOptions:
     """Settings from arguments, then SENSORIUM_BASE_URL and SENSORIUM_CLIENT_API_KEY, then the defaults.
 
@@ -90,9 +95,19 @@ def client_options(
     timeout_s = DEFAULT_TIMEOUT_S if timeout is None else timeout
     if not timeout_s > 0:
         raise ValueError(f"timeout is {timeout_s!r}: expected seconds above 0")
+    total_s = DEFAULT_TOTAL_TIMEOUT_S if total_timeout is None else total_timeout
+    if not total_s > 0:
+        raise ValueError(f"total_timeout is {total_s!r}: expected seconds above 0")
     if max_retries < 0:
         raise ValueError(f"max_retries is {max_retries!r}: expected 0 or more")
-    return ClientOptions(url, key, min(timeout_s, _FOR_EVER_S), max_retries, dict(headers or {}))
+    return ClientOptions(
+        url,
+        key,
+        min(timeout_s, _FOR_EVER_S),
+        max_retries,
+        dict(headers or {}),
+        min(total_s, _FOR_EVER_S),
+    )
 
 
 def _is_address(url: str) -> bool:

@@ -5,6 +5,7 @@ Read next: `client/client.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, Unpack, get_args
@@ -12,6 +13,7 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, Unpack, get
 import msgspec
 from msgspec import UNSET
 
+from ..protocols.frame_faults import MALFORMED
 from ..protocols.other_names import meant
 from ..protocols.realtime_session import Granularity
 from ..protocols.rest import ModelCard, ModelList
@@ -132,7 +134,7 @@ def given(options: Mapping[str, object], known: type) -> dict[str, object]:
 def parse_transcript(body: bytes) -> Transcript:
     """The answer to a `json` or `verbose_json` request; `json` leaves all but text and languages empty."""
     answer = _decode(body, _TranscriptBody)
-    duration_s = float(answer.duration or 0.0)
+    duration_s = _seconds(answer.duration)
     channels = tuple(_transcript(channel, duration_s) for channel in answer.channels or ())
     transcript = _transcript(answer, duration_s)
     transcript = msgspec.structs.replace(
@@ -143,6 +145,14 @@ def parse_transcript(body: bytes) -> Transcript:
         reheard=answer.reheard,
     )
     return with_words(transcript)
+
+
+def _seconds(duration: float | str | None) -> float:
+    """OpenAI has sent it as a text. Raises ValueError for what is no length of time."""
+    seconds = float(duration or 0.0)
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"`duration` is {duration!r}: expected seconds")
+    return seconds
 
 
 def _transcript(answer: _ChannelBody, duration_s: float) -> Transcript:
@@ -192,7 +202,9 @@ class Call(Generic[_T]):
         return {
             "method": self.method,
             "url": f"{options.root_url}{self.path}",
-            "headers": options.headers | ({} if self.json is None else {"Content-Type": "application/json"}),
+            "headers": {"Accept-Encoding": "identity"}
+            | options.headers
+            | ({} if self.json is None else {"Content-Type": "application/json"}),
             "data": self.form,
             "files": part,
             "content": self.json,
@@ -206,9 +218,12 @@ class Call(Generic[_T]):
         return self.path != "/health" and (self.file is None or can_open_again(self.file))
 
     def result(self, status: int, body: bytes) -> _T:
-        """The answer as a value. Raises APIError for anything but success."""
+        """The answer as a value. Raises APIError for anything but success, and what is not understood."""
         check_status(status, body)
-        return self.parse(body)
+        try:
+            return self.parse(body)
+        except (*MALFORMED, ValueError) as error:
+            raise APIError(status, None, None, f"the server's answer is not understood: {error}") from error
 
 
 MODELS: Final = Call("/v1/models", parse_models)
@@ -261,5 +276,5 @@ def _segment(segment: _Segment) -> Segment:
 def _decode(body: bytes, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise APIError(200, None, None, f"the server's answer is not understood: {error}") from error

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from ..protocols.frame_faults import MALFORMED
 from ..protocols.rest import TranscriptTextDelta, TranscriptTextSegment
 from .connection import status_error
 from .errors import APIError, SensoriumConnectionError
@@ -44,7 +45,7 @@ def stream_error(data: str) -> APIError | None:
     """The error that a server streams, if that is what an event is."""
     try:
         payload = msgspec.json.decode(data)
-    except msgspec.DecodeError:
+    except MALFORMED:
         return None
     return status_error(500, data.encode()) if isinstance(payload, dict) and "error" in payload else None
 
@@ -63,7 +64,7 @@ class StreamDecoder:
             return None
         try:
             event = self._decoder.decode(data)
-        except msgspec.DecodeError:
+        except MALFORMED:
             error = stream_error(data)
             if error is not None:
                 raise error from None

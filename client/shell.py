@@ -63,8 +63,11 @@ class LiveShell(SessionShell):
         """Configure the session; returns when the server has accepted the settings."""
         with suppress(SessionClosedError):  # it says why in what is still to be read
             self._send(self._core.opening)
+        begun = time.monotonic()
         while not self._core.ready:
             self._receive()
+            if time.monotonic() - begun > self._timeout_s:  # other events keep coming
+                self._core.check_silence(self._timeout_s)
 
     def close(self) -> None:
         """Close the connection; what has not been answered is discarded. Ends iteration in other threads."""
