@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ..engine.memory_limits import naming_shortage
 from ..engine.models.side import open_side
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.errors import DeviceLostError
@@ -85,8 +86,9 @@ class Engines:
         for order in orders.models:
             started = time.monotonic()
             work = partial(open_next, orders, tuple(opened))
-            opened.append(await trio.to_thread.run_sync(work, abandon_on_cancel=True))
-            await actors.start(self._run, opened[-1].engine)
+            with naming_shortage(order.name):
+                opened.append(await trio.to_thread.run_sync(work, abandon_on_cancel=True))
+                await actors.start(self._run, opened[-1].engine)
             logger.info("%s: ready after %.1f s", order.name, time.monotonic() - started)
         loaded: list[LoadedModel[EngineClient]] = []
         for each in opened:

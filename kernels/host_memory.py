@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import functools
 import math
 import mmap
@@ -105,7 +106,8 @@ class Ahead:
             some = range(begin, self._done, max(self._margin // 16, 1))
             parts = [layer[at : min(at + some.step, self._done)] for at in some for layer in self._cache]
             self._thread = threading.Thread(target=_populate, args=(parts, self._is_idle), daemon=True)
-            self._thread.start()
+            with contextlib.suppress(RuntimeError):  # no memory for a thread: pages come as they are used
+                self._thread.start()
 
 
 def _populate(parts: list[Tensor], is_idle: threading.Event) -> None:
@@ -160,7 +162,13 @@ _kept = _Kept()
 
 
 def _new_pages(num_bytes: int) -> mmap.mmap:
-    pages = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    """Raises MemoryError that states the size where the system refuses it."""
+    try:
+        pages = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        raise MemoryError(f"cannot allocate memory: tried to allocate {num_bytes} bytes") from None
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without large pages
             pages.madvise(mmap.MADV_HUGEPAGE)

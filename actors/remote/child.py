@@ -20,6 +20,7 @@ from typing import Final, NoReturn, Protocol, TypeVar
 
 import trio
 
+from ...engine.memory_limits import naming_shortage
 from ...engine.models.info import ModelInfo
 from ...engine.models.side import info_fields
 from ...protocols.errors import SensoriumError
@@ -110,8 +111,9 @@ async def _run(
         loading.start_soon(_say_loading, stream)
         for order in told.models:
             started = time.monotonic()
-            opened.append(await trio.to_thread.run_sync(open_next, told, tuple(opened)))
-            await nursery.start(opened[-1].engine.run)
+            with naming_shortage(order.name):
+                opened.append(await trio.to_thread.run_sync(open_next, told, tuple(opened)))
+                await nursery.start(opened[-1].engine.run)
             logger.info("%s: ready after %.1f s", order.name, time.monotonic() - started)
         gc.collect()
         gc.freeze()

@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from ...protocols.errors import ModelLoadError
 from ..control_groups import control_groups
+from ..memory_limits import limited_bytes
 
 _MIB: Final = 1024**2
 _GIB: Final = 1024**3
@@ -246,9 +247,9 @@ def _up(num_bytes: int) -> str:
 
 
 def host_bytes() -> int:
-    """Memory of the host that may be taken: what machine and control group leave."""
+    """Memory of the host that may be taken: what machine, control groups and the process' own limits leave."""
     free = _available_bytes()
-    limits = [_limit_left(folder) for folder in control_groups("memory")]
+    limits = [limited_bytes(), *(_limit_left(folder) for folder in control_groups("memory"))]
     return max(0, min([free, *(limit for limit in limits if limit is not None)]))
 
 
