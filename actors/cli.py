@@ -31,6 +31,15 @@ def main() -> None:
     for cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(cache, "128")
     try:
+        code = _run()
+    except (MemoryError, OSError, ImportError, RuntimeError, ExceptionGroup) as error:
+        _leave_if_short(error)
+        raise
+    sys.exit(code)
+
+
+def _run() -> int:
+    try:
         with LeavingAtOnce(), importing():
             from .commands import run
     except ModuleNotFoundError as error:
@@ -48,7 +57,18 @@ def main() -> None:
             raise
         _write_nowhere()
         sys.exit(f"sensorium: {error.strerror}")
-    sys.exit(code)
+    return code
+
+
+def _leave_if_short(error: Exception) -> None:
+    """End with one line where memory was refused; return where something else failed."""
+    from ..engine.memory_limits import shortage
+    from .telemetry.logs import flush
+
+    if (problem := shortage(error)) is not None:
+        flush()  # what led to it stands before it
+        print(f"sensorium: {problem}", file=sys.stderr, flush=True)
+        os._exit(1)  # without memory the interpreter cannot end in order
 
 
 def _write_nowhere() -> None:

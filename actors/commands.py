@@ -24,7 +24,6 @@ from cyclopts import App, Parameter
 from cyclopts.config import Dict, Env
 
 from ..client import commands as client_commands
-from ..engine.memory_limits import shortage
 from ..protocols.errors import DeviceLostError, SensoriumError
 from .config.checks import AddressError, ConfigError, is_whole
 from .config.engine import Dtype, Quantization
@@ -73,12 +72,8 @@ def run(tokens: Sequence[str]) -> int:
     except (ConfigError, SensoriumError) as error:
         print(f"sensorium: {error}", file=sys.stderr)
         return 1
-    except (KeyboardInterrupt, BaseExceptionGroup, MemoryError, OSError, RuntimeError, ImportError) as error:
-        if (refused := shortage(error)) is not None:
-            print(f"sensorium: {refused}", file=sys.stderr, flush=True)
-            os._exit(1)  # without memory the interpreter cannot end in order
-        group = error if isinstance(error, BaseExceptionGroup) else BaseExceptionGroup("", [error])
-        if group.subgroup(KeyboardInterrupt) is None:
+    except (KeyboardInterrupt, BaseExceptionGroup) as error:
+        if isinstance(error, BaseExceptionGroup) and error.subgroup(KeyboardInterrupt) is None:
             raise
         return 130
     return result if isinstance(result, int) else 0
@@ -259,13 +254,12 @@ def serve(
         error = first_error(group)
         if isinstance(error, BrokenPipeError):  # nobody reads where we listen
             raise error from None
-        refused = shortage(group)
-        if refused is None and not isinstance(error, AddressError | ConfigError | SensoriumError):
+        if not isinstance(error, AddressError | ConfigError | SensoriumError):
             raise
         flush()  # what led to it stands before it
-        print(f"sensorium: {refused or error}", file=sys.stderr, flush=True)
-        if refused is not None or isinstance(error, DeviceLostError):
-            os._exit(1)  # as below; and without memory the interpreter cannot end in order
+        print(f"sensorium: {error}", file=sys.stderr, flush=True)
+        if isinstance(error, DeviceLostError):
+            os._exit(1)  # as below
         return 1
     if config.process.engine_process == "off":
         flush()

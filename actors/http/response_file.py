@@ -10,6 +10,7 @@ where the server is killed. Rows are `actors/http/response_rows.py`; read next:
 from __future__ import annotations
 
 import dataclasses
+import logging
 import sqlite3
 import tempfile
 from collections import Counter
@@ -22,7 +23,9 @@ import msgspec
 
 from ..callers import Caller, give_back, greediest
 from .response_place import ResponsePlace, naming
-from .response_rows import ENDED, KeptResponse, Row, from_row, to_row
+from .response_rows import ENDED, KeptResponse, Row, UnreadableRowError, from_row, to_row
+
+logger = logging.getLogger(__name__)
 
 MAX_KEPT: Final = 1_000_000
 APPLICATION_ID: Final = 0x73656E73
@@ -49,6 +52,16 @@ CREATE TABLE uses (
     PRIMARY KEY (response, media)) WITHOUT ROWID;
 CREATE INDEX users ON uses (media);
 """
+_WRONG_MEDIA: Final = (
+    "typeof(owner) != 'text' OR typeof(has_key) != 'integer' OR typeof(digest) != 'text' "
+    "OR typeof(size) != 'integer' OR size < 0"
+)
+_WRONG_RESPONSES: Final = (
+    "typeof(id) != 'text' OR typeof(owner) != 'text' OR typeof(has_key) != 'integer' "
+    "OR typeof(written) != 'real' OR typeof(is_finished) != 'integer' OR typeof(size) != 'integer' "
+    "OR size < 0 OR typeof(body) != 'blob'"
+)
+"""Rows that nothing could count or name: SQLite takes any type in any column."""
 
 
 class ResponseFile:
@@ -64,6 +77,7 @@ class ResponseFile:
         with naming(path):
             self._place = ResponsePlace(path, _SCHEMA, application_id=APPLICATION_ID, version=_VERSION)
             try:
+                self._drop_what_has_wrong_types()
                 self._held, self.num_kept = self._counted()
                 self._end_what_was_not_finished(now)
             except BaseException:
@@ -140,10 +154,26 @@ class ResponseFile:
             self._place.look()
         self._base.close()
 
+    def _drop_what_has_wrong_types(self) -> None:
+        num_before = self._base.total_changes
+        media = f"SELECT place FROM media WHERE {_WRONG_MEDIA}"
+        self._base.execute("BEGIN IMMEDIATE")
+        self._base.execute(f"DELETE FROM responses WHERE {_WRONG_RESPONSES}")
+        self._base.execute(f"DELETE FROM uses WHERE media IN ({media})")
+        self._base.execute(f"DELETE FROM media WHERE {_WRONG_MEDIA}")
+        self._base.execute("COMMIT")
+        if num_dropped := self._base.total_changes - num_before:
+            logger.error("the store of responses: %d damaged rows were dropped", num_dropped)
+
     def _end_what_was_not_finished(self, now: float) -> None:
         for name in [name for (name,) in self._rows("SELECT id FROM responses WHERE NOT is_finished")]:
-            kept = self.load(name, now=0.0)
-            assert kept is not None, "just listed"
+            try:
+                kept = self.load(name, now=0.0)
+            except UnreadableRowError as error:
+                logger.error("the store of responses: %.80s cannot be read: %s", name, error)
+                continue
+            if kept is None:
+                continue
             failed = msgspec.structs.replace(kept.response, status="failed", error=ENDED)
             self.save(dataclasses.replace(kept, response=failed), now=now)
 

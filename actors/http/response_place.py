@@ -11,9 +11,8 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-
-import msgspec
 
 from ..config.checks import ConfigError
 
@@ -65,6 +64,7 @@ class ResponsePlace:
     def _opened(self) -> sqlite3.Connection:
         _make(self._path)
         base = sqlite3.connect(self._path, timeout=0.0, isolation_level=None, check_same_thread=False)
+        base.text_factory = partial(str, encoding="utf-8", errors="replace")  # a damaged text fails no query
         try:
             base.execute("PRAGMA locking_mode = EXCLUSIVE")
             base.execute("PRAGMA secure_delete = ON")
@@ -106,8 +106,6 @@ def naming(path: Path) -> Iterator[None]:
         raise ConfigError(f"{option}: {'another server uses it' if is_locked else error}") from None
     except OSError as error:
         raise ConfigError(f"{option}: {error.strerror or error}") from None
-    except (msgspec.MsgspecError, KeyError):
-        raise ConfigError(f"{option}: it holds what this version cannot read") from None
 
 
 def _make(path: Path) -> None:

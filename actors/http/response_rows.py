@@ -15,12 +15,17 @@ from msgspec import Raw, Struct, structs
 
 from ...protocols.chat_content import ChatMessage, MediaAddress, MediaPart, Part, TextPart
 from ...protocols.embeds import Embeds
+from ...protocols.frame_faults import MALFORMED
 from ...protocols.messages import MediaKind
 from ...protocols.response_items import McpListTools, ResponseFault, ResponseObject
 from ..callers import Caller
 
 ENDED: Final = ResponseFault("server_error", "The server ended before this response was made.")
 _UNFINISHED: Final = ("queued", "in_progress")
+
+
+class UnreadableRowError(ValueError):
+    """A row that this program has not written, or another version of it has."""
 
 
 @dataclass(slots=True)
@@ -113,7 +118,14 @@ def to_row(kept: KeptResponse) -> Row:
 
 
 def from_row(owner: Caller, row: Row) -> KeptResponse:
-    """Raises msgspec.DecodeError or KeyError for what this program has not written."""
+    """Raises UnreadableRowError for what this program has not written."""
+    try:
+        return _from_row(owner, row)
+    except (*MALFORMED, LookupError, TypeError, AttributeError, ValueError) as error:
+        raise UnreadableRowError(f"{type(error).__name__}: {str(error)[:100]}") from error
+
+
+def _from_row(owner: Caller, row: Row) -> KeptResponse:
     body = (_read_json if row.body.startswith(_JSON_BEGINS) else _decode)(row.body)
     messages = tuple(
         ChatMessage(

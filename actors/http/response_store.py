@@ -32,7 +32,7 @@ from ..kernel.containment import contained
 from ..kernel.threads import in_thread
 from .response_events import EventBook
 from .response_file import ResponseFile
-from .response_rows import KeptResponse
+from .response_rows import KeptResponse, UnreadableRowError
 
 logger = logging.getLogger(__name__)
 
@@ -319,8 +319,8 @@ class ResponseStore:
             self._is_away = True
             self._changed.unpark_all()
             raise _away() from error
-        except (msgspec.MsgspecError, KeyError) as error:
-            logger.error("the store of responses holds what cannot be read: %r", error)
+        except UnreadableRowError as error:
+            logger.error("the store of responses holds what cannot be read: %s", error)
             raise InternalError("The store of responses failed.") from error
 
 

@@ -247,7 +247,7 @@ def _up(num_bytes: int) -> str:
 
 
 def host_bytes() -> int:
-    """Memory of the host that may be taken: what machine, control groups and the process' own limits leave."""
+    """Memory of the host that may be taken: what machine, control groups and limits of the process leave."""
     free = _available_bytes()
     limits = [limited_bytes(), *(_limit_left(folder) for folder in control_groups("memory"))]
     return max(0, min([free, *(limit for limit in limits if limit is not None)]))

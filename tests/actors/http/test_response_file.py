@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import stat
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from hypothesis import strategies as st
 from sensorium.actors.callers import Caller, caller_by_address
 from sensorium.actors.config.checks import ConfigError
 from sensorium.actors.http.response_file import ResponseFile
-from sensorium.actors.http.response_rows import KeptResponse, Row, from_row, to_row
+from sensorium.actors.http.response_rows import KeptResponse, Row, UnreadableRowError, from_row, to_row
 from sensorium.protocols.chat_content import ChatMessage, MediaAddress, MediaPart, TextPart
-from sensorium.protocols.response_items import FunctionCall, OutputMessage, OutputText
+from sensorium.protocols.response_items import FunctionCall, OutputMessage, OutputText, ResponseStatus
 from support.kept_responses import MINE, YOURS, kept
 
 
@@ -275,6 +276,87 @@ def test_a_damaged_file_is_named(path: Path) -> None:
     data[8192:60_000] = b"\x55" * (60_000 - 8192)
     path.write_bytes(data)
     assert "damaged" in refused(path) or "malformed" in refused(path)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[1,2",
+        b"\x93\xa0\xa0\xa0",
+        b"[" * 100_000,
+        b"\x91" * 1_000_000,
+        b'["\xff"]',
+        b"\xc0",
+    ],
+)
+@pytest.mark.parametrize("status", ["in_progress", "completed"])
+def test_a_row_that_cannot_be_read_fails_alone(
+    path: Path, body: bytes, status: ResponseStatus, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = opened(path)
+    for name in "ab":
+        file.save(kept(name, status=status, image=b"picture"), now=1.0)
+    file.close()
+    damage(path, "UPDATE responses SET body = ? WHERE id = 'a'", body)
+    file = opened(path, now=2.0)
+    assert ("a cannot be read" in caplog.text) == (status == "in_progress")
+    with pytest.raises(UnreadableRowError):
+        file.load("a", now=2.0)
+    found = file.load("b", now=2.0)
+    assert found is not None
+    assert found.response.status == ("failed" if status == "in_progress" else "completed")
+    file.delete("a")
+    file.delete("b")
+    assert (file.num_kept, file.num_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "responses SET body = 'text'",
+        "responses SET body = 2.5",
+        "responses SET owner = x'ff'",
+        "responses SET size = 'many'",
+        "responses SET size = -1",
+        "responses SET written = 'today'",
+        "media SET size = 'many'",
+        "media SET owner = x'ff'",
+        "media SET digest = x'00'",
+    ],
+)
+def test_rows_of_wrong_types_are_dropped_and_reported(
+    path: Path, change: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = opened(path)
+    file.save(kept("a", status="in_progress", image=b"picture"), now=1.0)
+    file.save(kept("b", YOURS, status="in_progress", image=b"other"), now=1.0)
+    file.close()
+    damage(path, f"UPDATE {change} WHERE owner = ?", MINE.name)
+    file = opened(path, now=2.0)
+    assert "damaged rows were dropped" in caplog.text
+    assert names(file, "b", now=2.0) == "b"
+    file.save(kept("a"), now=3.0)
+    file.delete("a")
+    file.delete("b")
+    assert file.num_kept == 0
+
+
+def test_a_name_that_is_no_text_fails_no_start(path: Path) -> None:
+    file = opened(path)
+    file.save(kept("a", status="in_progress"), now=1.0)
+    file.save(kept("b", status="in_progress"), now=1.0)
+    file.close()
+    damage(
+        path, "UPDATE responses SET owner = CAST(x'ff' AS TEXT), id = CAST(x'fe' AS TEXT) WHERE id = ?", "a"
+    )
+    assert names(opened(path, now=2.0), "a", "b", now=2.0) == "b"
+
+
+def damage(path: Path, statement: str, *values: object) -> None:
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute(statement, values)
 
 
 def test_another_version_is_named(path: Path) -> None:
