@@ -12,7 +12,6 @@ import gc
 import os
 import re
 import signal
-import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import cache
@@ -24,6 +23,7 @@ from cyclopts import App, Parameter
 from cyclopts.config import Dict, Env
 
 from ..client import commands as client_commands
+from ..client.terminal import fail, write
 from ..protocols.errors import DeviceLostError, SensoriumError
 from .config.checks import AddressError, ConfigError, is_whole
 from .config.engine import Dtype, Quantization
@@ -70,7 +70,7 @@ def run(tokens: Sequence[str]) -> int:
     try:
         result = app.meta(_config_first(tokens), result_action="return_value")
     except (ConfigError, SensoriumError) as error:
-        print(f"sensorium: {error}", file=sys.stderr)
+        fail(error)
         return 1
     except (KeyboardInterrupt, BaseExceptionGroup) as error:
         if isinstance(error, BaseExceptionGroup) and error.subgroup(KeyboardInterrupt) is None:
@@ -92,7 +92,7 @@ def _ignore_kubernetes() -> None:
     """Where a Kubernetes service is called sensorium, each pod is told its address in a variable of ours."""
     value = os.environ.get("SENSORIUM_PORT", "")
     if "://" in value:
-        print(f"sensorium: SENSORIUM_PORT is {value!r}, not a port; it is ignored", file=sys.stderr)
+        fail(f"SENSORIUM_PORT is {value!r}, not a port; it is ignored")
         del os.environ["SENSORIUM_PORT"]
 
 
@@ -165,7 +165,7 @@ def _tell_unknown() -> None:
     own = {f"SENSORIUM_{each.upper()}" for each in ("config", *_known_options()["serve"])}
     for name in sorted(os.environ.keys() - own - {*_OF_CLIENTS}):
         if name.startswith("SENSORIUM_") and not _OF_KUBERNETES.fullmatch(name):
-            print(f"sensorium: {name} is no option; it is ignored", file=sys.stderr)
+            fail(f"{name} is no option; it is ignored")
 
 
 @cache
@@ -257,7 +257,7 @@ def serve(
         if not isinstance(error, AddressError | ConfigError | SensoriumError):
             raise
         flush()  # what led to it stands before it
-        print(f"sensorium: {error}", file=sys.stderr, flush=True)
+        fail(error)
         if isinstance(error, DeviceLostError):
             os._exit(1)  # as below
         return 1
@@ -320,7 +320,7 @@ def models(*, base_url: str | None = None, api_key: str | None = None) -> int:
         from ..engine.models.registry import open_model
 
     if not embedded_models():
-        print(f"sensorium: {NOT_INSTALLED}", file=sys.stderr)
+        fail(NOT_INSTALLED)
         return 1
     for name in embedded_models():
         info = open_model(name, device="cpu", dtype="float32").info
@@ -375,7 +375,7 @@ def kernels(
         from .kernel_choices import show_kernels
 
     for line in show_kernels(model, config, save):
-        print(line, flush=True)
+        write(line)
     return 0
 
 

@@ -23,7 +23,7 @@ from .dialogue_core import DialogueOptions
 from .listen import listen_to
 from .requests import FileOptions
 from .talk import Files, ask_once, converse, read_question
-from .terminal import guarded, usage
+from .terminal import guarded, one_line, usage
 from .transcribe_files import Format, fault_of, output_name, stream_files, transcribe_files
 from .watch import watch_it
 
@@ -346,7 +346,8 @@ def models(base_url: str, api_key: str | None) -> int:
             for model in client.models():
                 takes = f" · takes {', '.join(model.input_modalities)}" if model.input_modalities else ""
                 languages = f" · {len(model.languages)} languages" if model.languages else ""
-                print(f"{model.id}: {', '.join(model.abilities) or 'unknown'}{takes}{languages}")
+                abilities = ", ".join(model.abilities) or "unknown"
+                print(one_line(f"{model.id}: {abilities}{takes}{languages}"))
         return 0
 
     return guarded(run)

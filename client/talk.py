@@ -6,7 +6,6 @@ Read next: `client/chat.py`.
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from .chat_dialog import ChatOptions
 from .chat_parts import MediaKind, Message, conversation
 from .client import Client
 from .errors import SDKError
-from .terminal import fail
+from .terminal import clean, fail
 from .upload import is_address
 
 HELP: Final = """\
@@ -27,8 +26,6 @@ HELP: Final = """\
 /exit                                   leave (or Ctrl-D); Ctrl-C ends an answer"""
 _DIM: Final = "\x1b[2m"
 _PLAIN: Final = "\x1b[0m"
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What an answer could do to a terminal other than to write on it."""
 _FILES: Final[dict[str, MediaKind]] = {"/image": "image", "/video": "video", "/audio": "audio"}
 
 
@@ -167,7 +164,7 @@ class AnswerWriter:
         self._out.flush()
 
     def _write(self, text: str, *, is_dim: bool) -> None:
-        shown = _CONTROL.sub("", text) if self._is_terminal else text
+        shown = clean(text, self._out)
         if is_dim != self._is_dim:
             gap = "" if is_dim or self._has_line else "\n"
             self._out.write(f"{gap}{_DIM if is_dim else _PLAIN}")

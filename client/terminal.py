@@ -6,17 +6,44 @@ Read next: `client/commands.py`.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Final, TextIO
 
 import msgspec
 
 from .errors import AudioError, PictureError, SDKError
 
 CLEAR_LINE = "\r\x1b[K"
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What a text could do to a terminal other than to be shown on it; lines and tabs may stay."""
+_RAW_IN_JSON: Final = re.compile(r"[\x7f-\x9f]")
+"""Of them, those that JSON does not escape."""
+
+
+def clean(text: str, out: TextIO) -> str:
+    """What a server, a model or a file says, as it may be written to `out`: to a terminal without control
+    characters, anywhere else as it is."""
+    return _CONTROL.sub("", text) if out.isatty() else text
+
+
+def one_line(text: object) -> str:
+    """Text in one line, for terminals and logs: line breaks are spaces, control characters are escaped."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", " ".join(str(text).splitlines()))
+
+
+def json_text(encoded: bytes) -> str:
+    """The same JSON without raw control characters."""
+    return _RAW_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", encoded.decode())
+
+
+def write(text: str, *, end: str = "\n", out: TextIO | None = None) -> None:
+    """Print a text from elsewhere, cleaned where it goes to a terminal."""
+    out = out or sys.stdout
+    print(clean(text, out), end=end, file=out, flush=True)
 
 
 class LiveText:
@@ -29,6 +56,7 @@ class LiveText:
     def partial(self, text: str) -> None:
         """Show the text of the turn so far; its end, where it is wider than the terminal."""
         if self.is_terminal:
+            text = clean(" ".join(text.splitlines()), self._out)
             width = shutil.get_terminal_size().columns - 3
             shown = text if len(text) <= width else f"…{text[1 - width :]}"
             self._out.write(f"{CLEAR_LINE}\x1b[2m{shown}\x1b[0m")
@@ -36,7 +64,7 @@ class LiveText:
 
     def line(self, text: str = "") -> None:
         """Write a line that stays, in place of the growing one."""
-        self._out.write(f"{CLEAR_LINE if self.is_terminal else ''}{text}\n")
+        self._out.write(f"{CLEAR_LINE if self.is_terminal else ''}{clean(text, self._out)}\n")
         self._out.flush()
 
 
@@ -48,7 +76,7 @@ class JsonLines:
 
     def event(self, event: msgspec.Struct) -> None:
         """Write an event as the server sent it."""
-        self._out.write(f"{msgspec.json.encode(event).decode()}\n")
+        self._out.write(f"{json_text(msgspec.json.encode(event))}\n")
         self._out.flush()
 
     def line(self, text: str = "") -> None:
@@ -77,10 +105,10 @@ def progress_bar(total: int) -> Iterator[Callable[[], None]]:
 
 
 def fail(message: object) -> None:
-    """One line on standard error."""
+    """One line on standard error, without control characters of what it tells."""
     if isinstance(message, OSError) and message.filename is not None:
         message = f"{message.filename}: {message.strerror}"
-    print(f"sensorium: {message}", file=sys.stderr)
+    print(f"sensorium: {one_line(message)}", file=sys.stderr, flush=True)
 
 
 def timestamp(seconds: float) -> str:

@@ -23,7 +23,7 @@ from .client import Client
 from .errors import SDKError
 from .requests import FileOptions
 from .server_events import TextDelta, TextSegment
-from .terminal import fail, progress_bar
+from .terminal import fail, json_text, one_line, progress_bar, write
 from .upload import is_address, readable
 
 _Item = TypeVar("_Item")
@@ -135,7 +135,7 @@ def stream_files(client: Client, files: Sequence[str | Path], document: Format, 
                 continue
             for event in client.transcribe_stream(_content(file), **options):
                 if isinstance(event, TextDelta):
-                    print(event.delta, end="", flush=True)
+                    write(event.delta, end="")
                     is_begun = True
             print()
         except BrokenPipeError:
@@ -153,7 +153,7 @@ def _stream_segments(client: Client, file: str | Path, options: FileOptions) -> 
     for event in client.transcribe_stream(_content(file), timestamp_granularities=times, **options):
         if isinstance(event, TextSegment):
             shown = {name: getattr(event, name) for name in ("start", "end", "text", "language", "words")}
-            print(msgspec.json.encode({"file": readable(file)} | shown).decode(), flush=True)
+            write(json_text(msgspec.json.encode({"file": readable(file)} | shown)))
 
 
 def output_name(file: str | Path, document: Format) -> str:
@@ -179,8 +179,8 @@ def _document(
     if transcript.channels:
         shown["channels"] = [{name: getattr(each, name) for name in names} for each in transcript.channels]
     if is_line:
-        return msgspec.json.encode({"file": readable(file)} | shown).decode()
-    return msgspec.json.format(msgspec.json.encode(shown)).decode()
+        return json_text(msgspec.json.encode({"file": readable(file)} | shown))
+    return json_text(msgspec.json.format(msgspec.json.encode(shown)))
 
 
 def _content(file: str | Path) -> str | Path | bytes:
@@ -192,5 +192,5 @@ def _deliver(file: str | Path, text: str, output_dir: Path | None, document: For
         output_dir.mkdir(parents=True, exist_ok=True)
         (output_dir / output_name(file, document)).write_text(f"{text.rstrip()}\n", "utf-8")
         return
-    title = f"== {readable(file)}\n" if titled else ""
-    print(f"{title}{text.rstrip()}")
+    title = f"== {one_line(readable(file))}\n" if titled else ""
+    write(f"{title}{text.rstrip()}")

@@ -1,5 +1,5 @@
-"""The memory that the limits of a process (`ulimit -v`, `prlimit --as`) leave it, and errors of refused memory:
-refused by such a limit, or by a machine that has none left.
+"""The memory that the limits of a process (`ulimit -v`, `prlimit --as`) leave it, and errors of refused
+memory: refused by such a limit, or by a machine that has none left.
 
 Torch-free: the serving process asks, too. `models/memory.py` shares out what is left.
 """

@@ -14,7 +14,7 @@ import sys
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal, TextIO
+from typing import Any, Final, Literal, TextIO
 
 import msgspec
 
@@ -31,6 +31,7 @@ FIELDS: Final = "fields"
 _FIT: Final = re.compile(r"[A-Za-z0-9._:;=@/+~-]{1,128}")
 _ESCAPES: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 """What a client sends must not begin a line of its own, nor speak to a terminal."""
+_ESCAPES_OF_LINES: Final = {code: text for code, text in _ESCAPES.items() if code != ord("\n")}
 _CHATTY: Final = ("httpcore", "httpx", "huggingface_hub", "filelock", "urllib3")
 
 
@@ -105,6 +106,10 @@ class TextFormatter(logging.Formatter):
         """One line, and the traceback of an exception behind it."""
         record.asctime = _time(record).astimezone().isoformat(" ", "milliseconds")[:23]
         return super().format(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 (logging's name)
+        """A traceback, whose messages may come from clients and files."""
+        return super().formatException(ei).translate(_ESCAPES_OF_LINES)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
         """The line itself."""

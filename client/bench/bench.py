@@ -25,6 +25,7 @@ from ..async_client import AsyncClient
 from ..audio import read_wav
 from ..errors import SDKError
 from ..options import client_options
+from ..terminal import write
 from . import files as bench_files
 from . import realtime as bench_realtime
 from .files import FilesPlan, FilesRound, read_file
@@ -243,7 +244,7 @@ def _said(path: Path) -> str | None:
 
 
 def _progress(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    write(text, out=sys.stderr)
 
 
 def _processor() -> str:

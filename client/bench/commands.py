@@ -14,7 +14,7 @@ import anyio
 import msgspec
 
 from ...protocols.realtime_session import Delay
-from ..terminal import guarded, usage
+from ..terminal import guarded, usage, write
 from .bench import BenchPlan, measure
 from .realtime import Dialect
 from .report import report
@@ -183,7 +183,7 @@ def bench_text(
 
     def run() -> int:
         result = anyio.run(
-            partial(measure_text, plan, lambda text: print(text, file=sys.stderr)), backend="trio"
+            partial(measure_text, plan, lambda text: write(text, out=sys.stderr)), backend="trio"
         )
         return _tell(text_report(result), result, json)
 
@@ -192,7 +192,7 @@ def bench_text(
 
 def _tell(text: str, result: msgspec.Struct, json: Path | None) -> int:
     """Print what was measured, and write all of it to a file that was asked for."""
-    print(text)
+    write(text)
     if json is not None:
         json.write_bytes(msgspec.json.format(msgspec.json.encode(result)))
     return 0
