@@ -107,7 +107,7 @@ class TextFormatter(logging.Formatter):
         record.asctime = _time(record).astimezone().isoformat(" ", "milliseconds")[:23]
         return super().format(record)
 
-    def formatException(self, ei: Any) -> str:  # noqa: N802 (logging's name)
+    def formatException(self, ei: Any) -> str:  # noqa: N802, ANN401 (logging's)
         """A traceback, whose messages may come from clients and files."""
         return super().formatException(ei).translate(_ESCAPES_OF_LINES)
 

@@ -174,4 +174,5 @@ def test_no_command_writes_what_a_server_says_raw(monkeypatch: pytest.MonkeyPatc
     stream_files(client, ["a"], "text", {})
     assert "pwn" in screens[0].getvalue()
     assert raw_controls(screens[0].getvalue()) == set()
-    assert "pwn" not in screens[1].getvalue()  # there the progress bar writes its own
+    assert "\x1b]" not in screens[1].getvalue()  # there the progress bar writes its own
+    assert "\x9b" not in screens[1].getvalue()
