@@ -6,6 +6,7 @@ where engines come from, `actors/speech/family.py` and `engine/models/prompts.py
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -16,6 +17,8 @@ from ..engine.models.info import ModelInfo
 from ..engine.models.prompts import PromptBuilder
 from ..engine.models.side import ModelSide
 from ..engine.text.chat_template import read_template
+from ..engine.text.template_trial import fault_of
+from ..engine.text.tokenizer import TextTokenizer
 from ..media.voice_activity import VoiceActivityModel
 from ..protocols.chat import Conversation
 from ..protocols.chat_content import ChatMessage, TextPart
@@ -26,6 +29,8 @@ from .engine.client import EngineClient
 from .speech.family import SpeechFamily
 from .speech.model import SpeechModel
 from .speech.transcriber import Transcriber
+
+logger = logging.getLogger(__name__)
 
 EngineT = TypeVar("EngineT", bound=EngineClient)
 
@@ -68,9 +73,11 @@ def loaded_model(
         speech = Transcriber(family, activity)
     prompts = None
     if side.prompts is not None:
+        text = side.prompts.text
         if config.chat_template:
-            text = side.prompts.text
             text.chat_template = text.tool_template = read_template(Path(config.chat_template))
+        else:
+            _give_up_templates(info.name, text)
         defaults = read_template_kwargs(config.default_chat_template_kwargs)
         prompts = PromptBuilder(info, side.prompts, config.tool_parser, template_kwargs=defaults)
         if prompts.has_template:
@@ -78,3 +85,18 @@ def loaded_model(
             with suppress(BadRequestError):
                 prompts.chat(_HELLO)
     return LoadedModel(info.name, engine, info, speech, prompts)
+
+
+def _give_up_templates(name: str, text: TextTokenizer) -> None:
+    """Drop those of a checkpoint that cannot be rendered within bounds, which the log reports."""
+    names = tuple(text.names.items())
+    if text.chat_template is not None and (fault := fault_of(text.chat_template, names)) is not None:
+        logger.error(
+            "%s: its chat template %s. It is not used, and chats are refused; --chat-template takes another",
+            name,
+            fault,
+        )
+        text.chat_template = text.tool_template = None
+    if text.tool_template is not None and (fault := fault_of(text.tool_template, names)) is not None:
+        logger.error("%s: its chat template for tools %s. The one without tools is used", name, fault)
+        text.tool_template = text.chat_template

@@ -21,7 +21,8 @@ from ...protocols.chat import Conversation
 from ...protocols.chat_content import ROLES, ChatMessage, MediaPart, Part, TextPart
 from ...protocols.errors import BadRequestError, ModelLoadError
 from .chat_size import fields_of
-from .pieces import PieceEncoder
+from .pieces import PieceEncoder, names_pattern
+from .template_trial import fault_of
 from .tokenizer import TextTokenizer
 
 _V = TypeVar("_V")
@@ -41,13 +42,18 @@ def _rendered(messages: list[dict[str, Any]], **options: Any) -> str:  # noqa: A
 
 
 def read_template(path: Path) -> str:
-    """The Jinja source in a file. Raises ModelLoadError naming it if it cannot be read, or is no template."""
+    """The Jinja source in a file. Raises ModelLoadError naming it if it cannot be read, is no template, or
+    cannot be rendered within bounds (`engine/text/template_trial.py`). Blocking."""
     source = ""
     try:
         source = path.read_text(encoding="utf-8-sig")  # some editors begin with a mark
+        if (fault := fault_of(source)) is not None:
+            raise ModelLoadError(f"the chat template {path} {fault}")
         _rendered([{"role": "user", "content": _PROBE}], chat_template=source)
     except (OSError, UnicodeDecodeError, jinja2.TemplateSyntaxError) as error:
         raise ModelLoadError(f"the chat template {path} cannot be read: {error}") from None
+    except ModelLoadError:
+        raise
     except Exception:  # a template may fail in any way on what it does not expect
         return source
     return source
@@ -68,8 +74,9 @@ class ChatTemplate:
         control = {
             token.content: token.special for token_id, token in added.items() if text.is_control(token_id)
         }
-        self._any_control = _pattern(control)
-        self._special = _pattern(name for name, special in control.items() if special)
+        self._any_control = names_pattern(frozenset(control))
+        special = frozenset(name for name, is_special in control.items() if is_special)
+        self._special = names_pattern(special)
         self._pieces = PieceEncoder(text)
 
     def encode(self, conversation: Conversation) -> tuple[int, ...]:
@@ -131,6 +138,7 @@ class ChatTemplate:
             LookupError,
             AttributeError,
             ArithmeticError,
+            SyntaxError,  # of what it is compiled to
         ) as error:
             message = hider.show(str(error))[:_MAX_MESSAGE]
             raise BadRequestError(
@@ -241,12 +249,6 @@ class _Hider:
 
 def _shown(part: Part) -> dict[str, str]:
     return {"type": "text", "text": part.text} if isinstance(part, TextPart) else {"type": part.kind}
-
-
-def _pattern(names: Iterable[str]) -> re.Pattern[str]:
-    """Matches any of the names, longer ones first, as one group; nothing where there are none."""
-    ordered = sorted(names, key=len, reverse=True)
-    return re.compile(f"({'|'.join(map(re.escape, ordered))})" if ordered else "((?!))")
 
 
 def _private(text: str) -> Iterable[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 from .tokenizer import TextTokenizer
@@ -19,6 +20,15 @@ MAX_CHARS: Final = 1 << 20
 """Text of the pieces that are kept: twice that at most, with four bytes for each of its ids."""
 _MAX_PIECE: Final = 1 << 14
 """Characters; one that is longer is encoded anew."""
+
+
+@lru_cache(maxsize=16)
+def names_pattern(names: frozenset[str]) -> re.Pattern[str]:
+    """Matches any of the names, longer ones first, as one group; nothing where there are none.
+
+    Kept: of tens of thousands of names it takes seconds to compile, and one tokenizer is asked for three."""
+    ordered = sorted(names, key=len, reverse=True)
+    return re.compile(f"({'|'.join(map(re.escape, ordered))})" if ordered else "((?!))")
 
 
 class PieceEncoder:
@@ -35,8 +45,7 @@ class PieceEncoder:
         found = [token for token in tokens if not token.normalized]
         plain = {token.content for token in found if not token.lstrip}
         self._begins = frozenset() if any(token.single_word for token in tokens) else frozenset(plain)
-        names = sorted((token.content for token in found), key=len, reverse=True)
-        self._any = re.compile("|".join(map(re.escape, names)))
+        self._any = names_pattern(frozenset(token.content for token in found))
 
     @property
     def num_chars(self) -> int:

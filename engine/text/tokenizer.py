@@ -17,6 +17,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from tokenizers import AddedToken, Tokenizer
 
 from ...protocols.errors import BadRequestError, ModelLoadError
@@ -32,6 +33,9 @@ _UNTYPABLE: Final = "\ufdd0"
 """A Unicode noncharacter: names that hold it occur in no text, since `encode` replaces it."""
 _MAX_IDS: Final = 2**24
 """No vocabulary is larger. Tables by id take memory for every number below the largest id."""
+MAX_ADDED: Final = 2**17
+"""Added tokens. Published tokenizers have up to some ten thousands, of sounds; what looks for their names in
+a text takes seconds to make of these, and grows with them."""
 _OF_WORDS: Final = "\t\n\r▁_-'"
 """What stands in white space and words beside letters, marks, digits and spaces."""
 _HTML: Final = re.compile(
@@ -188,6 +192,18 @@ class TextTokenizer:
         return token_id in self._control_ids
 
 
+class _Listed(msgspec.Struct):
+    """Of a `tokenizer.json`, what is counted before the library reads it."""
+
+    added_tokens: list[msgspec.Raw] = []
+
+
+def check_added(number: int) -> None:
+    """Raises ValueError for more added tokens than are read."""
+    if number > MAX_ADDED:
+        raise ValueError(f"it has {number} added tokens; allowed: {MAX_ADDED}")
+
+
 def check_ids(backend: Tokenizer) -> Tokenizer:
     """A tokenizer that was just read. Raises ValueError naming a token whose id is absurd."""
     vocabulary: dict[str, int] = backend.get_vocab(with_added_tokens=True)
@@ -201,8 +217,10 @@ def _read_backend(folder: Path) -> Tokenizer:
     path = folder / "tokenizer.json"
     if path.is_file():
         try:
+            data = path.read_bytes()
+            check_added(len(msgspec.json.decode(data, type=_Listed).added_tokens))
             with native_call:
-                return Tokenizer.from_file(str(path))
+                return Tokenizer.from_buffer(data)
         except Exception as error:  # the tokenizers library raises bare Exception
             raise ModelLoadError(f"{path}: not a readable tokenizer ({error})") from error
     if not any((folder / name).is_file() for name in _SLOW_FILES):
@@ -229,7 +247,9 @@ def _add_missing(backend: Tokenizer, config: dict[str, Any]) -> None:
     listed = config.get("added_tokens_decoder")
     if not isinstance(listed, dict):
         return
+    check_added(len(listed))
     known = backend.get_added_tokens_decoder()
+    missing: list[AddedToken] = []
     for token_id, token in sorted(listed.items(), key=lambda pair: int(pair[0])):
         there = known.get(int(token_id))
         if (
@@ -240,11 +260,8 @@ def _add_missing(backend: Tokenizer, config: dict[str, Any]) -> None:
             continue
         kept = ("single_word", "lstrip", "rstrip", "normalized", "special")
         options = {name: bool(token[name]) for name in kept if name in token}
-        added = AddedToken(token["content"], **options)
-        if added.special:
-            backend.add_special_tokens([added])
-        else:
-            backend.add_tokens([added])
+        missing.append(AddedToken(token["content"], **options))
+    backend.add_tokens(missing)  # at once: each call looks at all tokens there are
 
 
 def _text_of(token: object) -> str | None:

@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from ....protocols.errors import ModelLoadError
 from ....protocols.panics import native_call
-from ...text.tokenizer import TextTokenizer, check_ids
+from ...text.tokenizer import TextTokenizer, check_added, check_ids
 
 
 def read_tokenizer(folder: Path) -> TextTokenizer:
@@ -41,6 +41,7 @@ def _from_vocabulary(folder: Path) -> Tokenizer:
     added = folder / "added_tokens.json"
     names: dict[str, int] = json.loads(added.read_text(encoding="utf-8")) if added.is_file() else {}
     names |= {token: token_id for token, token_id in vocabulary.items() if token.startswith("<|")}
+    check_added(len(names))
     ordered = sorted(names, key=names.__getitem__)
     tokenizer.add_tokens([AddedToken(name, special=True, normalized=False) for name in ordered])
     return tokenizer

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sensorium.engine.models.whisper.tokenizer import read_tokenizer
+from sensorium.engine.text import tokenizer as tokenizer_module
 from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
 from sensorium.protocols.panics import PanicError
@@ -390,3 +392,48 @@ def test_another_panic_of_the_library_is_no_clients_fault() -> None:
     text.backend = Panicking()  # type: ignore[assignment]  # of the library's class the one method
     with pytest.raises(PanicError, match="unwrap"):
         text.encode("x", allow_special=True)
+
+
+def test_more_added_tokens_than_are_read_are_refused_before_the_library_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = [{"id": 10 + number, "content": f"<|{number}|>"} for number in range(4)]
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({"added_tokens": listed}))  # else not one: the library would say so
+    monkeypatch.setattr(tokenizer_module, "MAX_ADDED", 3)
+    with pytest.raises(ModelLoadError, match="it has 4 added tokens; allowed: 3"):
+        TextTokenizer.from_folder(tmp_path)
+    monkeypatch.setattr(tokenizer_module, "MAX_ADDED", 4)
+    with pytest.raises(ModelLoadError, match="not a readable tokenizer"):
+        TextTokenizer.from_folder(tmp_path)
+
+
+def test_so_are_those_that_only_the_config_names_and_those_of_a_vocabulary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
+    listed = {str(10 + number): {"content": f"<|{number}|>", "special": True} for number in range(4)}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": listed}))
+    assert len(TextTokenizer.from_folder(tmp_path).special_tokens) == 4
+    monkeypatch.setattr(tokenizer_module, "MAX_ADDED", 3)
+    with pytest.raises(ModelLoadError, match="it has 4 added tokens; allowed: 3"):
+        TextTokenizer.from_folder(tmp_path)
+    whisper = tmp_path / "whisper"
+    whisper.mkdir()
+    (whisper / "vocab.json").write_text(
+        json.dumps({"a": 0} | {f"<|{number}|>": 1 + number for number in range(4)})
+    )
+    (whisper / "merges.txt").write_text("")
+    with pytest.raises(ModelLoadError, match="it has 4 added tokens; allowed: 3"):
+        read_tokenizer(whisper)
+
+
+def test_tens_of_thousands_of_tokens_that_only_the_config_names_are_added_at_once(tmp_path: Path) -> None:
+    """One by one they take a time that grows with the square of their number: here a minute."""
+    Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
+    number = 20_000
+    listed = {str(1 + at): {"content": f"<|{at}|>", "special": bool(at % 2)} for at in range(number)}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": listed}))
+    text = TextTokenizer.from_folder(tmp_path)
+    assert len(text.special_tokens) == number // 2
+    assert text.id_of(f"<|{number - 1}|>") == number
