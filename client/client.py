@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import httpx
 
 from ..protocols.transcript import Transcript
+from .bounded_network import bound, ending_with
 from .bounds import Deadline, LineSplitter, WholeBody
 from .chat import Chat
 from .connection import Retries, http_arguments, noting, readable_connect_errors, readable_errors
@@ -40,7 +41,7 @@ from .requests import (
 from .server_events import StreamDecoder, TextEvent
 from .session_core import SessionCore, SessionOptions
 from .shell import LiveShell, open_connection
-from .upload import AudioFile, open_part
+from .upload import AudioFile, Part, open_part
 
 T = TypeVar("T")
 Shell = TypeVar("Shell", bound=LiveShell)
@@ -82,7 +83,7 @@ class Client:
             total_timeout=total_timeout,
         )
         self._owns_http = http_client is None
-        self._http = http_client or httpx.Client(**http_arguments(self.options))
+        self._http = http_client or bound(httpx.Client(**http_arguments(self.options)))
         self.chat = Chat(self._lines)
 
     @overload
@@ -252,7 +253,7 @@ class Client:
         with (
             readable_errors(self.options),
             open_part(call.file) as part,
-            self._http.stream(**call.to_send(self.options, part)) as response,
+            self._response(call, part, deadline) as response,
             noting(response.headers),
         ):
             return call.result(response.status_code, _whole(response, deadline))
@@ -275,23 +276,42 @@ class Client:
         with (
             readable_errors(self.options),
             open_part(call.file) as part,
-            self._http.stream(**call.to_send(self.options, part)) as response,
+            self._response(call, part, deadline) as response,
         ):
             if not response.is_success:
                 with noting(response.headers):
                     check_status(response.status_code, _whole(response, deadline))
             splitter = LineSplitter(response.status_code, response.headers.get("content-encoding"))
-            for piece in response.iter_bytes():
-                deadline.left_s()
+            for piece in _pieces(response, deadline):
                 yield from splitter.feed(piece)
             yield from splitter.end()
+
+    @contextmanager
+    def _response(
+        self, call: Call[Any], part: dict[str, Part] | None, deadline: Deadline
+    ) -> Iterator[httpx.Response]:
+        """The answer, once its head came within the deadline."""
+        with ExitStack() as stack:
+            with ending_with(deadline):
+                response = stack.enter_context(self._http.stream(**call.to_send(self.options, part)))
+            yield response
+
+
+def _pieces(response: httpx.Response, deadline: Deadline) -> Iterator[bytes]:
+    pieces = response.iter_bytes()
+    while True:
+        with ending_with(deadline):  # between pieces the thread may do something else
+            piece = next(pieces, None)
+        if piece is None:
+            return
+        deadline.left_s()
+        yield piece
 
 
 def _whole(response: httpx.Response, deadline: Deadline) -> bytes:
     body = WholeBody(response.status_code, response.headers.get("content-encoding"))
     deadline.answer_begins()
-    for piece in response.iter_bytes():
-        deadline.left_s()
+    for piece in _pieces(response, deadline):
         if not body.add(piece):
             break
     return body.data()

@@ -65,7 +65,8 @@ def fault_of(
     """Why a template must not be rendered, to be read after its name; None where nothing speaks against it.
 
     `names` are variables. Blocking, for some tenths of a second up to `max_cpu_s` of processor time. What a
-    template refuses is no fault. Raises OSError where no process can be started, and ModelLoadError where that fails by itself.
+    template refuses is no fault. Raises OSError where no process can be started, and ModelLoadError where it
+    fails by itself.
     """
     if len(source) > MAX_SOURCE:
         return f"has {len(source)} characters; allowed: {MAX_SOURCE}"

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import anyio
 import httpx
 import pytest
-from sensorium.client import APIError, AsyncClient, Client, SDKError, SensoriumTimeoutError, bounds
+from sensorium.client import (
+    APIError,
+    AsyncClient,
+    Client,
+    SDKError,
+    SensoriumConnectionError,
+    SensoriumTimeoutError,
+    bounds,
+)
 from sensorium.client.chat_answer import Round
 from sensorium.client.connection import status_error
 from sensorium.client.requests import METRICS, MODELS, VERSION, transcription
@@ -139,6 +150,68 @@ def test_a_stream_that_drips_ends_with_the_total_timeout(both: Both, piece: byte
 def test_a_slow_stream_may_take_longer_than_one_wait(both: Both) -> None:
     events = both.do("stream", Pieces(iter([b": \n"] * 6 + [DONE]), 0.02), timeout=0.05)
     assert [event.text for event in events] == ["a\u2028b\x85c"]
+
+
+@contextmanager
+def dripping(first: bytes, piece: bytes) -> Iterator[str]:
+    """The address of a server that sends `piece` every 5 ms after `first`, for as long as anybody reads."""
+    ended = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.sendall(first)
+            while not ended.wait(0.005):
+                connection.sendall(piece)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            ended.set()
+            thread.join()
+
+
+@pytest.mark.parametrize("method", ["models", "stream"])
+@pytest.mark.parametrize(
+    ("first", "piece"),
+    [
+        (b"", b"H"),
+        (b"HTTP/1.1 200 OK\r\nx: ", b"x"),
+        (b"", b"HTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n", b" "),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"0"),
+    ],
+    ids=["status", "head", "interim", "body", "chunks"],
+)
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_a_server_that_drips_anything_is_left_at_the_total_timeout(
+    first: bytes, piece: bytes, method: str, is_async: bool
+) -> None:
+    async def ask_async(url: str) -> None:
+        async with AsyncClient(url, timeout=0.3, total_timeout=0.1) as client:
+            if method == "models":
+                await client.models()
+            else:
+                async for _ in client.transcribe_stream(b"x"):
+                    pass
+
+    def ask(url: str) -> None:
+        if is_async:
+            anyio.run(ask_async, url)
+            return
+        with Client(url, timeout=0.3, total_timeout=0.1) as client:
+            if method == "models":
+                client.models()
+            else:
+                list(client.transcribe_stream(b"x"))
+
+    with dripping(first, piece) as url, pytest.raises(SDKError) as raised:
+        ask(url)
+    assert isinstance(raised.value, SensoriumTimeoutError | SensoriumConnectionError)
+    assert "0.1 s" in str(raised.value) or first == b""  # a status line of no protocol is refused earlier
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
