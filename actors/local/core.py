@@ -13,6 +13,7 @@ from typing import Final, get_args
 
 import trio
 
+from ...engine.memory_limits import naming_shortage
 from ...engine.models.prompts import Prompt as EnginePrompt
 from ...protocols.audio import INTERNAL_RATE
 from ...protocols.body import refuse
@@ -54,10 +55,12 @@ class LocalCore:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Raises ModelLoadError before it is started."""
-        loaded = await trio.to_thread.run_sync(self._load)
+        with naming_shortage("the model"):
+            loaded = await trio.to_thread.run_sync(self._load)
         async with trio.open_nursery() as nursery:
             try:
-                await nursery.start(loaded.run)
+                with naming_shortage(loaded.name):
+                    await nursery.start(loaded.run)
                 self._loaded = loaded
                 task_status.started()
                 await trio.sleep_forever()

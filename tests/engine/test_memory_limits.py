@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import trio
+from sensorium.actors.kernel.nursery import first_error
+from sensorium.actors.local.core import LoadedLocal, LocalCore
 from sensorium.engine.execution.faults import out_of_memory
 from sensorium.engine.memory_limits import limited_bytes, naming_shortage, shortage
 from sensorium.engine.models import memory
@@ -113,3 +116,24 @@ def test_a_process_under_a_limit_knows_what_is_left() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "True True\n"
+
+
+@pytest.mark.parametrize("fails_at", ["load", "run"])
+def test_so_does_a_local_engine(fails_at: str) -> None:
+    async def run(*, task_status: trio.TaskStatus[None]) -> None:
+        raise MemoryError("cannot allocate memory: tried to allocate 1048576 bytes")
+
+    def load() -> LoadedLocal:
+        if fails_at == "load":
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        return LoadedLocal(name="m", run=run, text=None, speech=None)
+
+    async def start() -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(LocalCore(load, max_running=1).run)
+
+    with pytest.raises(ExceptionGroup) as raised:
+        trio.run(start)
+    error = first_error(raised.value)
+    assert isinstance(error, ModelLoadError)
+    assert "not enough memory: " + ("some memory" if fails_at == "load" else "1.0 MiB") in str(error)
