@@ -36,11 +36,14 @@ def ending_with(deadline: Deadline) -> Iterator[None]:
 
 
 def bound(client: httpx.Client) -> httpx.Client:
-    """The client, whose connections know deadlines from now on, those through proxies included."""
-    for transport in (client._transport, *client._mounts.values()):
-        if isinstance(transport, httpx.HTTPTransport):
-            pool = transport._pool  # httpx has no option for it
-            pool._network_backend = _Backend(pool._network_backend)
+    """The client, whose connections know deadlines from now on, those through proxies included.
+
+    httpx has no option for it; with a version that has other attributes each wait is bounded alone."""
+    for transport in (getattr(client, "_transport", None), *getattr(client, "_mounts", {}).values()):
+        pool = getattr(transport, "_pool", None)
+        backend = getattr(pool, "_network_backend", None)
+        if isinstance(pool, httpcore.ConnectionPool) and isinstance(backend, httpcore.NetworkBackend):
+            pool._network_backend = _Backend(backend)
     return client
 
 
