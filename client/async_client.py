@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import anyio
@@ -29,7 +29,7 @@ from .connection import (
 )
 from .dialogue_core import DialogueCore, DialogueOptions
 from .errors import APIError, SDKError
-from .options import client_options
+from .options import DEFAULT_MAX_RETRIES, client_options
 from .requests import (
     HEALTH,
     METRICS,
@@ -63,14 +63,20 @@ class AsyncClient:
         api_key: str | None = None,
         timeout: float | None = None,
         *,
-        max_retries: int = 0,
+        max_retries: int = DEFAULT_MAX_RETRIES,
         headers: Mapping[str, str] | None = None,
         http_client: httpx.AsyncClient | None = None,
     ) -> None:
         self.options = client_options(base_url, api_key, timeout, max_retries=max_retries, headers=headers)
         self._owns_http = http_client is None
         self._http = http_client or httpx.AsyncClient(**http_arguments(self.options))
-        self.chat = AsyncChat(self._lines)
+
+    @cached_property
+    def chat(self) -> AsyncChat:
+        """Asks a model and runs the functions it calls: `(await client.chat("Why?")).text`, or
+        `client.chat.stream("Why?")` for the answer as it grows; see `sensorium.client.chat.AsyncChat`.
+        """
+        return AsyncChat(self._lines)
 
     @overload
     async def transcribe(

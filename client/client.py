@@ -6,10 +6,11 @@ for asyncio and trio; `client/realtime.py` for live sessions.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import httpx
@@ -20,7 +21,7 @@ from .connection import Retries, http_arguments, noting, readable_connect_errors
 from .dialogue import DialogueSession
 from .dialogue_core import DialogueCore, DialogueOptions
 from .errors import APIError, SDKError
-from .options import client_options
+from .options import DEFAULT_MAX_RETRIES, client_options
 from .realtime import RealtimeSession
 from .requests import (
     HEALTH,
@@ -54,7 +55,8 @@ class Client:
     slow.
 
     `max_retries` is how often a request is sent again, or a live session's connection opened again, that
-    found no server, or one that is overloaded or failed; `headers` go with every request and handshake.
+    found no server, or one that is overloaded or failed; 0 is never. A file object or a pipe is sent once,
+    and nothing is sent again after a timeout. `headers` go with every request and handshake.
     `http_client` (proxies, certificates) is used for all but live sessions, with `timeout`, and stays yours
     to close.
     """
@@ -65,14 +67,21 @@ class Client:
         api_key: str | None = None,
         timeout: float | None = None,
         *,
-        max_retries: int = 0,
+        max_retries: int = DEFAULT_MAX_RETRIES,
         headers: Mapping[str, str] | None = None,
         http_client: httpx.Client | None = None,
     ) -> None:
         self.options = client_options(base_url, api_key, timeout, max_retries=max_retries, headers=headers)
         self._owns_http = http_client is None
-        self._http = http_client or httpx.Client(**http_arguments(self.options))
-        self.chat = Chat(self._lines)
+        self._given_http = http_client or httpx.Client(**http_arguments(self.options))
+        self._pid = os.getpid()
+
+    @cached_property
+    def chat(self) -> Chat:
+        """Asks a model and runs the functions it calls: `client.chat("Why?").text`, or
+        `client.chat.stream("Why?")` for the answer as it grows; see `sensorium.client.chat.Chat`.
+        """
+        return Chat(self._lines)
 
     @overload
     def transcribe(
@@ -212,6 +221,14 @@ class Client:
     def metrics(self) -> dict[str, float]:
         """The server's counters and gauges by name, summed over labels."""
         return self._ask(METRICS)
+
+    @property
+    def _http(self) -> httpx.Client:
+        """A forked child opens its own connections: shared ones would mix up answers."""
+        if self._owns_http and self._pid != os.getpid():
+            self._given_http = httpx.Client(**http_arguments(self.options))
+            self._pid = os.getpid()
+        return self._given_http
 
     def close(self) -> None:
         """Close idle connections."""

@@ -15,6 +15,7 @@ import msgspec
 DEFAULT_BASE_URL: Final = "http://127.0.0.1:8000"
 DEFAULT_TIMEOUT_S: Final = 120.0
 """Long enough for a CPU server to transcribe a long file; a live session waits so long for its last turn."""
+DEFAULT_MAX_RETRIES: Final = 2
 _FOR_EVER_S: Final = 1e6
 """Sockets take no infinity, nor more than some weeks."""
 
@@ -41,7 +42,7 @@ class ClientOptions(msgspec.Struct, frozen=True):
     base_url: str = DEFAULT_BASE_URL
     api_key: str | None = None
     timeout_s: float = DEFAULT_TIMEOUT_S
-    max_retries: int = 0
+    max_retries: int = DEFAULT_MAX_RETRIES
     more_headers: dict[str, str] = {}
 
     @property
@@ -74,7 +75,7 @@ def client_options(
     api_key: str | None = None,
     timeout: float | None = None,
     *,
-    max_retries: int = 0,
+    max_retries: int = DEFAULT_MAX_RETRIES,
     headers: Mapping[str, str] | None = None,
 ) -> ClientOptions:
     """Settings from arguments, then SENSORIUM_BASE_URL and SENSORIUM_CLIENT_API_KEY, then the defaults.

@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import atexit
 import math
+import os
 import queue
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import AsyncExitStack, ExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Generic, Self, TypeAlias, TypeVar, cast
 
 import trio
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.from_thread import BlockingPortal
 
 from ...protocols.errors import UnavailableError
 from ..kernel.containment import contained
@@ -29,6 +31,11 @@ Work: TypeAlias = Callable[[Callable[[_P], None]], Awaitable[object]]
 
 _WAS_CLOSED = "the engine was closed"
 CLOSED = "the engine is not running: use it inside `with LocalEngine(…) as engine:`"
+FORKED = (
+    "this process was forked after the engine was started, and none of the engine's threads are in it: "
+    "create the LocalEngine after the fork (gunicorn: in a worker, without --preload; multiprocessing: the "
+    "start method `spawn`, or create it in the child)"
+)
 ENTERED = "the engine is running already: enter it once, and use it from there"
 
 
@@ -38,27 +45,67 @@ class Threaded:
     def __init__(self, core: LocalCore) -> None:
         """Blocks until the model is loaded. Raises ModelLoadError."""
         self.core = core
-        with ExitStack() as stack:
-            self._portal: BlockingPortal | None = stack.enter_context(start_blocking_portal(backend="trio"))
-            self._serving, _ = self._portal.start_task(core.run)
-            self._stack = stack.pop_all()
+        self._pid = os.getpid()
+        # anyio's `start_blocking_portal` is a generator: collected in a forked child, it would wait for the
+        # thread that is not there.
+        opened: Future[BlockingPortal] = Future()
+        self._thread = threading.Thread(target=_run_portal, args=(opened,), daemon=True)
+        self._thread.start()
+        portal = opened.result()
+        self._portal: BlockingPortal | None = portal
+        try:
+            self._serving, _ = portal.start_task(core.run)
+        except BaseException:
+            self._end(portal)
+            raise
         # Left open, as Ctrl-C in an interactive session leaves it: threads that compute while the interpreter
         # goes down would take the process with them.
         atexit.register(self.close)
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child process, which has no thread of the engine."""
+        return os.getpid() != self._pid
+
+    def check_process(self) -> None:
+        """Raises UnavailableError in a forked child, where waiting for the engine would have no end."""
+        if self.is_forked:
+            raise UnavailableError(FORKED)
+
     def start(self, function: Callable[..., Awaitable[_T]], *args: object) -> Future[_T]:
         """Run `function` in the loop. Cancelling the future cancels it there."""
+        self.check_process()
         if self._portal is None:
             raise UnavailableError(CLOSED)
         return self._portal.start_task_soon(_contained, function, *args)
 
     def close(self) -> None:
         """End everything and wait for it. May be called again."""
-        if self._portal is not None:
-            self._portal = None
+        portal, self._portal = self._portal, None
+        if portal is not None and not self.is_forked:
             atexit.unregister(self.close)
             self._serving.cancel()
-            self._stack.close()
+            self._end(portal)
+
+    def _end(self, portal: BlockingPortal) -> None:
+        portal.call(portal.stop, True)
+        self._thread.join()
+
+
+def _run_portal(opened: Future[BlockingPortal]) -> None:
+    """The thread of a loop, until its portal is stopped."""
+
+    async def serve() -> None:
+        async with BlockingPortal() as portal:
+            opened.set_result(portal)
+            await portal.sleep_until_stopped()
+
+    try:
+        trio.run(serve)
+    except BaseException as error:
+        if opened.done():
+            raise
+        opened.set_exception(error)
 
 
 class Pieces(Generic[_P]):
@@ -249,16 +296,18 @@ def drain(threaded: Threaded, work: Work[_P]) -> Iterator[_P]:
     pieces: queue.SimpleQueue[_P | None] = queue.SimpleQueue()
     future = threaded.start(work, pieces.put)
     future.add_done_callback(lambda _: pieces.put(None))
-    reading = _drain(pieces, future)
+    reading = _drain(threaded, pieces, future)
     next(reading)  # one that had not begun would be dropped without its `finally`
     return reading
 
 
-def _drain(pieces: queue.SimpleQueue[_P | None], future: Future[object]) -> Iterator[_P]:
+def _drain(threaded: Threaded, pieces: queue.SimpleQueue[_P | None], future: Future[object]) -> Iterator[_P]:
     try:
         yield cast(_P, None)
         while (piece := pieces.get()) is not None:
             yield piece
+            threaded.check_process()
         _result(future)
     finally:
-        future.cancel()
+        if not threaded.is_forked:
+            future.cancel()
