@@ -21,6 +21,7 @@ from .async_shell import GOODBYE_S, AsyncLiveShell, open_socket
 from .chat import AsyncChat
 from .connection import (
     CLOSE_TIMEOUT_S,
+    PerProcess,
     Retries,
     http_arguments,
     noting,
@@ -69,7 +70,8 @@ class AsyncClient:
     ) -> None:
         self.options = client_options(base_url, api_key, timeout, max_retries=max_retries, headers=headers)
         self._owns_http = http_client is None
-        self._http = http_client or httpx.AsyncClient(**http_arguments(self.options))
+        make = partial(httpx.AsyncClient, **http_arguments(self.options))
+        self._pool = PerProcess(make if http_client is None else lambda: http_client)
 
     @cached_property
     def chat(self) -> AsyncChat:
@@ -217,7 +219,7 @@ class AsyncClient:
     async def close(self) -> None:
         """Close idle connections."""
         if self._owns_http:
-            await self._http.aclose()
+            await self._pool.value.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -240,7 +242,7 @@ class AsyncClient:
     async def _ask_once(self, call: Call[T]) -> T:
         with readable_errors(self.options):
             async with _opened(call.file) as part:
-                response = await self._http.request(**call.to_send(self.options, part))
+                response = await self._pool.value.request(**call.to_send(self.options, part))
         with noting(response.headers):
             return call.result(response.status_code, response.content)
 
@@ -262,7 +264,7 @@ class AsyncClient:
         with readable_errors(self.options):
             async with (
                 _opened(call.file) as part,
-                self._http.stream(**call.to_send(self.options, part)) as response,
+                self._pool.value.stream(**call.to_send(self.options, part)) as response,
             ):
                 if not response.is_success:
                     with noting(response.headers):

@@ -6,7 +6,6 @@ for asyncio and trio; `client/realtime.py` for live sessions.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -17,7 +16,14 @@ import httpx
 
 from ..protocols.transcript import Transcript
 from .chat import Chat
-from .connection import Retries, http_arguments, noting, readable_connect_errors, readable_errors
+from .connection import (
+    PerProcess,
+    Retries,
+    http_arguments,
+    noting,
+    readable_connect_errors,
+    readable_errors,
+)
 from .dialogue import DialogueSession
 from .dialogue_core import DialogueCore, DialogueOptions
 from .errors import APIError, SDKError
@@ -73,8 +79,8 @@ class Client:
     ) -> None:
         self.options = client_options(base_url, api_key, timeout, max_retries=max_retries, headers=headers)
         self._owns_http = http_client is None
-        self._given_http = http_client or httpx.Client(**http_arguments(self.options))
-        self._pid = os.getpid()
+        make = partial(httpx.Client, **http_arguments(self.options))
+        self._pool = PerProcess(make if http_client is None else lambda: http_client)
 
     @cached_property
     def chat(self) -> Chat:
@@ -222,18 +228,10 @@ class Client:
         """The server's counters and gauges by name, summed over labels."""
         return self._ask(METRICS)
 
-    @property
-    def _http(self) -> httpx.Client:
-        """A forked child opens its own connections: shared ones would mix up answers."""
-        if self._owns_http and self._pid != os.getpid():
-            self._given_http = httpx.Client(**http_arguments(self.options))
-            self._pid = os.getpid()
-        return self._given_http
-
     def close(self) -> None:
         """Close idle connections."""
         if self._owns_http:
-            self._http.close()
+            self._pool.value.close()
 
     def __enter__(self) -> Self:
         return self
@@ -255,7 +253,7 @@ class Client:
 
     def _ask_once(self, call: Call[T]) -> T:
         with readable_errors(self.options), open_part(call.file) as part:
-            response = self._http.request(**call.to_send(self.options, part))
+            response = self._pool.value.request(**call.to_send(self.options, part))
         with noting(response.headers):
             return call.result(response.status_code, response.content)
 
@@ -276,7 +274,7 @@ class Client:
         with (
             readable_errors(self.options),
             open_part(call.file) as part,
-            self._http.stream(**call.to_send(self.options, part)) as response,
+            self._pool.value.stream(**call.to_send(self.options, part)) as response,
         ):
             if not response.is_success:
                 with noting(response.headers):

@@ -31,17 +31,17 @@ Connect = Callable[[float], AbstractContextManager[ClientConnection]]
 """Connects, within a time limit in seconds."""
 
 
+_FORKED: Final = (
+    "this process was forked after the live session was opened, and a session works only in the process that "
+    "opened it: open one after the fork (in gunicorn: in a worker; in multiprocessing: in the child)"
+)
+
+
 def open_connection(url: str, options: ClientOptions, limit_s: float) -> ClientConnection:
     """websockets' threading client. Raises OSError and WebSocketException."""
     connection = connect(url, **socket_arguments(options, limit_s))
     notice_loss(connection.socket)
     return connection
-
-
-FORKED: Final = (
-    "this process was forked after the live session was opened, and a session works only in the process that "
-    "opened it: open one after the fork (in gunicorn: in a worker; in multiprocessing: in the child)"
-)
 
 
 class LiveShell(SessionShell):
@@ -90,17 +90,17 @@ class LiveShell(SessionShell):
     def _is_forked(self) -> bool:
         return os.getpid() != self._pid
 
-    def _check_process(self) -> None:
-        """Raises SDKError in a forked child: the thread that reads the socket is not there."""
+    def check_process(self) -> None:
+        """Raises SDKError in a forked child, where no thread reads the socket: a wait would have no end."""
         if self._is_forked:
-            raise SDKError(FORKED)
+            raise SDKError(_FORKED)
 
     def _receive(self) -> list[Event]:
         """Events of the next frame; none if nothing came in time, or another connection was needed.
 
         Raises LeftError once we have closed it.
         """
-        self._check_process()
+        self.check_process()
         connection = self._connection
         try:
             frame = connection.recv(timeout=self._timeout_s)
@@ -119,7 +119,7 @@ class LiveShell(SessionShell):
     def _send(self, make_frames: Callable[[], Iterable[str | bytes]]) -> int:
         """Send what the core makes, in one piece; how many frames it was. Raises LeftError once we have
         closed the session."""
-        self._check_process()
+        self.check_process()
         with self._sending:
             if self._closed.is_set():
                 raise LeftError
