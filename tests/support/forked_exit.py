@@ -11,38 +11,15 @@ import signal
 import sys
 from contextlib import suppress
 
-import trio
 from sensorium import LocalEngine
-from sensorium.actors.local.core import LoadedLocal, LocalCore
-from sensorium.actors.local.options import Delta
 from sensorium.protocols.errors import UnavailableError
-
-
-class Core(LocalCore):
-    """Gives two deltas, then nothing more."""
-
-    def __init__(self) -> None:
-        super().__init__(self._load_it, max_running=1)
-
-    def _load_it(self) -> LoadedLocal:
-        return LoadedLocal(name="fake", run=self._run_it, text=None, speech=None)
-
-    async def _run_it(self, *, task_status: trio.TaskStatus[None]) -> None:
-        task_status.started()
-        await trio.sleep_forever()
-
-    async def stream(self, *given: object) -> None:
-        put = given[-1]
-        assert callable(put)
-        put(Delta("first", (1,), None))
-        put(Delta("second", (1,), None))
-        await trio.sleep_forever()
+from support.local_core import loading_at_once
 
 
 def main() -> None:
     """See above."""
     engine = LocalEngine("fake")
-    engine._core = Core  # type: ignore[method-assign]
+    engine._core = loading_at_once  # type: ignore[method-assign]
     with engine:
         stream = engine.stream("x")
         next(stream)
