@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import trio
@@ -17,7 +14,6 @@ from support.local_core import DELTA, loading_at_once
 pytestmark = pytest.mark.slow
 
 FORKED = "UnavailableError: this process was forked after the engine was started"
-TESTS = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +88,3 @@ def test_under_trio() -> None:
             assert await anext(stream) == DELTA
 
     trio.run(main)
-
-
-def test_a_child_leaves_as_programs_do_and_the_parent_goes_on() -> None:
-    program = [sys.executable, "-m", "support.forked_exit"]
-    ran = subprocess.run(program, cwd=TESTS, capture_output=True, text=True, timeout=120, check=False)
-    assert (ran.stdout, ran.returncode) == (f"0 {DELTA.text}\n", 0), ran.stderr
