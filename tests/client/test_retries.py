@@ -13,11 +13,6 @@ from sensorium.client import connection as waits
 Answer = Callable[[httpx.Request], httpx.Response]
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waits, "_FIRST_WAIT_S", 0.001)
-
-
 def models() -> httpx.Response:
     return httpx.Response(200, json={"object": "list", "data": []})
 
