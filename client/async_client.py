@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import anyio
@@ -22,6 +22,7 @@ from .bounds import Deadline, LineSplitter, WholeBody
 from .chat import AsyncChat
 from .connection import (
     CLOSE_TIMEOUT_S,
+    PerProcess,
     Retries,
     http_arguments,
     noting,
@@ -30,7 +31,7 @@ from .connection import (
 )
 from .dialogue_core import DialogueCore, DialogueOptions
 from .errors import APIError, SDKError
-from .options import client_options
+from .options import DEFAULT_MAX_RETRIES, client_options
 from .requests import (
     HEALTH,
     METRICS,
@@ -64,7 +65,7 @@ class AsyncClient:
         api_key: str | None = None,
         timeout: float | None = None,
         *,
-        max_retries: int = 0,
+        max_retries: int = DEFAULT_MAX_RETRIES,
         headers: Mapping[str, str] | None = None,
         http_client: httpx.AsyncClient | None = None,
         total_timeout: float | None = None,
@@ -78,8 +79,15 @@ class AsyncClient:
             total_timeout=total_timeout,
         )
         self._owns_http = http_client is None
-        self._http = http_client or httpx.AsyncClient(**http_arguments(self.options))
-        self.chat = AsyncChat(self._lines)
+        make = partial(httpx.AsyncClient, **http_arguments(self.options))
+        self._pool = PerProcess(make if http_client is None else lambda: http_client)
+
+    @cached_property
+    def chat(self) -> AsyncChat:
+        """Asks a model and runs the functions it calls: `(await client.chat("Why?")).text`, or
+        `client.chat.stream("Why?")` for the answer as it grows; see `sensorium.client.chat.AsyncChat`.
+        """
+        return AsyncChat(self._lines)
 
     @overload
     async def transcribe(
@@ -220,7 +228,7 @@ class AsyncClient:
     async def close(self) -> None:
         """Close idle connections."""
         if self._owns_http:
-            await self._http.aclose()
+            await self._pool.value.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -282,7 +290,7 @@ class AsyncClient:
     ) -> AsyncIterator[httpx.Response]:
         """The answer, once its head came within the deadline."""
         async with AsyncExitStack() as stack:
-            opening = self._http.stream(**call.to_send(self.options, part))
+            opening = self._pool.value.stream(**call.to_send(self.options, part))
             yield await _within(deadline, partial(stack.enter_async_context, opening))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import httpx
@@ -18,11 +18,18 @@ from ..protocols.transcript import Transcript
 from .bounded_network import bound, ending_with
 from .bounds import Deadline, LineSplitter, WholeBody
 from .chat import Chat
-from .connection import Retries, http_arguments, noting, readable_connect_errors, readable_errors
+from .connection import (
+    PerProcess,
+    Retries,
+    http_arguments,
+    noting,
+    readable_connect_errors,
+    readable_errors,
+)
 from .dialogue import DialogueSession
 from .dialogue_core import DialogueCore, DialogueOptions
 from .errors import APIError, SDKError
-from .options import client_options
+from .options import DEFAULT_MAX_RETRIES, client_options
 from .realtime import RealtimeSession
 from .requests import (
     HEALTH,
@@ -58,7 +65,8 @@ class Client:
     slow.
 
     `max_retries` is how often a request is sent again, or a live session's connection opened again, that
-    found no server, or one that is overloaded or failed; `headers` go with every request and handshake.
+    found no server, or one that is overloaded or failed; 0 is never. A file object or a pipe is sent once,
+    and nothing is sent again after a timeout. `headers` go with every request and handshake.
     `http_client` (proxies, certificates) is used for all but live sessions, with `timeout`, and stays yours
     to close.
     """
@@ -69,7 +77,7 @@ class Client:
         api_key: str | None = None,
         timeout: float | None = None,
         *,
-        max_retries: int = 0,
+        max_retries: int = DEFAULT_MAX_RETRIES,
         headers: Mapping[str, str] | None = None,
         http_client: httpx.Client | None = None,
         total_timeout: float | None = None,
@@ -83,8 +91,15 @@ class Client:
             total_timeout=total_timeout,
         )
         self._owns_http = http_client is None
-        self._http = http_client or bound(httpx.Client(**http_arguments(self.options)))
-        self.chat = Chat(self._lines)
+        made = partial(httpx.Client, **http_arguments(self.options))
+        self._pool = PerProcess((lambda: bound(made())) if http_client is None else lambda: http_client)
+
+    @cached_property
+    def chat(self) -> Chat:
+        """Asks a model and runs the functions it calls: `client.chat("Why?").text`, or
+        `client.chat.stream("Why?")` for the answer as it grows; see `sensorium.client.chat.Chat`.
+        """
+        return Chat(self._lines)
 
     @overload
     def transcribe(
@@ -228,7 +243,7 @@ class Client:
     def close(self) -> None:
         """Close idle connections."""
         if self._owns_http:
-            self._http.close()
+            self._pool.value.close()
 
     def __enter__(self) -> Self:
         return self
@@ -293,7 +308,7 @@ class Client:
         """The answer, once its head came within the deadline."""
         with ExitStack() as stack:
             with ending_with(deadline):
-                response = stack.enter_context(self._http.stream(**call.to_send(self.options, part)))
+                response = stack.enter_context(self._pool.value.stream(**call.to_send(self.options, part)))
             yield response
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import random
 import re
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import httpx
 import msgspec
@@ -55,6 +56,9 @@ _MAX_ASKED_S: Final = 60.0
 """The longest `Retry-After` that is waited for."""
 
 
+_T = TypeVar("_T")
+
+
 class SocketOptions(Protocol):
     """What asyncio, trio and the standard library call a socket."""
 
@@ -89,6 +93,21 @@ def http_arguments(options: ClientOptions) -> dict[str, Any]:
         "limits": httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=20),
         "trust_env": not options.is_loopback,
     }
+
+
+class PerProcess(Generic[_T]):
+    """What `make` makes, made again in a forked child: connections shared with the parent mix up answers."""
+
+    def __init__(self, make: Callable[[], _T]) -> None:
+        self._make = make
+        self._made, self._pid = make(), os.getpid()
+
+    @property
+    def value(self) -> _T:
+        """That of this process."""
+        if self._pid != os.getpid():
+            self._made, self._pid = self._make(), os.getpid()
+        return self._made
 
 
 class Retries:

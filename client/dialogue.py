@@ -54,6 +54,7 @@ class DialogueSession(LiveShell):
         A path or bytes of a JPEG, PNG or WebP file, a PIL image, or an array of uint8. `timestamp_ms` is on
         any clock that grows; a film that is ahead of real time waits. Raises PictureError.
         """
+        self.check_process()
         data, core = picture_file(picture), self._core
         with self._state:
             wait_s = core.seconds_ahead(timestamp_ms, now=time.monotonic())
@@ -151,6 +152,7 @@ class DialogueSession(LiveShell):
     def _until(self, is_there: Callable[[], bool], *, forever: bool = False) -> None:
         """Wait. Raises what ended the session, SensoriumTimeoutError if nothing at all came for the client's
         timeout, unless `forever`."""
+        self.check_process()
         with self._news:
             while not is_there():
                 if self._error is not None:
@@ -190,6 +192,7 @@ class _Queue(EventQueue[T]):
 
     def __init__(self, session: DialogueSession, pick: Callable[[Event], T | None]) -> None:
         self._session = session
+        session.check_process()
         with session._news:
             super().__init__(session._readers, pick)
 

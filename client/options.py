@@ -17,6 +17,7 @@ DEFAULT_TIMEOUT_S: Final = 120.0
 """Long enough for a CPU server to transcribe a long file; a live session waits so long for its last turn."""
 DEFAULT_TOTAL_TIMEOUT_S: Final = 4 * 3600.0
 """Of one request and all of its answer, streamed or not."""
+DEFAULT_MAX_RETRIES: Final = 2
 _FOR_EVER_S: Final = 1e6
 """Sockets take no infinity, nor more than some weeks."""
 
@@ -44,7 +45,7 @@ class ClientOptions(msgspec.Struct, frozen=True):
     base_url: str = DEFAULT_BASE_URL
     api_key: str | None = None
     timeout_s: float = DEFAULT_TIMEOUT_S
-    max_retries: int = 0
+    max_retries: int = DEFAULT_MAX_RETRIES
     more_headers: dict[str, str] = {}
     total_timeout_s: float = DEFAULT_TOTAL_TIMEOUT_S
 
@@ -78,7 +79,7 @@ def client_options(
     api_key: str | None = None,
     timeout: float | None = None,
     *,
-    max_retries: int = 0,
+    max_retries: int = DEFAULT_MAX_RETRIES,
     headers: Mapping[str, str] | None = None,
     total_timeout: float | None = None,
 ) -> ClientOptions:

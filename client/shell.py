@@ -7,12 +7,14 @@ it are `client/realtime.py` (transcribing) and `client/dialogue.py` (answering).
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack, suppress
+from typing import Final
 
 from websockets.exceptions import ConcurrencyError, ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
@@ -29,12 +31,17 @@ Connect = Callable[[float], AbstractContextManager[ClientConnection]]
 """Connects, within a time limit in seconds."""
 
 
-@contextmanager
-def open_connection(url: str, options: ClientOptions, limit_s: float) -> Iterator[ClientConnection]:
+_FORKED: Final = (
+    "this process was forked after the live session was opened, and a session works only in the process that "
+    "opened it: open one after the fork (in gunicorn: in a worker; in multiprocessing: in the child)"
+)
+
+
+def open_connection(url: str, options: ClientOptions, limit_s: float) -> ClientConnection:
     """websockets' threading client. Raises OSError and WebSocketException."""
-    with connect(url, **socket_arguments(options, limit_s)) as connection:
-        notice_loss(connection.socket)
-        yield connection
+    connection = connect(url, **socket_arguments(options, limit_s))
+    notice_loss(connection.socket)
+    return connection
 
 
 class LiveShell(SessionShell):
@@ -54,6 +61,7 @@ class LiveShell(SessionShell):
         self._sending = threading.Lock()  # keeps the frames of one call together
         self._pending: deque[Event] = deque()
         self._closed = threading.Event()
+        self._pid = os.getpid()
 
     def connect(self) -> None:
         """Open the first connection. Raises OSError and WebSocketException."""
@@ -71,6 +79,8 @@ class LiveShell(SessionShell):
 
     def close(self) -> None:
         """Close the connection; what has not been answered is discarded. Ends iteration in other threads."""
+        if self._is_forked:  # the session is the parent's, and a closing frame would end it there
+            return
         self._closed.set()
         if self._sending.acquire(timeout=CLOSE_TIMEOUT_S):
             self._sending.release()  # nobody begins to send any more
@@ -79,11 +89,21 @@ class LiveShell(SessionShell):
                 self._connection.socket.shutdown(socket.SHUT_RDWR)
         self._own.close()
 
+    @property
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._pid
+
+    def check_process(self) -> None:
+        """Raises SDKError in a forked child, where no thread reads the socket: a wait would have no end."""
+        if self._is_forked:
+            raise SDKError(_FORKED)
+
     def _receive(self) -> list[Event]:
         """Events of the next frame; none if nothing came in time, or another connection was needed.
 
         Raises LeftError once we have closed it.
         """
+        self.check_process()
         connection = self._connection
         try:
             frame = connection.recv(timeout=self._timeout_s)
@@ -102,6 +122,7 @@ class LiveShell(SessionShell):
     def _send(self, make_frames: Callable[[], Iterable[str | bytes]]) -> int:
         """Send what the core makes, in one piece; how many frames it was. Raises LeftError once we have
         closed the session."""
+        self.check_process()
         with self._sending:
             if self._closed.is_set():
                 raise LeftError

@@ -41,8 +41,15 @@ _OPTIONS: Final = ("format", "output_dir", "stream", *FileOptions.__annotations_
 _OF_WHISPER: Final = OF_SPEECH | {
     "output_format": "it is called `format` here",
     "word_timestamps": "words and their times are in `format` json",
-    "device": "it is an option of sensorium serve",
+    **dict.fromkeys(("device", "device_index", "model_dir"), "it is an option of sensorium serve"),
+    **dict.fromkeys(("fp16", "compute_type"), "it is --dtype of sensorium serve"),
     "threads": "the server has --num-threads",
+    "task": "English of any language is made by Client.translate and at /v1/audio/translations",
+    "verbose": "`stream` shows the text while it is transcribed",
+    "initial_prompt": "it is called `prompt` here",
+    "vad_onset": "it is --vad-parameters.threshold here",
+    "vad_method": "there is one detector, and `vad_filter` uses it",
+    "highlight_words": "it is not here; `format` json has the time of every word",
 }
 _AT_A_TIME: Final = 4
 """Files in flight: the server works on several at once."""

@@ -108,6 +108,8 @@ def wav_file(samples: Any, rate: int) -> bytes:  # noqa: ANN401 (whatever NumPy 
         array = array.astype(array.dtype.newbyteorder("<"))
     else:
         raise AudioError(f"the samples are {array.dtype}: expected floats, int16 or int32")
+    if array.dtype.kind == "f" and not numpy.isfinite(array).all():
+        raise AudioError("samples are NaN or infinite: set them to 0 first, as by numpy.nan_to_num")
     if array.dtype.kind == "f" and not (peak := float(abs(array).max())) <= _MAX_PEAK:
         raise AudioError(f"samples go up to {peak:g}, and full scale is 1: divide them, or give int16")
     data: bytes = array.tobytes()
@@ -127,7 +129,7 @@ def is_address(file: object) -> TypeGuard[str]:
 def _is_sound(file: object) -> bool:
     if isinstance(file, tuple):
         return len(file) == 2 and isinstance(file[1], Integral)
-    return isinstance(file, NumpyArray)
+    return hasattr(file, "__array__") or isinstance(file, NumpyArray)
 
 
 def readable(path: str | os.PathLike[str]) -> str:

@@ -31,7 +31,7 @@ async def main(path: str, url: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         sys.exit(__doc__)
     try:
         asyncio.run(main(*sys.argv[1:3]))

@@ -75,9 +75,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("recording", nargs="?", type=Path, default=DEFAULT, help="16 kHz mono WAV")
     parser.add_argument("--frames", type=Path, help="a bridge's frames, one JSON a line, instead")
-    parser.add_argument("--url", default="ws://127.0.0.1:8000/v1/calls")
+    parser.add_argument("--url", default="ws://127.0.0.1:8000/v1/calls", help="ws://HOST:PORT/v1/calls")
     parser.add_argument("--key", help="API key of the server")
     arguments = parser.parse_args()
+    if not arguments.url.startswith(("ws://", "wss://")):
+        parser.error(f"--url is {arguments.url}: expected ws://HOST:PORT/v1/calls, or wss://")
     if arguments.frames is not None:
         call = arguments.frames.read_text("utf-8").splitlines()
     else:

@@ -20,7 +20,7 @@ def main(path: str, url: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         sys.exit(__doc__)
     try:
         main(*sys.argv[1:3])

@@ -103,7 +103,7 @@ def turns(events: Iterable[Event]) -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         sys.exit(__doc__)
     try:
         main(*sys.argv[1:])

@@ -45,7 +45,9 @@ def served_model(
         if name in (served.name, *served.aliases):
             return served
     known = ", ".join(served.name for served in config.models) or "none that transcribes"
-    problem = f"the model {name[:60]!r} is not served; served here: {known}"
+    problem = (
+        f"the model {name[:60]!r} is not served; served here: {known}; `--alias` gives a model another name"
+    )
     raise BadRequestError(problem, code="model_not_found", param=where)
 
 

@@ -29,6 +29,11 @@ def overridden(base: T, options: Sequence[str], name: str, names: Collection[str
     found: dict[str, object] = {}
     for option in options:
         of, key, value = _split(option)
+        if of not in names and "/" in of:
+            raise ValueError(
+                f"--model is {option!r}, and {of!r} is not served; name it as an argument too: "
+                f"sensorium serve {of} --model {option} (served now: {', '.join(names)})"
+            )
         if of not in names:
             raise ValueError(f"--model is {option!r}; allowed names: {', '.join(names)}")
         if key not in kinds:

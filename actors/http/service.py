@@ -183,7 +183,8 @@ class Service:
         if known not in self.models:
             served = ", ".join((*self.models, *self.aliases))
             raise NotFoundError(
-                f"The model `{name[:80]}` does not exist; served here: {served}.",
+                f"The model `{name[:80]}` does not exist; served here: {served}. "
+                "`sensorium serve --alias ALIAS=NAME` gives a model another name.",
                 code="model_not_found",
                 param="model",
             )

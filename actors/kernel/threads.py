@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import errno
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,8 +31,21 @@ MAX_WAIT_S: Final = 5.0
 _RETRY_AFTER_S: Final = 5.0
 _MAX_END_S: Final = 60.0
 _SHORT: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
-_at_work: Final[set[threading.Event]] = set()
-_beginning: Final = threading.Lock()
+
+
+class _AtWork:
+    """What the interpreter's end waits for, by threads of this process: a forked child has none of them."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self.ends: set[threading.Event] = set()
+        self.beginning = threading.Lock()
+
+
+_at_work: Final = _AtWork()
+os.register_at_fork(after_in_child=_at_work.forget)
 
 
 def is_short(error: BaseException) -> bool:
@@ -90,18 +104,18 @@ def outlasting() -> Iterator[None]:
     process with it ("terminate called without an active exception", or a segmentation fault).
     """
     ended = threading.Event()
-    with _beginning:
-        _at_work.add(ended)
+    with _at_work.beginning:
+        _at_work.ends.add(ended)
     try:
         yield
     finally:
-        _at_work.discard(ended)
+        _at_work.ends.discard(ended)
         ended.set()
 
 
 @atexit.register
 def _wait_for_all() -> None:
-    _beginning.acquire()  # for good
+    _at_work.beginning.acquire()  # for good
     until = time.monotonic() + _MAX_END_S
-    for ended in tuple(_at_work):
+    for ended in tuple(_at_work.ends):
         ended.wait(max(0.0, until - time.monotonic()))

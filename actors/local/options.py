@@ -339,19 +339,29 @@ def full_scale(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     return samples.astype(np.float32)
 
 
+NOT_FINITE: Final = "has samples that are NaN or infinite; set them to 0 first, as by numpy.nan_to_num."
+
+
+def is_array(given: object) -> bool:
+    """An array of NumPy, or what becomes one: a torch tensor, an array of JAX."""
+    return hasattr(given, "__array__")
+
+
 def read_samples(given: Any, param: str) -> npt.NDArray[np.float32]:  # noqa: ANN401
     """(samples, rate) as mono samples [n] at 16 kHz; an array alone is at that rate. Raises BadRequestError
     naming `param`."""
     try:
-        samples, given_rate = (given, INTERNAL_RATE) if isinstance(given, np.ndarray) else given
+        samples, given_rate = (given, INTERNAL_RATE) if is_array(given) else given
         array, rate = full_scale(np.asarray(samples)), int(given_rate)
     except (TypeError, ValueError, OverflowError):
         array, rate, given_rate = np.zeros((0, 0), np.float32), 0, 0
     if rate and not array.size:
         raise wrong(param, "holds no audio samples.")
+    if not np.isfinite(array).all():
+        raise wrong(param, NOT_FINITE)
     if array.ndim == 2 and 0 < array.shape[1] <= MAX_CHANNELS:
         array = Mixer().mix(array.T, rate)
-    is_sound = array.ndim == 1 and array.size and np.isfinite(array).all()
+    is_sound = array.ndim == 1 and array.size
     if not is_sound or rate != given_rate or not 4000 <= rate <= 384_000:
         raise BadRequestError(
             f"`{param}`: allowed are a file, or (samples, rate): float [n] or [n, channels], full scale 1, "

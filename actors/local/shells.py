@@ -8,14 +8,17 @@ from __future__ import annotations
 import asyncio
 import atexit
 import math
+import os
 import queue
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import AsyncExitStack, ExitStack, suppress
+from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import Generic, Self, TypeAlias, TypeVar, cast
 
 import trio
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.from_thread import BlockingPortal
 
 from ...protocols.errors import UnavailableError
 from ..kernel.containment import contained
@@ -29,7 +32,29 @@ Work: TypeAlias = Callable[[Callable[[_P], None]], Awaitable[object]]
 
 _WAS_CLOSED = "the engine was closed"
 CLOSED = "the engine is not running: use it inside `with LocalEngine(…) as engine:`"
+FORKED = (
+    "this process was forked after the engine was started, and none of the engine's threads are in it: "
+    "create the LocalEngine after the fork (gunicorn: in a worker, without --preload; multiprocessing: the "
+    "start method `spawn`, or create it in the child)"
+)
 ENTERED = "the engine is running already: enter it once, and use it from there"
+
+
+class HomeProcess:
+    """The process that an engine was started in; its forked children have none of the engine's threads."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    @property
+    def is_left(self) -> bool:
+        """Whether this code runs in a forked child."""
+        return os.getpid() != self._pid
+
+    def check(self) -> None:
+        """Raises UnavailableError in a forked child, where a wait for the engine would have no end."""
+        if self.is_left:
+            raise UnavailableError(FORKED)
 
 
 class Threaded:
@@ -38,27 +63,60 @@ class Threaded:
     def __init__(self, core: LocalCore) -> None:
         """Blocks until the model is loaded. Raises ModelLoadError."""
         self.core = core
-        with ExitStack() as stack:
-            self._portal: BlockingPortal | None = stack.enter_context(start_blocking_portal(backend="trio"))
-            self._serving, _ = self._portal.start_task(core.run)
-            self._stack = stack.pop_all()
+        self.home = HomeProcess()
+        opened: Future[BlockingPortal] = Future()
+        # The context manager of anyio's `start_blocking_portal` is a generator. A forked child that collects
+        # it would wait for a thread that it does not have.
+        self._thread = threading.Thread(
+            target=_run_portal, args=(opened,), name="sensorium-local", daemon=True
+        )
+        self._thread.start()
+        portal = opened.result()
+        self._portal: BlockingPortal | None = portal
+        try:
+            self._serving, _ = portal.start_task(core.run)
+        except BaseException:
+            self._end(portal, cancels=True)
+            raise
         # Left open, as Ctrl-C in an interactive session leaves it: threads that compute while the interpreter
         # goes down would take the process with them.
         atexit.register(self.close)
 
     def start(self, function: Callable[..., Awaitable[_T]], *args: object) -> Future[_T]:
         """Run `function` in the loop. Cancelling the future cancels it there."""
+        self.home.check()
         if self._portal is None:
             raise UnavailableError(CLOSED)
         return self._portal.start_task_soon(_contained, function, *args)
 
     def close(self) -> None:
-        """End everything and wait for it. May be called again."""
-        if self._portal is not None:
-            self._portal = None
+        """End everything and wait for it. May be called again; does nothing in a forked child."""
+        portal, self._portal = self._portal, None
+        if portal is not None and not self.home.is_left:
             atexit.unregister(self.close)
             self._serving.cancel()
-            self._stack.close()
+            self._end(portal, cancels=False)
+
+    def _end(self, portal: BlockingPortal, *, cancels: bool) -> None:
+        with suppress(RuntimeError):  # the loop has ended already
+            portal.call(portal.stop, cancels)
+        self._thread.join()
+
+
+def _run_portal(opened: Future[BlockingPortal]) -> None:
+    """Runs a loop in this thread until its portal is stopped; `opened` gets the portal."""
+
+    async def serve() -> None:
+        async with BlockingPortal() as portal:
+            opened.set_result(portal)
+            await portal.sleep_until_stopped()
+
+    try:
+        trio.run(serve)
+    except BaseException as error:
+        if opened.done():
+            raise
+        opened.set_exception(error)
 
 
 class Pieces(Generic[_P]):
@@ -103,6 +161,7 @@ class TrioShell:
 
     def __init__(self, core: LocalCore) -> None:
         self.core = core
+        self._home = HomeProcess()
         self._stack = AsyncExitStack()
         self._nursery: trio.Nursery | None = None
         self._ended = trio.Event()
@@ -133,9 +192,11 @@ class TrioShell:
         await self._stack.aclose()
 
     async def call(self, function: Callable[..., Awaitable[_T]], *args: object) -> _T:
+        self._home.check()
         return await _contained(function, *args)
 
     def stream(self, work: Work[_P]) -> Pieces[_P]:
+        self._home.check()
         send, receive = trio.open_memory_channel[_P](math.inf)
         scope = trio.CancelScope()
         errors: list[Exception] = [UnavailableError(_WAS_CLOSED)]  # unless it ends otherwise
@@ -151,6 +212,7 @@ class TrioShell:
                     errors[:] = [error]
 
         async def next_piece() -> _P | None:
+            self._home.check()
             try:
                 return await receive.receive()
             except trio.EndOfChannel:
@@ -159,6 +221,8 @@ class TrioShell:
                 return None
 
         def cancel() -> None:
+            if self._home.is_left:
+                return  # the work is the parent's
             with suppress(trio.RunFinishedError):  # called by the garbage collector, in any thread
                 token.run_sync_soon(scope.cancel)
 
@@ -204,17 +268,19 @@ class AsyncioShell:
                 loop.call_soon_threadsafe(pieces.put_nowait, piece)
 
         assert self._threaded is not None, "opened"
+        home = self._threaded.home
         future = self._threaded.start(work, put)
         future.add_done_callback(lambda _: put(None))
 
         async def next_piece() -> _P | None:
+            home.check()
             piece = await pieces.get()
             if piece is None:
                 pieces.put_nowait(None)
                 _result(future)
             return piece
 
-        return Pieces(next_piece, future.cancel)
+        return Pieces(next_piece, partial(_cancel, future, home))
 
 
 async def _contained(function: Callable[..., Awaitable[_T]], *args: object) -> _T:
@@ -249,16 +315,26 @@ def drain(threaded: Threaded, work: Work[_P]) -> Iterator[_P]:
     pieces: queue.SimpleQueue[_P | None] = queue.SimpleQueue()
     future = threaded.start(work, pieces.put)
     future.add_done_callback(lambda _: pieces.put(None))
-    reading = _drain(pieces, future)
+    reading = _drain(threaded.home, pieces, future)
     next(reading)  # one that had not begun would be dropped without its `finally`
     return reading
 
 
-def _drain(pieces: queue.SimpleQueue[_P | None], future: Future[object]) -> Iterator[_P]:
+def _drain(home: HomeProcess, pieces: queue.SimpleQueue[_P | None], future: Future[object]) -> Iterator[_P]:
     try:
         yield cast(_P, None)
-        while (piece := pieces.get()) is not None:
+        while True:
+            home.check()
+            piece = pieces.get()
+            if piece is None:
+                break
             yield piece
         _result(future)
     finally:
+        _cancel(future, home)
+
+
+def _cancel(future: Future[object], home: HomeProcess) -> None:
+    """End work that no caller reads any more. In a forked child it is the parent's, which goes on with it."""
+    if not home.is_left:
         future.cancel()

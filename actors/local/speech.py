@@ -29,7 +29,7 @@ from ...protocols.transcription_form import (
     parse_transcription_form,
 )
 from ..speech.model import Samples
-from .options import file_bytes, full_scale, is_file, read_samples
+from .options import file_bytes, full_scale, is_array, is_file, read_samples
 
 Recording = str | os.PathLike[str] | bytes | BinaryIO | npt.NDArray[Any] | tuple[Any, int]
 """A file, its bytes, a binary file object, or (samples, rate): float [n] or [n, channels], full scale 1, or
@@ -92,7 +92,7 @@ async def read_recording(
 def _channels(given: Any) -> Samples:  # noqa: ANN401 (a user's own type)
     """The samples [channels, n] of (samples, rate), which are [n, channels] as files have them, or [n]."""
     try:
-        samples, rate = (given, INTERNAL_RATE) if isinstance(given, np.ndarray) else given
+        samples, rate = (given, INTERNAL_RATE) if is_array(given) else given
         frames = full_scale(np.asarray(samples))
         channels = frames[None] if frames.ndim == 1 else frames.T
         tracks = [(channel, rate) for channel in channels if channel.ndim == 1]

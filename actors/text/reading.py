@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ...engine.models.prompts import Prompt, PromptBuilder
+from ...engine.text.tools.formats import FORMATS
 from ...engine.text.tools.grammars import behind_thinking, call_grammar
 from ...engine.text.tools.machine import AnswerMachine
 from ...engine.text.tools.thinking import Thinking
@@ -24,7 +25,8 @@ def check_calls(builder: PromptBuilder) -> None:
     """Raise BadRequestError where the model has no way to call."""
     if builder.answers.tools is None:
         raise BadRequestError(
-            f"The model `{builder.info.name}` calls no tools: its chat template writes no calls.",
+            f"The model `{builder.info.name}` calls no tools: its chat template writes no calls. "
+            f"If it was trained to, start the server with --tool-parser {' | '.join(FORMATS)}.",
             param="tools",
             code="unsupported_parameter",
         )

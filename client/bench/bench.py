@@ -225,7 +225,7 @@ def this_machine() -> Machine:
 
 @asynccontextmanager
 async def _clients(servers: Sequence[Contender]) -> AsyncIterator[list[AsyncClient]]:
-    clients = [AsyncClient(server.base_url, server.api_key) for server in servers]
+    clients = [AsyncClient(server.base_url, server.api_key, max_retries=0) for server in servers]
     try:
         yield clients
     finally:

@@ -72,6 +72,6 @@ async def main(
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         sys.exit(__doc__)
     asyncio.run(main(*sys.argv[1:]))

@@ -150,7 +150,8 @@ def _tools(
     is_parallel = either(is_parallel, current.is_parallel, default.is_parallel)
     if given and not calls_tools:
         raise BadRequestError(
-            f"`{param}.tools`: the model calls no tools: its chat template writes no calls",
+            f"`{param}.tools`: the model calls no tools: its chat template writes no calls; "
+            "if it was trained to, start the server with --tool-parser and the name of their format",
             code="unsupported_parameter",
             param=f"{param}.tools",
         )

@@ -7,15 +7,10 @@ from collections.abc import Callable
 
 import httpx
 import pytest
-from sensorium.client import APIError, AsyncClient, Client, SensoriumConnectionError
+from sensorium.client import APIError, AsyncClient, Client, SensoriumConnectionError, SensoriumTimeoutError
 from sensorium.client import connection as waits
 
 Answer = Callable[[httpx.Request], httpx.Response]
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waits, "_FIRST_WAIT_S", 0.001)
 
 
 def models() -> httpx.Response:
@@ -55,10 +50,23 @@ def test_what_is_overloaded_or_unreachable_is_asked_again() -> None:
     assert len(server.requests) == 3
 
 
-def test_once_is_enough_unless_more_is_asked_for() -> None:
+def test_two_more_attempts_are_the_default() -> None:
+    server = Server(busy(), httpx.ConnectError("refused"), models(), models())
+    assert server.client().models() == []
+    assert len(server.requests) == 3
+
+
+def test_a_timeout_is_not_sent_again() -> None:
+    server = Server(httpx.ReadTimeout("slow"), models())
+    with pytest.raises(SensoriumTimeoutError):
+        server.client().models()
+    assert len(server.requests) == 1
+
+
+def test_no_retries_are_one_request() -> None:
     server = Server(busy(x_request_id="req_7", retry_after="3"), models())
     with pytest.raises(APIError, match="request req_7") as raised:
-        server.client().models()
+        server.client(max_retries=0).models()
     assert (raised.value.request_id, raised.value.retry_after_s) == ("req_7", 3.0)
 
 
