@@ -275,6 +275,7 @@ def test_models_have_what_anthropics_clients_read(server: Server) -> None:
     headers = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
     (card,) = httpx.get(f"{server.api}/models", headers=headers).json()["data"]
     assert (card["type"], card["object"], card["display_name"]) == ("model", "model", card["id"])
+    assert card["lifecycle"] == "active"
     assert datetime.fromisoformat(card["created_at"]).timestamp() == card["created"]
 
 

@@ -1,13 +1,15 @@
 """LangChain's standard suite of chat models, over three routes of one server.
 
-Nothing is changed in the suite. What cannot pass with the model at hand is expected to fail, with the reason.
+Nothing is changed in the suite but where its picture comes from.
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import BaseChatModel
@@ -16,33 +18,30 @@ from langchain_tests.integration_tests import ChatModelIntegrationTests
 
 URL = os.environ["PEERS_URL"]
 MODEL = os.environ["PEERS_MODEL"]
+OTHER_MODEL = "tiny-qwen3-vl"
 
-_KNOWS_SHAPES = "the embedded model was trained on pictures of shapes: it calls with its own number, or never"
-_TALKS_ON = "the embedded model fills a free text until the limit of tokens"
-_INTERNET = "the suite fetches its picture from the internet"
-EXPECTED = {
-    "test_tool_calling": _KNOWS_SHAPES,
-    "test_tool_calling_async": _KNOWS_SHAPES,
-    "test_agent_loop": _KNOWS_SHAPES,
-    "test_json_mode": _KNOWS_SHAPES,
-    "test_bind_runnables_as_tools": _TALKS_ON,
-    "test_tool_calling_with_no_arguments": _TALKS_ON,
-    "test_structured_output": _TALKS_ON,
-    "test_structured_output_async": _TALKS_ON,
-    "test_structured_output_pydantic_2_v1": _TALKS_ON,
-    "test_structured_output_optional_param": _TALKS_ON,
-    "test_unicode_tool_call_integration": _TALKS_ON,
-    "test_image_inputs": _INTERNET,
-    "test_image_tool_message": _INTERNET,
-}
-"""Tests that may fail with the embedded model, and why."""
+EXPECTED: dict[str, str] = {}
+"""Tests that fail, by class and name, and why. One that passes after all is a failure."""
+PICTURE = Path(__file__).parents[2] / "examples" / "data" / "shapes.png"
 
 
 @pytest.fixture(autouse=True)
 def expect(request: pytest.FixtureRequest) -> None:
     """Mark what is expected to fail; the suite forbids to override its tests."""
-    if reason := EXPECTED.get(request.node.originalname):
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=False))
+    name = f"{request.node.cls.__name__}::{request.node.name}"
+    if reason := EXPECTED.get(name):
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+
+
+@pytest.fixture(autouse=True)
+def local_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The picture that the suite fetches from the internet is one of ours."""
+
+    def get(url: str, **_: object) -> httpx.Response:
+        assert url.startswith("https://raw.githubusercontent.com/langchain-ai/"), url
+        return httpx.Response(200, content=PICTURE.read_bytes())
+
+    monkeypatch.setattr(httpx, "get", get)
 
 
 class _Model(ChatModelIntegrationTests):
@@ -59,6 +58,18 @@ class _Model(ChatModelIntegrationTests):
     @property
     def supports_image_tool_message(self) -> bool:
         return True
+
+    @property
+    def supports_anthropic_inputs(self) -> bool:
+        return True
+
+    @property
+    def supports_model_override(self) -> bool:
+        return True
+
+    @property
+    def model_override_value(self) -> str:
+        return OTHER_MODEL
 
     @property
     def has_tool_choice(self) -> bool:
