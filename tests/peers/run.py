@@ -11,6 +11,7 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,8 +29,12 @@ SUITES: Final = {
     "strict_types": ("openai", "anthropic"),
     "openapi_answers": ("schemathesis",),
     "agents_sdk": ("openai-agents",),
+    "voice_frameworks": ("livekit-agents", "livekit-plugins-openai", "pipecat-ai"),
+    "open_responses_schema": (),
+    "telephone_frames": (),
 }
-"""Each suite's file, and the packages whose versions the table has."""
+"""Each suite's file, and the packages whose versions the table has. Those without are written here, from
+published documents, and run in this environment."""
 _SUITE_S: Final = 1200
 _START_S: Final = 300
 
@@ -87,19 +92,20 @@ def main() -> None:
 @contextmanager
 def _server() -> Iterator[str]:
     """The URL of a server of embedded models, for the duration."""
-    command = [
-        *(sys.executable, "-m", "sensorium", "serve", "tiny-qwen3-vl", "tiny-whisper", "tiny-qwen3-asr"),
-        *("--model", "tiny-qwen3-vl:tool-parser=hermes", "--port", "0", "--kv-memory", "256MiB"),
-        *("--max-context", "1024"),  # requests without a limit, which schemathesis makes up, end soon
-    ]
     log = RESULTS / "server.log"
-    with log.open("wb") as errors:
-        process = subprocess.Popen(command, stdout=errors, stderr=errors)
-    try:
-        yield _address(process, log)
-    finally:
-        process.terminate()
-        process.wait(60)
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            *(sys.executable, HERE / "serve.py", folder, "tiny-whisper", "tiny-qwen3-asr", "tiny-qwen3-vl"),
+            *("--port", "0", "--kv-memory", "256MiB"),
+            *("--max-context", "4096"),  # requests without a limit, which schemathesis makes up, end soon
+        ]
+        with log.open("wb") as errors:
+            process = subprocess.Popen(command, stdout=errors, stderr=errors)
+        try:
+            yield _address(process, log)
+        finally:
+            process.terminate()
+            process.wait(60)
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
@@ -119,12 +125,21 @@ def _run(suite: str, url: str) -> Tally:
     report.unlink(missing_ok=True)
     given = {
         "PEERS_URL": url,
-        "PEERS_MODEL": "tiny-qwen3-vl",
+        "PEERS_MODEL": "scripted",
         "PEERS_SPEECH_MODEL": "tiny-whisper",
         "OPENAI_AGENTS_DISABLE_TRACING": "1",
     }
     command = [
-        *(PYTHON, "-m", "pytest", "-c", HERE / "pytest.ini", "--rootdir", HERE, HERE / f"{suite}.py"),
+        *(
+            PYTHON if SUITES[suite] else sys.executable,
+            "-m",
+            "pytest",
+            "-c",
+            HERE / "pytest.ini",
+            "--rootdir",
+            HERE,
+            HERE / f"{suite}.py",
+        ),
         *("-q", "--tb=short", "-rfEX", f"--junitxml={report}"),
     ]
     print(f"{suite} …", flush=True)
@@ -140,6 +155,8 @@ def _run(suite: str, url: str) -> Tally:
 
 def _versions(packages: Sequence[str]) -> str:
     """The installed version of each."""
+    if not packages:
+        return "–"
     script = "import sys; from importlib.metadata import version as v; print(*map(v, sys.argv[1:]))"
     found = subprocess.run([PYTHON, "-c", script, *packages], capture_output=True, text=True, check=True)
     return ", ".join(
