@@ -30,6 +30,7 @@ CHATS: dict[str, Body] = {
     "logprobs": {"logprobs": True, "top_logprobs": 2},
     "logprobs without alternatives": {"logprobs": True},
     "stop": {"stop": ["e", "a"]},
+    "cut": {"max_completion_tokens": 3},
     "seed": {"seed": 7, "temperature": 0.7, "top_p": 0.9},
     "penalties": {"presence_penalty": 0.5, "frequency_penalty": 0.5},
     "logit bias": {"logit_bias": {"5": -100}},
@@ -67,6 +68,7 @@ RESPONSE_TOOL: Body = {"type": "function", "name": "weather", "parameters": CITY
 RESPONSES: dict[str, Body] = {
     "plain": {},
     "messages": {"input": [{"role": "user", "content": "Hello"}]},
+    "cut": {"max_output_tokens": 16, "input": "Hello, and tell me more."},
     "typed messages": {
         "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]}]
     },
@@ -92,6 +94,7 @@ MESSAGE_TOOL: Body = {"name": "weather", "input_schema": CITY}
 MESSAGES: dict[str, Body] = {
     "plain": {},
     "system": {"system": "Be brief."},
+    "cut": {"max_tokens": 3},
     "system blocks": {"system": [{"type": "text", "text": "Be brief."}]},
     "blocks": {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]},
     "stop": {"stop_sequences": ["e"]},
@@ -113,10 +116,10 @@ MESSAGES: dict[str, Body] = {
     "prefilled": {"messages": [HELLO, {"role": "assistant", "content": "It is"}]},
     "metadata": {"metadata": {"user_id": "u"}},
 }
-CHAT_BASE: Body = SHORT | {"messages": [HELLO], "max_completion_tokens": 12}
+CHAT_BASE: Body = SHORT | {"messages": [HELLO], "max_completion_tokens": 60}
 COMPLETION_BASE: Body = SHORT | {"prompt": "Hello", "max_tokens": 8}
-RESPONSE_BASE: Body = SHORT | {"input": "Hello", "max_output_tokens": 16}
-MESSAGE_BASE: Body = SHORT | {"messages": [HELLO], "max_tokens": 12}
+RESPONSE_BASE: Body = SHORT | {"input": "Hello", "max_output_tokens": 60}
+MESSAGE_BASE: Body = SHORT | {"messages": [HELLO], "max_tokens": 60}
 BAD: dict[str, Body] = {
     "no such model": {"model": "no-such-model"},
     "not a number": {"temperature": "warm"},

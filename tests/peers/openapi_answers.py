@@ -28,7 +28,7 @@ schema = schemathesis.openapi.from_url(f"{os.environ['PEERS_URL']}/openapi.json"
 
 @schema.parametrize()
 @settings(
-    max_examples=int(os.environ.get("PEERS_EXAMPLES", "20")),
+    max_examples=int(os.environ.get("PEERS_EXAMPLES", "10")),
     deadline=None,
     derandomize=True,
     database=None,

@@ -129,17 +129,9 @@ def _run(suite: str, url: str) -> Tally:
         "PEERS_SPEECH_MODEL": "tiny-whisper",
         "OPENAI_AGENTS_DISABLE_TRACING": "1",
     }
+    python = PYTHON if SUITES[suite] else sys.executable
     command = [
-        *(
-            PYTHON if SUITES[suite] else sys.executable,
-            "-m",
-            "pytest",
-            "-c",
-            HERE / "pytest.ini",
-            "--rootdir",
-            HERE,
-            HERE / f"{suite}.py",
-        ),
+        *(python, "-m", "pytest", "-c", HERE / "pytest.ini", "--rootdir", HERE, HERE / f"{suite}.py"),
         *("-q", "--tb=short", "-rfEX", f"--junitxml={report}"),
     ]
     print(f"{suite} …", flush=True)
