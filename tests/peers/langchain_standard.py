@@ -85,7 +85,8 @@ class TestChat(_Model):
 
     @property
     def chat_model_class(self) -> type[BaseChatModel]:
-        return ChatOpenAI
+        found: type[BaseChatModel] = ChatOpenAI
+        return found
 
     @property
     def chat_model_params(self) -> dict[str, Any]:
@@ -104,7 +105,8 @@ class TestResponses(_Model):
 
     @property
     def chat_model_class(self) -> type[BaseChatModel]:
-        return ChatOpenAI
+        found: type[BaseChatModel] = ChatOpenAI
+        return found
 
     @property
     def chat_model_params(self) -> dict[str, Any]:
@@ -123,7 +125,8 @@ class TestMessages(_Model):
 
     @property
     def chat_model_class(self) -> type[BaseChatModel]:
-        return ChatAnthropic
+        found: type[BaseChatModel] = ChatAnthropic
+        return found
 
     @property
     def chat_model_params(self) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def _server() -> Iterator[str]:
     """The URL of a server of embedded models, for the duration."""
     log = RESULTS / "server.log"
     with tempfile.TemporaryDirectory() as folder:
-        command = [
+        command: list[str | Path] = [
             *(sys.executable, HERE / "serve.py", folder, "tiny-whisper", "tiny-qwen3-asr", "tiny-qwen3-vl"),
             *("--port", "0", "--kv-memory", "256MiB"),
             *("--max-context", "4096"),  # requests without a limit, which schemathesis makes up, end soon

@@ -28,9 +28,23 @@ TEMPLATE: Final = (
 )
 """ChatML with tools, calls, results and pictures."""
 GREETING: Final = "Hello! I am well, and how may I help you today?"
-_OUTSIDE: Final = (b"}", b"]", b'"', b",", b":", b"1", b"{", b"[", b"t", b"n", b"\n", b" ", b"a")
-_BEGUN: Final = (b"a", b"1", b'"')
-_FILLED: Final = (b'"', b"a", b"1")
+_OUTSIDE: Final[tuple[bytes, ...]] = (
+    b"}",
+    b"]",
+    b'"',
+    b",",
+    b":",
+    b"1",
+    b"{",
+    b"[",
+    b"t",
+    b"n",
+    b"\n",
+    b" ",
+    b"a",
+)
+_BEGUN: Final[tuple[bytes, ...]] = (b"a", b"1", b'"')
+_FILLED: Final[tuple[bytes, ...]] = (b'"', b"a", b"1")
 """Which characters are preferred outside a string, in a short one, and in one that is long enough."""
 _MESSAGE: Final = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", re.DOTALL)
 
