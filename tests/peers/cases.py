@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import base64
+from pathlib import Path
+from typing import Any, Final
 
 Body = dict[str, Any]
 
@@ -12,6 +14,10 @@ CITY: Body = {
     "required": ["city"],
     "additionalProperties": False,
 }
+PICTURE: Final = (Path(__file__).resolve().parents[2] / "examples" / "data" / "shapes.png").read_bytes()
+BASE64: Final = base64.b64encode(PICTURE).decode()
+ADDRESS: Final = f"data:image/png;base64,{BASE64}"
+THINK: Body = {"role": "user", "content": "Think, and say hello."}
 HELLO: Body = {"role": "user", "content": "Hello. What is the weather in Paris?"}
 SHORT: Body = {"temperature": 0}
 
@@ -50,6 +56,25 @@ CHATS: dict[str, Body] = {
         "tools": [CHAT_TOOL],
     },
     "schema": {"response_format": FORM, "max_completion_tokens": 40},
+    "object": {"response_format": {"type": "json_object"}},
+    "picture": {
+        "messages": [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "image_url", "image_url": {"url": ADDRESS, "detail": "auto"}},
+                    {"type": "text", "text": "What is this?"},
+                ],
+            }
+        ]
+    },
+    "thoughts": {"messages": [THINK]},
+    "thoughts before a call": {
+        "messages": [THINK],
+        "tools": [CHAT_TOOL],
+        "tool_choice": "required",
+        "max_completion_tokens": 200,
+    },
     "text format": {"response_format": {"type": "text"}},
     "metadata": {"metadata": {"a": "b"}, "user": "u", "store": False, "service_tier": "auto"},
 }
@@ -86,6 +111,25 @@ RESPONSES: dict[str, Body] = {
         ],
         "tools": [RESPONSE_TOOL],
     },
+    "picture": {
+        "input": [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "input_image", "image_url": ADDRESS, "detail": "auto"},
+                    {"type": "input_text", "text": "What is this?"},
+                ],
+            }
+        ]
+    },
+    "thoughts": {"input": [THINK]},
+    "thoughts before a call": {
+        "input": [THINK],
+        "tools": [RESPONSE_TOOL],
+        "tool_choice": "required",
+        "max_output_tokens": 200,
+    },
+    "object": {"text": {"format": {"type": "json_object"}}, "input": "Answer in JSON with 'city'."},
     "schema": {"text": {"format": {"type": "json_schema", "name": "city", "schema": CITY, "strict": True}}},
     "metadata": {"metadata": {"a": "b"}, "user": "u", "truncation": "auto"},
     "reasoning": {"reasoning": {"effort": "low"}},
@@ -112,6 +156,27 @@ MESSAGES: dict[str, Body] = {
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "Sunny"}]},
         ],
         "tools": [MESSAGE_TOOL],
+    },
+    "picture": {
+        "messages": [
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "image",
+                        "source": {"type": "base64", "media_type": "image/png", "data": BASE64},
+                    },
+                    {"type": "text", "text": "What is this?"},
+                ],
+            }
+        ]
+    },
+    "thoughts": {"messages": [THINK]},
+    "thoughts before a call": {
+        "messages": [THINK],
+        "tools": [MESSAGE_TOOL],
+        "tool_choice": {"type": "any"},
+        "max_tokens": 200,
     },
     "prefilled": {"messages": [HELLO, {"role": "assistant", "content": "It is"}]},
     "metadata": {"metadata": {"user_id": "u"}},

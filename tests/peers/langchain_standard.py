@@ -22,7 +22,7 @@ OTHER_MODEL = "tiny-qwen3-vl"
 
 EXPECTED: dict[str, str] = {}
 """Tests that fail, by class and name, and why. One that passes after all is a failure."""
-PICTURE = Path(__file__).parents[2] / "examples" / "data" / "shapes.png"
+PICTURE = Path(__file__).resolve().parents[2] / "examples" / "data" / "shapes.png"
 
 
 @pytest.fixture(autouse=True)

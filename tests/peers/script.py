@@ -21,13 +21,15 @@ TEMPLATE: Final = (
     "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
     "{% elif part.type == 'video' %}<|vision_start|><|video_pad|><|vision_end|>"
     "{% elif 'text' in part %}{{ part.text }}{% endif %}{% endfor %}{% endif %}"
+    "{% if message.reasoning_content %}<think>\n{{ message.reasoning_content }}\n</think>\n\n{% endif %}"
     "{% for call in message.tool_calls or [] %}"
     '<tool_call>\n{"name": "{{ call.function.name }}", '
     '"arguments": {{ call.function.arguments | tojson }}}\n</tool_call>{% endfor %}<|im_end|>\n'
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"""ChatML with tools, calls, results and pictures."""
+"""ChatML with tools, calls, results, thoughts and pictures."""
 GREETING: Final = "Hello! I am well, and how may I help you today?"
+THOUGHT: Final = "This is a greeting."
 _OUTSIDE: Final[tuple[bytes, ...]] = (
     b"}",
     b"]",
@@ -53,9 +55,15 @@ _MESSAGE: Final = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", re.DOTAL
 def answer(prompt: str) -> str:
     """The whole answer to a prompt that `TEMPLATE` rendered, without its end token.
 
-    Results of tools are reported; else the tool that the question names is called; else the greeting.
+    Results of tools are reported; else the tool that the question names is called; else the greeting. What
+    says "Think" is thought about first.
     """
     turns: list[tuple[str, str]] = _MESSAGE.findall(prompt)
+    thought = f"<think>\n{THOUGHT}\n</think>\n\n" if turns and "Think" in turns[-1][1] else ""
+    return thought + _said(turns, prompt)
+
+
+def _said(turns: Sequence[tuple[str, str]], prompt: str) -> str:
     role, text = turns[-1] if turns else ("user", prompt)
     if role == "tool":
         return f"The tool gave this result: {text}"

@@ -29,12 +29,13 @@ from peers.cases import (
     RESPONSES,
     Body,
 )
+from peers.script import THOUGHT
 from pydantic import TypeAdapter
 
 URL = os.environ["PEERS_URL"]
 MODEL = os.environ["PEERS_MODEL"]
 SPEECH_MODEL = os.environ["PEERS_SPEECH_MODEL"]
-SPEECH = Path(__file__).parents[2] / "examples" / "data" / "kitchen_lights.wav"
+SPEECH = Path(__file__).resolve().parents[2] / "examples" / "data" / "kitchen_lights.wav"
 
 RESPONSE_EVENT: TypeAdapter[Any] = TypeAdapter(responses.ResponseStreamEvent)
 MESSAGE_EVENT: TypeAdapter[Any] = TypeAdapter(anthropic_types.RawMessageStreamEvent)
@@ -140,6 +141,45 @@ def test_message_count(http: httpx.Client, name: str) -> None:
     body = {key: value for key, value in (MESSAGE_BASE | MESSAGES[name]).items() if key not in fields}
     counted = whole(http, "/v1/messages/count_tokens", body)
     assert anthropic_types.MessageTokensCount.model_validate_json(counted, strict=True).input_tokens > 0
+
+
+scripted = pytest.mark.skipif(MODEL != "scripted", reason="another model thinks and calls as it likes")
+
+
+@scripted
+def test_thoughts_come_before_a_call_in_every_dialect(http: httpx.Client) -> None:
+    name = "thoughts before a call"
+    chatted = whole(http, "/v1/chat/completions", CHAT_BASE | CHATS[name])
+    message = chat.ChatCompletion.model_validate_json(chatted, strict=True).choices[0].message
+    assert json.loads(chatted)["choices"][0]["message"]["reasoning_content"].strip() == THOUGHT
+    assert message.tool_calls
+    assert message.tool_calls[0].type == "function"
+    assert json.loads(message.tool_calls[0].function.arguments) == {"city": "Paris"}
+    answered = whole(http, "/v1/responses", RESPONSE_BASE | RESPONSES[name])
+    response = responses.Response.model_validate_json(answered, strict=True)
+    assert [item.type for item in response.output] == ["reasoning", "function_call"]
+    written = whole(http, "/v1/messages", MESSAGE_BASE | MESSAGES[name])
+    blocks = anthropic_types.Message.model_validate_json(written, strict=True).content
+    assert [block.type for block in blocks] == ["thinking", "tool_use"]
+
+
+@scripted
+def test_streamed_pieces_join_to_the_whole_answer(http: httpx.Client) -> None:
+    name = "thoughts before a call"
+    found = events(http, "/v1/chat/completions", CHAT_BASE | CHATS[name])
+    deltas = [json.loads(each)["choices"][0]["delta"] for each in found]
+    assert "".join(each.get("reasoning_content") or "" for each in deltas).strip() == THOUGHT
+    calls = [call for each in deltas for call in each.get("tool_calls") or []]
+    assert json.loads("".join(call["function"].get("arguments") or "" for call in calls)) == {"city": "Paris"}
+    assert [call["function"]["name"] for call in calls if call["function"].get("name")] == ["weather"]
+    last = json.loads(events(http, "/v1/responses", RESPONSE_BASE | RESPONSES[name])[-1])
+    assert json.loads(last["response"]["output"][-1]["arguments"]) == {"city": "Paris"}
+    parts = [
+        json.loads(each)["delta"].get("partial_json", "")
+        for each in events(http, "/v1/messages", MESSAGE_BASE | MESSAGES[name])
+        if json.loads(each)["type"] == "content_block_delta"
+    ]
+    assert json.loads("".join(parts)) == {"city": "Paris"}
 
 
 @pytest.mark.parametrize("name", BAD)

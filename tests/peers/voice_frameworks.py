@@ -40,7 +40,7 @@ from pipecat.services.openai.responses.llm import (
 URL = os.environ["PEERS_URL"]
 MODEL = os.environ["PEERS_MODEL"]
 SPEECH_MODEL = os.environ["PEERS_SPEECH_MODEL"]
-SPEECH = str(Path(__file__).parents[2] / "examples" / "data" / "kitchen_lights.wav")
+SPEECH = str(Path(__file__).resolve().parents[2] / "examples" / "data" / "kitchen_lights.wav")
 SPOKEN = {"kitchen", "lights"}
 
 
