@@ -56,11 +56,12 @@ from .transcription_chunks import TranscriptionChunk
 _ERRORS: Final = {
     "400": "Something in the request is wrong; `param` names it.",
     "401": "No API key, or one that is not accepted.",
+    "403": "The origin of the page, or the name of the host, is not allowed.",
     "404": "No such route or model.",
     "405": "The route does not take this method.",
     "408": "The request did not arrive in time.",
     "413": "Too large.",
-    "415": "The body is of another content type.",
+    "422": "A file could not be fetched from the address that was given.",
     "500": "The server failed on this request.",
     "503": "Too much is being done, or a model is not ready; `Retry-After` says when to try again.",
 }
@@ -98,9 +99,13 @@ class ErrorDetail(Struct, frozen=True):
 
 
 class Error(Struct, frozen=True):
-    """The body of every answer that is not 2xx, but for those of `/v1/messages`."""
+    """The body of every answer that is not 2xx, but for those of Anthropic's dialect."""
 
     error: ErrorDetail
+
+
+_EITHER: Final = (Error, MessageError)
+"""Anthropic's where the request has an `anthropic-version`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +122,8 @@ class Operation:
     """Content types of answers that are text."""
     events: tuple[type[Struct], ...] = ()
     """What `stream` gives instead."""
-    fault: type[Struct] = Error
-    """The body of its errors."""
+    faults: tuple[type[Struct], ...] = (Error,)
+    """The bodies of its errors."""
     is_open: bool = False
     """Needs no key."""
     is_websocket: bool = False
@@ -133,10 +138,12 @@ def _post(
     answer: type[Struct],
     *,
     events: tuple[type[Struct], ...] = (),
-    fault: type[Struct] = Error,
+    faults: tuple[type[Struct], ...] = (Error,),
 ) -> Operation:
     """JSON for JSON."""
-    return Operation(summary=summary, method="post", body=body, answers=(answer,), events=events, fault=fault)
+    return Operation(
+        summary=summary, method="post", body=body, answers=(answer,), events=events, faults=faults
+    )
 
 
 def _speech(summary: str) -> Operation:
@@ -166,8 +173,8 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
     "/metrics": (Operation(summary="Prometheus' text format", other_answers=("text/plain",)),),
     "/openapi.json": (Operation(summary="This document", other_answers=("application/json",)),),
     "/docs": (Operation(summary="This document as a page for people", other_answers=("text/html",)),),
-    "/v1/models": (Operation(summary="Every served model", answers=(ModelList,)),),
-    "/v1/models/{id}": (Operation(summary="One served model", answers=(ModelCard,)),),
+    "/v1/models": (Operation(summary="Every served model", answers=(ModelList,), faults=_EITHER),),
+    "/v1/models/{id}": (Operation(summary="One served model", answers=(ModelCard,), faults=_EITHER),),
     "/v1/audio/transcriptions": (_speech("A file's text in its own language"),),
     "/v1/audio/translations": (_speech("A file's text in English"),),
     "/v1/realtime": (
@@ -197,11 +204,11 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
             MessageRequest,
             MessageAnswer,
             events=get_args(MessageEvent),
-            fault=MessageError,
+            faults=(MessageError,),
         ),
     ),
     "/v1/messages/count_tokens": (
-        _post("How long its prompt is", MessageCountRequest, MessageTokenCount, fault=MessageError),
+        _post("How long its prompt is", MessageCountRequest, MessageTokenCount, faults=(MessageError,)),
     ),
     "/v1/responses": (
         _post(
@@ -246,7 +253,7 @@ def document(paths: Collection[str], *, version: str, needs_key: bool) -> Schema
     kinds: dict[type[Struct], None] = {Error: None}
     for operation in (each for operations in served.values() for each in operations):
         body = (operation.body,) if isinstance(operation.body, type) else ()
-        kinds |= dict.fromkeys((*body, *operation.answers, *operation.events, operation.fault))
+        kinds |= dict.fromkeys((*body, *operation.answers, *operation.events, *operation.faults))
     _, schemas = msgspec.json.schema_components(list(kinds), ref_template=REF)
     if "ChatRequest" in schemas:
         schemas["ChatRequest"]["properties"]["messages"]["items"] = {"$ref": REF.format(name="ChatMessage")}
@@ -300,7 +307,10 @@ def _operation(path: str, operation: Operation, needs_key: bool) -> Schema:
         "operationId": f"{operation.method}{path.replace('/', '_').replace('{', '').replace('}', '')}",
         "responses": _successes(operation)
         | {
-            status: {"description": text, "content": {"application/json": {"schema": _ref(operation.fault)}}}
+            status: {
+                "description": text,
+                "content": {"application/json": {"schema": _any_of(operation.faults)}},
+            }
             for status, text in _ERRORS.items()
         },
     }
@@ -325,7 +335,7 @@ def _operation(path: str, operation: Operation, needs_key: bool) -> Schema:
 def _successes(operation: Operation) -> Schema:
     if not operation.is_websocket:
         return {"200": {"description": "What was asked for.", "content": _content(operation)}}
-    body = {"application/json": {"schema": _ref(operation.fault)}}
+    body = {"application/json": {"schema": _any_of(operation.faults)}}
     return {
         "101": {"description": "The WebSocket is open."},
         "426": {"description": "The request has no `Upgrade: websocket`.", "content": body},
@@ -342,7 +352,7 @@ def _content(operation: Operation) -> Schema:
     if operation.answers:
         content["application/json"] = {"schema": _any_of(operation.answers)}
     if operation.events:
-        kinds = tuple(dict.fromkeys((*operation.events, operation.fault)))
+        kinds = tuple(dict.fromkeys((*operation.events, *operation.faults)))
         data = {
             "type": "string",
             "description": "JSON, but for the last event of most routes: `[DONE]`.",

@@ -112,12 +112,12 @@ class Gate:
             if fault is None or answer.status:
                 answer.status = answer.status or 499
             else:
-                await error_response(fault, path)(scope, receive, answer.send)
+                await error_response(fault, scope)(scope, receive, answer.send)
         except Exception as error:
             if answer.status:  # it had begun: all that is left is to break it off
                 logger.exception("an answer failed midway")
                 raise
-            refusal = error_response(shown(error, f"{request.method} {request.url.path}"), path)
+            refusal = error_response(shown(error, f"{request.method} {request.url.path}"), scope)
             await refusal(scope, receive, answer.send)
         finally:
             if path not in self._paths:
@@ -134,7 +134,7 @@ class Gate:
             with contained:
                 await self._app(scope, receive, send)
         except SensoriumError as error:
-            await error_response(error, scope["path"])(scope, receive, send)
+            await error_response(error, scope)(scope, receive, send)
 
 
 class _Answer:

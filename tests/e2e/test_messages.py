@@ -279,6 +279,19 @@ def test_models_have_what_anthropics_clients_read(server: Server) -> None:
     assert datetime.fromisoformat(card["created_at"]).timestamp() == card["created"]
 
 
+@pytest.mark.parametrize("path", ["/models/none", "/models/none/either"])
+def test_errors_of_models_are_anthropics_where_its_clients_ask(server: Server, path: str) -> None:
+    headers = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
+    theirs = httpx.get(f"{server.api}{path}", headers=headers)
+    assert theirs.status_code == 404
+    assert (theirs.json()["type"], theirs.json()["error"]["type"]) == ("error", "not_found_error")
+    ours = httpx.get(f"{server.api}{path}", headers={"x-api-key": KEY})
+    assert ours.status_code == 404
+    assert ours.json()["error"]["type"] == "invalid_request_error"
+    wrong = httpx.get(f"{server.api}/models", headers=headers | {"x-api-key": "wrong"})
+    assert (wrong.status_code, wrong.json()["error"]["type"]) == (401, "authentication_error")
+
+
 @pytest.mark.parametrize("path", ["", "/none"])
 def test_requests_have_ids_where_anthropics_clients_look(server: Server, path: str) -> None:
     answer = post(server, path, said="Yes")

@@ -11,6 +11,14 @@ from typing import Any
 from urllib.parse import urljoin
 
 import pytest
+from sensorium.actors.http.routes import MethodNotAllowedError
+from sensorium.protocols.errors import (
+    ClientError,
+    InternalError,
+    OverloadedError,
+    SensoriumError,
+    UnavailableError,
+)
 from sensorium.protocols.message_request import parse_message
 from sensorium.protocols.openapi import OPERATIONS, document
 from sensorium.protocols.responses import parse_response
@@ -133,9 +141,11 @@ def test_what_may_stand_in_a_query_is_described() -> None:
 
 
 def bodies(operation: dict[str, Any]) -> dict[str, str]:
-    """The shape of each error of a route, by its status."""
+    """The shapes of each error of a route, by its status."""
     return {
-        status: answer["content"]["application/json"]["schema"]["$ref"].rsplit("/", 1)[1]
+        status: " or ".join(
+            reference.rsplit("/", 1)[1] for reference in values(answer["content"]["application/json"], "$ref")
+        )
         for status, answer in operation["responses"].items()
         if status >= "4"
     }
@@ -147,9 +157,26 @@ def test_errors_are_described_in_the_dialect_of_their_route() -> None:
         assert set(bodies(paths[path]["post"]).values()) == {"MessageError"}, path
     for path in ("/v1/chat/completions", "/v1/responses", "/v1/audio/transcriptions", "/tokenize"):
         assert set(bodies(paths[path]["post"]).values()) == {"Error"}, path
+    for path in ("/v1/models", "/v1/models/{id}"):
+        assert set(bodies(paths[path]["get"]).values()) == {"Error or MessageError"}, path
     for path in ("/health", "/live", "/ping"):
         assert bodies(paths[path]["get"])["503"] == "Status", path
         assert bodies(paths[path]["get"])["404"] == "Error", path
+
+
+def statuses(kind: type[SensoriumError]) -> set[str]:
+    """Those of an error and of all that derive from it."""
+    return {str(kind.status)}.union(*map(statuses, kind.__subclasses__()))
+
+
+def test_every_status_of_an_error_is_described() -> None:
+    found = statuses(ClientError) | {
+        str(each.status) for each in (OverloadedError, UnavailableError, InternalError)
+    }
+    described = set(bodies(WHOLE["paths"]["/v1/chat/completions"]["post"]))
+    assert MethodNotAllowedError.status == 405
+    not_of_a_route = {"426", "505"}  # a WebSocket without an upgrade, another version of HTTP
+    assert described | not_of_a_route >= found >= described
 
 
 def test_a_websocket_without_an_upgrade_is_426() -> None:
