@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from ...protocols import rest
-from ...protocols.errors import InternalError, SensoriumError
+from ...protocols.errors import InternalError, MethodNotAllowedError, SensoriumError
 from ...protocols.generation import named_sse
 from ...protocols.message_answer import message_error
 from ..kernel.threads import is_short, short_of
@@ -53,6 +53,8 @@ def error_response(error: SensoriumError, scope: Scope) -> Response:
         headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
     elif error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
+    elif isinstance(error, MethodNotAllowedError):
+        headers["Allow"] = ", ".join(error.allowed)
     elif error.status == 426:
         headers |= {"Upgrade": "websocket", "Connection": "Upgrade"}
     body = msgspec.json.encode(message_error(error)) if _is_anthropics(scope) else rest.error_body(error)

@@ -29,7 +29,7 @@ from ...protocols.address import check_body_address
 from ...protocols.client_secrets import ClientSecret, parse_client_secret
 from ...protocols.errors import (
     BadRequestError,
-    ClientError,
+    MethodNotAllowedError,
     NotFoundError,
     SensoriumError,
     UnavailableError,
@@ -63,13 +63,6 @@ _SECRET_BODY_BYTES: Final = 256 * 1024
 """More than any session's settings."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-
-
-class MethodNotAllowedError(ClientError):
-    """The route exists, but not for this method."""
-
-    status = 405
-    default_code = "method_not_allowed"
 
 
 class Gate:
@@ -238,7 +231,8 @@ def _route(path: str, endpoint: Endpoint, *methods: str, options: Collection[str
 
     async def checked(request: Request) -> Response:
         if request.method not in methods and not (request.method == "HEAD" and "GET" in methods):
-            raise MethodNotAllowedError(f"{path} takes {' or '.join(methods)}, not {request.method[:16]}.")
+            told = f"{path} takes {' or '.join(methods)}, not {request.method[:16]}."
+            raise MethodNotAllowedError(told, (*methods, "HEAD") if "GET" in methods else methods)
         if options is not None:
             check_body_address(request.query_params, path, options)
         return await endpoint(request)

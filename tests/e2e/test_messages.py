@@ -269,6 +269,10 @@ def test_a_method_that_is_none_is_the_clients_fault(server: Server) -> None:
     answer = httpx.get(f"{server.api}/messages", headers={"x-api-key": KEY})
     assert answer.status_code == 405
     assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert answer.headers["Allow"] == "POST"
+    answer = httpx.put(f"{server.api}/responses/none", headers={"x-api-key": KEY})
+    assert answer.status_code == 405
+    assert answer.headers["Allow"] == "GET, DELETE, HEAD"
 
 
 def test_models_have_what_anthropics_clients_read(server: Server) -> None:

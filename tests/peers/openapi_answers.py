@@ -15,6 +15,7 @@ from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_schema_conformance,
     status_code_conformance,
+    unsupported_method,
 )
 
 CHECKS = [
@@ -22,6 +23,7 @@ CHECKS = [
     status_code_conformance,
     content_type_conformance,
     response_schema_conformance,
+    unsupported_method,
 ]
 schema = schemathesis.openapi.from_url(f"{os.environ['PEERS_URL']}/openapi.json")
 
