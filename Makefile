@@ -9,7 +9,7 @@ TYPED := actors client engine kernels media protocols realtime
 # Where it is set, each worker and each of the hundred servers they start would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-avx2 test-bare quick fuzz fuzz-parsers check format lines bench gpu clean help
+.PHONY: demo test test-avx2 test-bare quick fuzz fuzz-parsers peers check format lines bench gpu clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make quick   the tests that need no real clock, process or model"
 	@echo "make fuzz    every test again with new random examples"
 	@echo "make fuzz-parsers  every parser for a minute, by coverage (Linux)"
+	@echo "make peers   other projects' suites against a server of embedded models (downloads their packages once)"
 	@echo "make check   formatting, lint, types, import rules"
 	@echo "make format  rewrite the sources in the house format"
 	@echo "make lines   how large each room is"
@@ -67,6 +68,15 @@ fuzz: $(READY)
 
 fuzz-parsers: $(READY)
 	$(BIN)/python tests/fuzz/run.py --seconds 60
+
+# Other projects' packages live in an environment of their own: they do not know sensorium, and it not them.
+build/peers/.ready: tests/peers/requirements.txt
+	$(PYTHON) -m venv build/peers
+	build/peers/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+peers: $(READY) build/peers/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python tests/peers/run.py $(SUITES)
 
 check: $(READY) build/typing/sensorium
 	$(BIN)/ruff format --check .

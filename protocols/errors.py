@@ -6,6 +6,7 @@
     │   ├── UnauthorizedError  401  no key, or a wrong one
     │   ├── ForbiddenError     403  a web page that may not use this server
     │   ├── NotFoundError      404  no such model or route
+    │   ├── MethodNotAllowedError 405 the route exists, but not for this method
     │   ├── RequestTimeoutError 408 the request stopped arriving, or arrives too slowly
     │   ├── TooLargeError      413  more bytes, samples or seconds than the stated limit
     │   ├── UpgradeRequiredError 426 the address speaks WebSocket, and the request does not
@@ -80,6 +81,17 @@ class NotFoundError(ClientError):
 
     status = 404
     default_code = "not_found"
+
+
+class MethodNotAllowedError(ClientError):
+    """The route exists, but not for this method; `allowed` names those that it has."""
+
+    status = 405
+    default_code = "method_not_allowed"
+
+    def __init__(self, message: str, allowed: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.allowed = allowed
 
 
 class RequestTimeoutError(ClientError):

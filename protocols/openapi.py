@@ -21,7 +21,7 @@ from .completions import (
     Completion,
     CompletionRequest,
 )
-from .message_answer import MessageAnswer, MessageEvent, MessageTokenCount
+from .message_answer import MessageAnswer, MessageError, MessageEvent, MessageTokenCount
 from .message_request import UNSERVED, MessageCountRequest, MessageRequest
 from .openapi_shapes import (
     BLOCK,
@@ -34,6 +34,7 @@ from .openapi_shapes import (
     RESPONSE_QUERY,
     SPEECH_FORM,
     SPEECH_QUERY,
+    TOKENIZER_QUERY,
     TURN,
     Schema,
 )
@@ -55,11 +56,12 @@ from .transcription_chunks import TranscriptionChunk
 _ERRORS: Final = {
     "400": "Something in the request is wrong; `param` names it.",
     "401": "No API key, or one that is not accepted.",
+    "403": "The origin of the page, or the name of the host, is not allowed.",
     "404": "No such route or model.",
     "405": "The route does not take this method.",
     "408": "The request did not arrive in time.",
     "413": "Too large.",
-    "415": "The body is of another content type.",
+    "422": "A file could not be fetched from the address that was given.",
     "500": "The server failed on this request.",
     "503": "Too much is being done, or a model is not ready; `Retry-After` says when to try again.",
 }
@@ -97,9 +99,13 @@ class ErrorDetail(Struct, frozen=True):
 
 
 class Error(Struct, frozen=True):
-    """The one body of every answer that is not 2xx."""
+    """The body of every answer that is not 2xx, but for those of Anthropic's dialect."""
 
     error: ErrorDetail
+
+
+_EITHER: Final = (Error, MessageError)
+"""Anthropic's where the request has an `anthropic-version`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,17 +122,28 @@ class Operation:
     """Content types of answers that are text."""
     events: tuple[type[Struct], ...] = ()
     """What `stream` gives instead."""
+    faults: tuple[type[Struct], ...] = (Error,)
+    """The bodies of its errors."""
     is_open: bool = False
     """Needs no key."""
+    is_websocket: bool = False
+    """Without an upgrade its only answer is 426."""
     query: Mapping[str, Schema] = field(default_factory=dict)
     """What may stand behind the path's `?`, with its `description`; none of it must."""
 
 
 def _post(
-    summary: str, body: type[Struct], answer: type[Struct], *, events: tuple[type[Struct], ...] = ()
+    summary: str,
+    body: type[Struct],
+    answer: type[Struct],
+    *,
+    events: tuple[type[Struct], ...] = (),
+    faults: tuple[type[Struct], ...] = (Error,),
 ) -> Operation:
     """JSON for JSON."""
-    return Operation(summary=summary, method="post", body=body, answers=(answer,), events=events)
+    return Operation(
+        summary=summary, method="post", body=body, answers=(answer,), events=events, faults=faults
+    )
 
 
 def _speech(summary: str) -> Operation:
@@ -156,14 +173,12 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
     "/metrics": (Operation(summary="Prometheus' text format", other_answers=("text/plain",)),),
     "/openapi.json": (Operation(summary="This document", other_answers=("application/json",)),),
     "/docs": (Operation(summary="This document as a page for people", other_answers=("text/html",)),),
-    "/v1/models": (Operation(summary="Every served model", answers=(ModelList,)),),
-    "/v1/models/{id}": (Operation(summary="One served model", answers=(ModelCard,)),),
+    "/v1/models": (Operation(summary="Every served model", answers=(ModelList,), faults=_EITHER),),
+    "/v1/models/{id}": (Operation(summary="One served model", answers=(ModelCard,), faults=_EITHER),),
     "/v1/audio/transcriptions": (_speech("A file's text in its own language"),),
     "/v1/audio/translations": (_speech("A file's text in English"),),
     "/v1/realtime": (
-        Operation(
-            summary="A live session: for WebSocket, 426 without an `Upgrade` to it", query=REALTIME_QUERY
-        ),
+        Operation(summary="A live session, over a WebSocket", query=REALTIME_QUERY, is_websocket=True),
     ),
     "/v1/realtime/client_secrets": (
         Operation(
@@ -189,9 +204,12 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
             MessageRequest,
             MessageAnswer,
             events=get_args(MessageEvent),
+            faults=(MessageError,),
         ),
     ),
-    "/v1/messages/count_tokens": (_post("How long its prompt is", MessageCountRequest, MessageTokenCount),),
+    "/v1/messages/count_tokens": (
+        _post("How long its prompt is", MessageCountRequest, MessageTokenCount, faults=(MessageError,)),
+    ),
     "/v1/responses": (
         _post(
             "Answer input items, with the conversation they continue",
@@ -218,6 +236,13 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
     ),
     "/tokenize": (_post("A text's tokens", TokenizeRequest, TokenizeResponse),),
     "/detokenize": (_post("Tokens as text", DetokenizeRequest, DetokenizeResponse),),
+    "/tokenizer_info": (
+        Operation(
+            summary="The checkpoint's tokenizer_config.json, with the chat template that is used",
+            other_answers=("application/json",),
+            query=TOKENIZER_QUERY,
+        ),
+    ),
 }
 """Everything any server can answer, by path."""
 
@@ -228,7 +253,7 @@ def document(paths: Collection[str], *, version: str, needs_key: bool) -> Schema
     kinds: dict[type[Struct], None] = {Error: None}
     for operation in (each for operations in served.values() for each in operations):
         body = (operation.body,) if isinstance(operation.body, type) else ()
-        kinds |= dict.fromkeys((*body, *operation.answers, *operation.events))
+        kinds |= dict.fromkeys((*body, *operation.answers, *operation.events, *operation.faults))
     _, schemas = msgspec.json.schema_components(list(kinds), ref_template=REF)
     if "ChatRequest" in schemas:
         schemas["ChatRequest"]["properties"]["messages"]["items"] = {"$ref": REF.format(name="ChatMessage")}
@@ -280,20 +305,23 @@ def _operation(path: str, operation: Operation, needs_key: bool) -> Schema:
     made: Schema = {
         "summary": operation.summary,
         "operationId": f"{operation.method}{path.replace('/', '_').replace('{', '').replace('}', '')}",
-        "responses": {
-            "200": {"description": "What was asked for.", "content": _content(operation)},
-            **{
-                status: {"description": text, "content": {"application/json": {"schema": _ref(Error)}}}
-                for status, text in _ERRORS.items()
-                if not (path == "/health" and status == "503")
-            },
+        "responses": _successes(operation)
+        | {
+            status: {
+                "description": text,
+                "content": {"application/json": {"schema": _any_of(operation.faults)}},
+            }
+            for status, text in _ERRORS.items()
         },
     }
     if operation.query:
         made["parameters"] = [_query(name, schema) for name, schema in operation.query.items()]
-    if path == "/health":
+    if Status in operation.answers:
         unready = {"application/json": {"schema": _ref(Status)}}
-        made["responses"]["503"] = {"description": "Not every model can take work.", "content": unready}
+        made["responses"]["503"] = {
+            "description": "Not what was asked for: `status` says why.",
+            "content": unready,
+        }
     if needs_key and operation.is_open:
         made["security"] = []
     if operation.body is not None:
@@ -302,6 +330,16 @@ def _operation(path: str, operation: Operation, needs_key: bool) -> Schema:
         content = {"application/json" if is_json else "multipart/form-data": {"schema": schema}}
         made["requestBody"] = {"required": operation.is_body_needed, "content": content}
     return made
+
+
+def _successes(operation: Operation) -> Schema:
+    if not operation.is_websocket:
+        return {"200": {"description": "What was asked for.", "content": _content(operation)}}
+    body = {"application/json": {"schema": _any_of(operation.faults)}}
+    return {
+        "101": {"description": "The WebSocket is open."},
+        "426": {"description": "The request has no `Upgrade: websocket`.", "content": body},
+    }
 
 
 def _query(name: str, schema: Schema) -> Schema:
@@ -313,14 +351,22 @@ def _content(operation: Operation) -> Schema:
     content: Schema = {each: {"schema": {}} for each in operation.other_answers}
     if operation.answers:
         content["application/json"] = {"schema": _any_of(operation.answers)}
-    told: tuple[type[Struct], ...] = (*operation.events, Error)
     if operation.events:
+        kinds = tuple(dict.fromkeys((*operation.events, *operation.faults)))
+        data = {
+            "type": "string",
+            "description": "JSON, but for the last event of most routes: `[DONE]`.",
+            "anyOf": [
+                {"const": "[DONE]"},
+                {"contentMediaType": "application/json", "contentSchema": _any_of(kinds)},
+            ],
+        }
         content["text/event-stream"] = {
             "schema": {
-                "type": "string",
-                "description": "Each `data:` is one of these (or an Error), the last one `[DONE]`.",
-                "contentMediaType": "application/json",
-                "contentSchema": _any_of(told),
+                "type": "object",
+                "description": "Each event of the stream.",
+                "properties": {"event": {"type": "string"}, "data": data},
+                "required": ["data"],
             }
         }
     return content

@@ -103,8 +103,6 @@ def _content(content: Schema) -> Iterator[str]:
     for kind, entry in content.items():
         schema = entry["schema"]
         told = _table(schema) if "properties" in schema else _kind(schema) if schema else ""
-        if "contentSchema" in schema:
-            told = f"{_prose(schema.get('description', ''))} {_kind(schema['contentSchema'])}"
         yield f"<dd><code>{_text(kind)}</code>{': ' if told else ''}{told}</dd>"
 
 
@@ -138,6 +136,8 @@ def _unbounded(schema: Schema) -> str:
     if "$ref" in schema:
         name = schema["$ref"].removeprefix(_REF_HEAD)
         return f'<a href="#{_id("shape", name)}">{_text(name)}</a>'
+    if "contentSchema" in schema:
+        return _kind(schema["contentSchema"])
     for several in ("anyOf", "oneOf"):
         if several in schema and "properties" not in schema:
             return _or(_kind(each) for each in schema[several])

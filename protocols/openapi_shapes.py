@@ -187,6 +187,9 @@ ITEMS_QUERY: Final[Mapping[str, Schema]] = {
 SPEECH_QUERY: Final[Mapping[str, Schema]] = {
     "dialect": {"enum": ["openai", "vllm"], "description": "Whose frames a stream has."},
 }
+TOKENIZER_QUERY: Final[Mapping[str, Schema]] = {
+    "model": {"type": "string", "description": "Whose; without it the default model's."},
+}
 REALTIME_QUERY: Final[Mapping[str, Schema]] = {
     "model": {"type": "string", "description": "What transcribes, or answers."},
     "intent": {

@@ -137,7 +137,7 @@ class ModelCard(Struct, frozen=True):
     transcribed), `languages` (ISO codes of speech) and `vocab_size` (of models that answer prompts) are ours.
     vLLM's are `root`, the model that an alias means (a model's own name otherwise), `parent`, of which there
     are none, and `max_model_len`, the tokens of a prompt and its answer. Anthropic's are `type`,
-    `display_name` and `created_at`.
+    `display_name`, `created_at` and `lifecycle` ("active": what is listed is served).
     """
 
     id: str
@@ -154,6 +154,7 @@ class ModelCard(Struct, frozen=True):
     type: Literal["model"] = "model"
     display_name: str | UnsetType = UNSET
     created_at: datetime | UnsetType = UNSET
+    lifecycle: Literal["active"] = "active"
 
 
 class ModelList(Struct, frozen=True):

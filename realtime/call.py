@@ -203,7 +203,7 @@ class CallMachine:
         self._begin({name.removesuffix("_track"): found for name in names}, start, now)
 
     def _begin(self, formats: dict[str, AudioFormat], start: Start, now: float) -> None:
-        names = (start.callSid, start.callId, start.call_control_id)
+        names = (start.callSid, start.call_sid, start.callId, start.call_id, start.call_control_id)
         self.name = next((name for name in names if name), self.id)
         parameters = start.customParameters or start.custom_parameters or {}
         self._parameters = {name: value for name, value in parameters.items() if name != KEY_PARAMETER}

@@ -34,9 +34,7 @@ class Door:
         elif scope["type"] == "http" and scope["path"] == "/health":
             await JSONResponse({"status": "loading"}, 503)(scope, receive, send)
         else:
-            refusal = error_response(
-                UnavailableError("The models are being loaded.", code="loading"), scope["path"]
-            )
+            refusal = error_response(UnavailableError("The models are being loaded.", code="loading"), scope)
             if scope["type"] == "http":
                 await refusal(scope, receive, send)
             else:
@@ -55,7 +53,7 @@ class HealthDoor:
             await self._app(scope, receive, send)
             return
         refusal = error_response(
-            NotFoundError("Only /live, /health and /ping are answered at this port."), scope["path"]
+            NotFoundError("Only /live, /health and /ping are answered at this port."), scope
         )
         if scope["type"] == "http":
             await refusal(scope, receive, send)

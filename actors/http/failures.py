@@ -1,6 +1,7 @@
 """What went wrong, in the shape of the API that was asked: the body of an answer, or an event of a stream.
 
-`/v1/messages` has Anthropic's (`protocols/message_answer.py`), all else OpenAI's (`protocols/rest.py`).
+`/v1/messages` has Anthropic's (`protocols/message_answer.py`), and so has `/v1/models` where its clients ask;
+all else has OpenAI's (`protocols/rest.py`).
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from typing import Final
 
 import msgspec
 from starlette.responses import Response
+from starlette.types import Scope
 
 from ...protocols import rest
-from ...protocols.errors import InternalError, SensoriumError
+from ...protocols.errors import InternalError, MethodNotAllowedError, SensoriumError
 from ...protocols.generation import named_sse
 from ...protocols.message_answer import message_error
 from ..kernel.threads import is_short, short_of
@@ -20,6 +22,9 @@ from ..kernel.threads import is_short, short_of
 logger = logging.getLogger(__name__)
 
 _MESSAGES: Final = "/v1/messages"
+_MODELS: Final = "/v1/models"
+_VERSION: Final = b"anthropic-version"
+"""The header of every request of Anthropic's clients."""
 _JSON: Final = "application/json"
 
 
@@ -41,18 +46,26 @@ def shown(error: Exception, what: str) -> SensoriumError:
         error.__traceback__ = None
 
 
-def error_response(error: SensoriumError, path: str) -> Response:
-    """The error body of that path with its status, and `Retry-After` where trying again makes sense."""
+def error_response(error: SensoriumError, scope: Scope) -> Response:
+    """The error body for that request with its status, and `Retry-After` where trying again makes sense."""
     headers: dict[str, str] = {}
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
     elif error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
+    elif isinstance(error, MethodNotAllowedError):
+        headers["Allow"] = ", ".join(error.allowed)
     elif error.status == 426:
         headers |= {"Upgrade": "websocket", "Connection": "Upgrade"}
-    own = path.startswith(_MESSAGES)
-    body = msgspec.json.encode(message_error(error)) if own else rest.error_body(error)
+    body = msgspec.json.encode(message_error(error)) if _is_anthropics(scope) else rest.error_body(error)
     return Response(body, error.status, headers, _JSON)
+
+
+def _is_anthropics(scope: Scope) -> bool:
+    path: str = scope["path"]
+    if path.startswith(_MODELS):
+        return any(name == _VERSION for name, _ in scope["headers"])
+    return path.startswith(_MESSAGES)
 
 
 def error_frame(error: SensoriumError, path: str) -> bytes:

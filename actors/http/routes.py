@@ -29,7 +29,7 @@ from ...protocols.address import check_body_address
 from ...protocols.client_secrets import ClientSecret, parse_client_secret
 from ...protocols.errors import (
     BadRequestError,
-    ClientError,
+    MethodNotAllowedError,
     NotFoundError,
     SensoriumError,
     UnavailableError,
@@ -63,13 +63,6 @@ _SECRET_BODY_BYTES: Final = 256 * 1024
 """More than any session's settings."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-
-
-class MethodNotAllowedError(ClientError):
-    """The route exists, but not for this method."""
-
-    status = 405
-    default_code = "method_not_allowed"
 
 
 class Gate:
@@ -112,12 +105,12 @@ class Gate:
             if fault is None or answer.status:
                 answer.status = answer.status or 499
             else:
-                await error_response(fault, path)(scope, receive, answer.send)
+                await error_response(fault, scope)(scope, receive, answer.send)
         except Exception as error:
             if answer.status:  # it had begun: all that is left is to break it off
                 logger.exception("an answer failed midway")
                 raise
-            refusal = error_response(shown(error, f"{request.method} {request.url.path}"), path)
+            refusal = error_response(shown(error, f"{request.method} {request.url.path}"), scope)
             await refusal(scope, receive, answer.send)
         finally:
             if path not in self._paths:
@@ -134,7 +127,7 @@ class Gate:
             with contained:
                 await self._app(scope, receive, send)
         except SensoriumError as error:
-            await error_response(error, scope["path"])(scope, receive, send)
+            await error_response(error, scope)(scope, receive, send)
 
 
 class _Answer:
@@ -238,7 +231,8 @@ def _route(path: str, endpoint: Endpoint, *methods: str, options: Collection[str
 
     async def checked(request: Request) -> Response:
         if request.method not in methods and not (request.method == "HEAD" and "GET" in methods):
-            raise MethodNotAllowedError(f"{path} takes {' or '.join(methods)}, not {request.method[:16]}.")
+            told = f"{path} takes {' or '.join(methods)}, not {request.method[:16]}."
+            raise MethodNotAllowedError(told, (*methods, "HEAD") if "GET" in methods else methods)
         if options is not None:
             check_body_address(request.query_params, path, options)
         return await endpoint(request)

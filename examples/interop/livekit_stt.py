@@ -28,34 +28,40 @@ QUIET_S = 3.0
 async def main(path: str, url: str = "http://127.0.0.1:8000/v1", model: str = "tiny-whisper") -> list[str]:
     """Print interim and final transcripts; return the final ones."""
     finals: list[str] = []
+    heard = asyncio.Event()
     async with http_context.open():
         plugin = openai.STT(
             model=model, base_url=url, api_key="none", use_realtime=True, detect_language=True
         )
         stream = plugin.stream()
-        pushing = asyncio.create_task(push(stream, path))
-        try:
-            while True:
-                event = await asyncio.wait_for(anext(stream), None if not pushing.done() else QUIET_S)
-                match event.type:
-                    case stt.SpeechEventType.START_OF_SPEECH:
-                        print("(speech starts)")
-                    case stt.SpeechEventType.END_OF_SPEECH:
-                        print("(speech ends)")
-                    case stt.SpeechEventType.INTERIM_TRANSCRIPT:
-                        print("…", event.alternatives[0].text)
-                    case stt.SpeechEventType.FINAL_TRANSCRIPT:
-                        final = event.alternatives[0]
-                        print(f"→ [{final.language}] {final.text}")
-                        finals.append(final.text)
-                    case _:
-                        pass
-        except TimeoutError:
-            pass
-        await pushing
+        printing = asyncio.create_task(show(stream, finals, heard))
+        await push(stream, path)
+        while heard.is_set():
+            heard.clear()
+            await asyncio.sleep(QUIET_S)
+        printing.cancel()
         await stream.aclose()
         await plugin.aclose()
     return finals
+
+
+async def show(stream: stt.RecognizeStream, finals: list[str], heard: asyncio.Event) -> None:
+    """Print events as they come, and collect final texts."""
+    async for event in stream:
+        heard.set()
+        match event.type:
+            case stt.SpeechEventType.START_OF_SPEECH:
+                print("(speech starts)")
+            case stt.SpeechEventType.END_OF_SPEECH:
+                print("(speech ends)")
+            case stt.SpeechEventType.INTERIM_TRANSCRIPT:
+                print("…", event.alternatives[0].text)
+            case stt.SpeechEventType.FINAL_TRANSCRIPT:
+                final = event.alternatives[0]
+                print(f"→ [{final.language}] {final.text}")
+                finals.append(final.text)
+            case _:
+                pass
 
 
 async def push(stream: stt.RecognizeStream, path: str) -> None:

@@ -269,13 +269,31 @@ def test_a_method_that_is_none_is_the_clients_fault(server: Server) -> None:
     answer = httpx.get(f"{server.api}/messages", headers={"x-api-key": KEY})
     assert answer.status_code == 405
     assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert answer.headers["Allow"] == "POST"
+    answer = httpx.put(f"{server.api}/responses/none", headers={"x-api-key": KEY})
+    assert answer.status_code == 405
+    assert answer.headers["Allow"] == "GET, DELETE, HEAD"
 
 
 def test_models_have_what_anthropics_clients_read(server: Server) -> None:
     headers = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
     (card,) = httpx.get(f"{server.api}/models", headers=headers).json()["data"]
     assert (card["type"], card["object"], card["display_name"]) == ("model", "model", card["id"])
+    assert card["lifecycle"] == "active"
     assert datetime.fromisoformat(card["created_at"]).timestamp() == card["created"]
+
+
+@pytest.mark.parametrize("path", ["/models/none", "/models/none/either"])
+def test_errors_of_models_are_anthropics_where_its_clients_ask(server: Server, path: str) -> None:
+    headers = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
+    theirs = httpx.get(f"{server.api}{path}", headers=headers)
+    assert theirs.status_code == 404
+    assert (theirs.json()["type"], theirs.json()["error"]["type"]) == ("error", "not_found_error")
+    ours = httpx.get(f"{server.api}{path}", headers={"x-api-key": KEY})
+    assert ours.status_code == 404
+    assert ours.json()["error"]["type"] == "invalid_request_error"
+    wrong = httpx.get(f"{server.api}/models", headers=headers | {"x-api-key": "wrong"})
+    assert (wrong.status_code, wrong.json()["error"]["type"]) == (401, "authentication_error")
 
 
 @pytest.mark.parametrize("path", ["", "/none"])

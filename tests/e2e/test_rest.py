@@ -377,6 +377,8 @@ def test_the_openapi_document_names_exactly_what_there_is(server: Server) -> Non
         for method in ("GET", "POST"):
             answer = httpx.request(method, f"{server.url}{path}")
             assert (answer.status_code == 405) == (method not in methods), (method, path)
+            if answer.status_code == 405:
+                assert set(answer.headers["Allow"].split(", ")) - {"HEAD"} == methods, path
 
 
 def test_the_page_of_routes_is_read_without_scripts(server: Server) -> None:

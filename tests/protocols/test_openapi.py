@@ -11,6 +11,13 @@ from typing import Any
 from urllib.parse import urljoin
 
 import pytest
+from sensorium.protocols.errors import (
+    ClientError,
+    InternalError,
+    OverloadedError,
+    SensoriumError,
+    UnavailableError,
+)
 from sensorium.protocols.message_request import parse_message
 from sensorium.protocols.openapi import OPERATIONS, document
 from sensorium.protocols.responses import parse_response
@@ -46,7 +53,9 @@ def test_addresses_are_beside_the_document_also_below_a_path_that_a_proxy_takes_
 def test_each_operation_says_its_errors_and_whether_it_needs_a_key() -> None:
     for path, item in WHOLE["paths"].items():
         for operation in (each for name, each in item.items() if name != "parameters"):
-            assert {"200", "401", "404", "500", "503"} <= set(operation["responses"]), path
+            assert {"401", "404", "500", "503"} <= set(operation["responses"]), path
+            success = {status for status in operation["responses"] if status < "4"}
+            assert success == ({"101"} if path == "/v1/realtime" else {"200"}), path
             is_open = path in ("/health", "/live", "/ping")
             assert operation.get("security", WHOLE["security"]) == ([] if is_open else [{"key": []}]), path
     assert document(["/load"], version="1", needs_key=False)["security"] == []
@@ -128,3 +137,68 @@ def test_what_may_stand_in_a_query_is_described() -> None:
             assert each["in"] == "query"
             assert each["description"]
             assert "description" not in each["schema"]
+
+
+def bodies(operation: dict[str, Any]) -> dict[str, str]:
+    """The shapes of each error of a route, by its status."""
+    return {
+        status: " or ".join(
+            reference.rsplit("/", 1)[1] for reference in values(answer["content"]["application/json"], "$ref")
+        )
+        for status, answer in operation["responses"].items()
+        if status >= "4"
+    }
+
+
+def test_errors_are_described_in_the_dialect_of_their_route() -> None:
+    paths = WHOLE["paths"]
+    for path in ("/v1/messages", "/v1/messages/count_tokens"):
+        assert set(bodies(paths[path]["post"]).values()) == {"MessageError"}, path
+    for path in ("/v1/chat/completions", "/v1/responses", "/v1/audio/transcriptions", "/tokenize"):
+        assert set(bodies(paths[path]["post"]).values()) == {"Error"}, path
+    for path in ("/v1/models", "/v1/models/{id}"):
+        assert set(bodies(paths[path]["get"]).values()) == {"Error or MessageError"}, path
+    for path in ("/health", "/live", "/ping"):
+        assert bodies(paths[path]["get"])["503"] == "Status", path
+        assert bodies(paths[path]["get"])["404"] == "Error", path
+
+
+def statuses(kind: type[SensoriumError]) -> set[str]:
+    """Those of an error and of all that derive from it."""
+    return {str(kind.status)}.union(*map(statuses, kind.__subclasses__()))
+
+
+def test_every_status_of_an_error_is_described() -> None:
+    found = statuses(ClientError) | {
+        str(each.status) for each in (OverloadedError, UnavailableError, InternalError)
+    }
+    described = set(bodies(WHOLE["paths"]["/v1/chat/completions"]["post"]))
+    not_of_a_route = {"426", "505"}  # a WebSocket without an upgrade, another version of HTTP
+    assert described | not_of_a_route >= found >= described
+
+
+def test_a_websocket_without_an_upgrade_is_426() -> None:
+    assert "426" in WHOLE["paths"]["/v1/realtime"]["get"]["responses"]
+    assert "426" not in WHOLE["paths"]["/v1/models"]["get"]["responses"]
+
+
+@pytest.mark.parametrize(
+    ("path", "event", "fault"),
+    [
+        ("/v1/chat/completions", "ChatChunk", "Error"),
+        ("/v1/completions", "Completion", "Error"),
+        ("/v1/responses", "ResponseCreated", "Error"),
+        ("/v1/messages", "MessageStart", "MessageError"),
+        ("/v1/audio/transcriptions", "TranscriptTextDelta", "Error"),
+    ],
+)
+def test_events_of_a_stream_are_objects_whose_data_is_json(path: str, event: str, fault: str) -> None:
+    content = WHOLE["paths"][path]["post"]["responses"]["200"]["content"]
+    schema = content["text/event-stream"]["schema"]
+    assert schema["required"] == ["data"]
+    done, data = schema["properties"]["data"]["anyOf"]
+    assert done == {"const": "[DONE]"}
+    kinds = [each["$ref"].rsplit("/", 1)[1] for each in data["contentSchema"]["anyOf"]]
+    assert event in kinds
+    assert kinds.count(fault) == 1
+    assert {"Error", "MessageError"} & set(kinds) == {fault}
