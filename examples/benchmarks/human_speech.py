@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import jiwer
 from sensorium.client import Client, Completed, SegmentEvent
@@ -83,12 +83,12 @@ def ask(client: Client, mix: Mix, *, wanted: Format, speed: float, beam_size: in
             return live(client, mix.path, speed, has_segments=wanted == "live_segments")
 
 
-def live(client: Client, path: Path, speed: float, *, has_segments: bool) -> str:
+def live(client: Client, path: Path, speed: float, *, has_segments: bool, **options: Any) -> str:
     """All turns of a live session that is sent the recording."""
     audio = read_wav(path)
     texts: list[str] = []
     with client.realtime(
-        sample_rate=audio.rate, timestamp_granularities=("segment",) if has_segments else ()
+        sample_rate=audio.rate, timestamp_granularities=("segment",) if has_segments else (), **options
     ) as session:
         for event in session.transcribe(audio.chunks(), speed=speed):
             match event:
