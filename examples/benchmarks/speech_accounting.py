@@ -93,7 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("human", type=Path)
     parser.add_argument("work", type=Path)
-    parser.add_argument("tables", nargs="*", choices=[*TABLES, []], default=list(TABLES))
+    parser.add_argument("tables", nargs="*", default=list(TABLES), metavar="table")
     parser.add_argument("--url", default="http://127.0.0.1:8102", help="of the server")
     parser.add_argument("--live", action="store_true", help="in a live session")
     parser.add_argument("--speed", type=float, default=1.0, help="of live audio")

@@ -1,6 +1,6 @@
-"""Recordings whose right transcript is known, and how an answer to each is judged: for `speech_accounting.py`.
+"""Recordings whose right transcript is known, and how an answer to each is judged.
 
-Made of single recordings of people (`human_mixes.py`), the same every time. Nothing here knows a recognizer.
+Made of single recordings of people (`human_mixes.py`), the same every time. `speech_accounting.py` asks.
 """
 
 from __future__ import annotations
