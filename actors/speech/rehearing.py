@@ -19,9 +19,9 @@ from ...protocols.transcript import Doubt
 from ..kernel.nursery import all_of
 from ..kernel.off_loop import off_loop
 from .asking import Asker
-from .doubts import MEASURED_INLINE, SURER, doubt_of, is_better, may_gain_by_cuts
+from .doubts import MEASURED_INLINE, SURER, doubt_of, is_better, may_be_babble, may_gain_by_cuts
 from .family import Range, RangeAnswer
-from .languages import CLEAR_OTHER, MIN_RANGE, Piece
+from .languages import CLEAR, CLEAR_OTHER, MIN_RANGE, Piece
 from .plausibility import mean_logprob
 
 LEAST_HALF: Final = INTERNAL_RATE
@@ -66,6 +66,9 @@ class Rehearer:
             doubt = await self._doubt(answer, speech_s)
             if not self.is_language_found:
                 await asker.check_named_language(part, language)
+        if doubt is not None and not is_half and await self._is_babble(doubt, piece, speech_s):
+            asker.memory.replace(piece, asker.family.silence(part[1] - part[0]), doubt)
+            return (piece,)
         if doubt == "language":
             other = await self._in_its_language(part, language, is_doubted=True)
             if await self._is_better(doubt, piece, [other], speech_s):
@@ -95,13 +98,31 @@ class Rehearer:
 
     async def _halves(self, piece: Piece) -> list[Piece]:
         """Both halves of a piece, answered each in its language."""
-        (start, end), language = piece
+        part, language = piece
+        return await all_of(partial(self._in_its_language, language=language), await self._cut(part))
+
+    async def _cut(self, part: Range) -> tuple[Range, Range]:
+        """A range in two, each of them to be answered by itself."""
         recording = self.asker.recording
-        cut = middle_pause((start, end), await recording.speech((start, end), min_silence=0))
-        cut = await recording.cut((start, end)) if cut is None else cut
-        halves = ((start, cut), (cut, end))
+        cut = middle_pause(part, await recording.speech(part, min_silence=0))
+        cut = await recording.cut(part) if cut is None else cut
+        halves = (part[0], cut), (cut, part[1])
         self.asker.memory.halves.update(halves)
-        return await all_of(partial(self._in_its_language, language=language), halves)
+        return halves
+
+    async def _is_babble(self, doubt: Doubt, piece: Piece, speech_s: float) -> bool:
+        """Whether models make up the text: in a crowd, or of voices played backwards, no language is clear.
+
+        Short ranges, and models that detect none, do not tell.
+        """
+        part, memory = piece[0], self.asker.memory
+        answer, found = memory.answers[piece], memory.detected.get(part)
+        if found is None:
+            return False
+        if not await _measured(partial(may_be_babble, doubt, answer, found, speech_s), answer):
+            return False
+        halves = await all_of(self.asker.language, await self._cut(part))
+        return all(half is None or half.probability < CLEAR for half in halves)
 
     async def _in_its_language(self, part: Range, language: str | None, *, is_doubted: bool = False) -> Piece:
         """A range, answered in `language`, or in another one that is clear or in which the model is surer.
