@@ -73,14 +73,19 @@ def may_gain_by_cuts(doubt: Doubt, answer: RangeAnswer, speech_s: float) -> bool
     return doubt == "cut" or (doubt == "unsaid" and expected_s(answer.text) < VERY_LITTLE * speech_s)
 
 
-def may_be_babble(doubt: Doubt, answer: RangeAnswer, found: DetectedLanguage, speech_s: float) -> bool:
+def may_be_babble(doubt: Doubt, answer: RangeAnswer, found: DetectedLanguage) -> bool:
     """Whether a doubtful answer is one that models give where voices say nothing in any language."""
-    if found.in_halves >= TORN:
+    if found.in_halves >= TORN or found.probability >= CLEAR:
         return False
-    is_clear = found.probability >= CLEAR
     if mean_logprob(answer) < MIN_LOGPROB:
-        return not is_clear or expected_s(answer.text) < VERY_LITTLE * speech_s
-    return doubt != "language" and not is_clear and answer.no_speech_prob >= SPOKEN
+        return True
+    return doubt != "language" and answer.no_speech_prob >= SPOKEN
+
+
+def is_next_to_nothing(doubt: Doubt, answer: RangeAnswer, speech_s: float) -> bool:
+    """Whether an answer has few words for the speech, and unlikely ones: "Thank you for watching." """
+    is_little = doubt == "unsaid" and expected_s(answer.text) < VERY_LITTLE * speech_s
+    return is_little and mean_logprob(answer) < MIN_LOGPROB
 
 
 def is_better(

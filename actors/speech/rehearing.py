@@ -19,7 +19,15 @@ from ...protocols.transcript import Doubt
 from ..kernel.nursery import all_of
 from ..kernel.off_loop import off_loop
 from .asking import Asker
-from .doubts import MEASURED_INLINE, SURER, doubt_of, is_better, may_be_babble, may_gain_by_cuts
+from .doubts import (
+    MEASURED_INLINE,
+    SURER,
+    doubt_of,
+    is_better,
+    is_next_to_nothing,
+    may_be_babble,
+    may_gain_by_cuts,
+)
 from .family import Range, RangeAnswer
 from .languages import CLEAR, CLEAR_OTHER, MIN_RANGE, Piece
 from .plausibility import mean_logprob
@@ -55,6 +63,7 @@ class Rehearer:
 
     async def _again(self, piece: Piece, num_cuts: int) -> tuple[Piece, ...]:
         asker, (part, language) = self.asker, piece
+        silence = asker.family.silence(part[1] - part[0])
         answer = asker.memory.answers[piece]
         speech_s = await asker.speech_s(part) if answer.text else 0.0
         doubt = await self._doubt(answer, speech_s)
@@ -66,8 +75,8 @@ class Rehearer:
             doubt = await self._doubt(answer, speech_s)
             if not self.is_language_found:
                 await asker.check_named_language(part, language)
-        if doubt is not None and not is_half and await self._is_babble(doubt, piece, speech_s):
-            asker.memory.replace(piece, asker.family.silence(part[1] - part[0]), doubt)
+        if doubt is not None and not is_half and await self._is_babble(doubt, piece):
+            asker.memory.replace(piece, silence, doubt)
             return (piece,)
         if doubt == "language":
             other = await self._in_its_language(part, language, is_doubted=True)
@@ -80,10 +89,12 @@ class Rehearer:
         if may_gain_by_cuts(doubt, answer, speech_s) or await self._is_better(doubt, piece, halves, speech_s):
             deeper = await all_of(partial(self._again, num_cuts=num_cuts - 1), halves)
             halves = [each for found in deeper for each in found]
-        if not await self._is_better(doubt, piece, halves, speech_s):
-            return (piece,)
-        asker.memory.doubts[part] = doubt
-        return tuple(halves)
+        if await self._is_better(doubt, piece, halves, speech_s):
+            asker.memory.doubts[part] = doubt
+            return tuple(halves)
+        if is_next_to_nothing(doubt, answer, speech_s):
+            asker.memory.replace(piece, silence, doubt)
+        return (piece,)
 
     async def _untold(self, piece: Piece, answer: RangeAnswer, doubt: Doubt, speech_s: float) -> RangeAnswer:
         """The answer without the context that it was given, if that is better."""
@@ -110,16 +121,14 @@ class Rehearer:
         self.asker.memory.halves.update(halves)
         return halves
 
-    async def _is_babble(self, doubt: Doubt, piece: Piece, speech_s: float) -> bool:
+    async def _is_babble(self, doubt: Doubt, piece: Piece) -> bool:
         """Whether models make up the text: in a crowd, or of voices played backwards, no language is clear.
 
         Short ranges, and models that detect none, do not tell.
         """
         part, memory = piece[0], self.asker.memory
         answer, found = memory.answers[piece], memory.detected.get(part)
-        if found is None:
-            return False
-        if not await _measured(partial(may_be_babble, doubt, answer, found, speech_s), answer):
+        if found is None or not may_be_babble(doubt, answer, found):
             return False
         halves = await all_of(self.asker.language, await self._cut(part))
         return all(half is None or half.probability < CLEAR for half in halves)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sensorium.actors.speech.doubts import doubt_of, is_better, may_be_babble
+from sensorium.actors.speech.doubts import doubt_of, is_better, is_next_to_nothing, may_be_babble
 from sensorium.actors.speech.family import DetectedLanguage, RangeAnswer
 from sensorium.actors.speech.rehearing import middle_pause
 from sensorium.media.coverage import expected_s
@@ -89,14 +89,22 @@ def test_where_no_language_is_clear_an_answer_may_be_babble(
     """As whisper-base answered them."""
     answer = replace(said(MEETING, logprob), no_speech_prob=no_speech)
     found = DetectedLanguage("en", probability, in_halves=in_halves)
-    assert may_be_babble(doubt, answer, found, expected_s(MEETING)) == babble
+    assert may_be_babble(doubt, answer, found) == babble
 
 
-def test_few_unlikely_words_may_be_babble_though_the_model_is_sure_of_a_language() -> None:
-    found = DetectedLanguage("en", 0.93, in_halves=0.3)
-    assert may_be_babble("unsaid", said("Thank you for watching.", -1.29), found, 11.0)
-    assert not may_be_babble("unsaid", said("Thank you for watching.", -0.9), found, 11.0)
-    assert not may_be_babble("unsaid", said("Thank you for watching.", -1.29), found, 1.5)
+@pytest.mark.parametrize(
+    ("answer", "speech_s", "nothing"),
+    [
+        (said("Thank you for watching.", -1.29), 11.0, True),
+        (said("The", -3.5), 20.0, True),
+        (said("Thank you.", -1.2), 11.2, True),
+        (said("Thank you for watching.", -0.9), 11.0, False),  # likely
+        (said("Thank you for watching.", -1.29), 1.5, False),  # about as long
+    ],
+)
+def test_few_unlikely_words_are_next_to_nothing(answer: RangeAnswer, speech_s: float, nothing: bool) -> None:
+    assert is_next_to_nothing("unsaid", answer, speech_s) == nothing
+    assert not is_next_to_nothing("cut", answer, speech_s)
 
 
 @pytest.mark.parametrize(
