@@ -9,6 +9,7 @@ left out four prompts of 16 s, 0.78. Used by `actors/speech/rehearing.py`.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -45,6 +46,8 @@ crowds played backwards whisper-base was less sure in one half, and of 22 than `
 SPOKEN: Final = 0.15
 """No-speech probability of 44 ranges of people, in noise, music and crowds: at most 0.144; of crowds alone
 and backwards 0.07 to 0.46."""
+SAME_WORDS: Final = 0.5
+"""Of the different words of an answer, what its halves have too, where somebody said them."""
 SURER: Final = 0.15
 """So much more of it makes another language better."""
 
@@ -82,6 +85,12 @@ def may_be_babble(doubt: Doubt, answer: RangeAnswer, found: DetectedLanguage) ->
     return doubt != "language" and answer.no_speech_prob >= SPOKEN
 
 
+def is_other_text(answer: RangeAnswer, halves: Sequence[RangeAnswer]) -> bool:
+    """Whether halves of a range have few of its words: those that were said again and again they have."""
+    words, again = _words(answer), set[str]().union(*map(_words, halves))
+    return len(words & again) < SAME_WORDS * len(words)
+
+
 def is_next_to_nothing(doubt: Doubt, answer: RangeAnswer, speech_s: float) -> bool:
     """Whether an answer has few words for the speech, and unlikely ones: "Thank you for watching." """
     is_little = doubt == "unsaid" and expected_s(answer.text) < VERY_LITTLE * speech_s
@@ -114,6 +123,10 @@ def is_better(
         return share >= before + LEAST_GAIN
     has_all = share >= min(before, 1.0) - LEAST_GAIN
     return has_all and is_other and _mean_logprob(spoken) >= mean_logprob(answer) + SURER
+
+
+def _words(answer: RangeAnswer) -> set[str]:
+    return set(re.findall(r"\w+", answer.text.casefold()))
 
 
 def _repeats_itself(text: str) -> bool:

@@ -25,6 +25,7 @@ from .doubts import (
     doubt_of,
     is_better,
     is_next_to_nothing,
+    is_other_text,
     may_be_babble,
     may_gain_by_cuts,
 )
@@ -130,8 +131,12 @@ class Rehearer:
         answer, found = memory.answers[piece], memory.detected.get(part)
         if found is None or not may_be_babble(doubt, answer, found):
             return False
-        halves = await all_of(self.asker.language, await self._cut(part))
-        return all(half is None or half.probability < CLEAR for half in halves)
+        parts = await self._cut(part)
+        languages = await all_of(self.asker.language, parts)
+        if any(half is not None and half.probability >= CLEAR for half in languages):
+            return False
+        halves = await all_of(partial(self.asker.answer, language=piece[1]), parts)
+        return await _measured(partial(is_other_text, answer, halves), answer, *halves)
 
     async def _in_its_language(self, part: Range, language: str | None, *, is_doubted: bool = False) -> Piece:
         """A range, answered in `language`, or in another one that is clear or in which the model is surer.

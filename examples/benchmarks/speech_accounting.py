@@ -10,7 +10,7 @@ FOLDER_OF_HUMAN is what `human_mixes.py` reads. WORK gets the recordings, made t
 case is one line with what it must be, and a table ends with how many cases hold. `--every N` takes every Nth
 case of a table, `--first N` begins with another. Tables:
 
-    counts     ten words, 6 to 20 times each, 0.2 s apart and in one breath: 15 % off at most, from 0.6 s on
+    counts     ten words, 6 to 20 times each, 0.2 s apart and in one breath: 2 or 15 % off at most, from 0.6 s
     sentences  twelve sentences, two and three times each: all words but 15 %, and no further copy
     cards      twelve card numbers, digit by digit: 15 of 16 digits
     keywords   five sets of keywords on three long mixes: at most 0.5 points more wrong than without

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sensorium.actors.speech.family import LanguageSource, RangeAnswer, RangeRequest
 from sensorium.actors.speech.transcriber import Transcriber
@@ -198,6 +200,21 @@ async def test_a_likely_answer_with_enough_words_stays_though_no_language_is_cle
     transcript = await heard(crowd(answer(f"{MEETING} {MEETING}", logprob)))
     assert transcript.text == f"{MEETING} {MEETING}"
     assert not transcript.reheard
+
+
+@pytest.mark.parametrize("word", ["seven", "no", "tomorrow"])
+async def test_a_word_said_again_and_again_is_believed_though_it_is_in_no_language(word: str) -> None:
+    """Whisper-base: "7, 7," in a loop, no-speech 0.29, English 0.875 and in one half another."""
+    talk = Talk()
+    for _ in range(12):
+        talk.say(word, 0.2)
+    family = HearingFamily(
+        talk, lambda said, request: replace(collapsing(8)(said, request), no_speech_prob=0.3)
+    )
+    family.in_halves = 0.0
+    family.detect = lambda said: {"en": 0.85}
+    transcript = await heard(family)
+    assert abs(len(transcript.text.split()) - 12) <= 1
 
 
 async def test_a_model_that_is_sure_that_somebody_speaks_is_believed() -> None:
