@@ -46,6 +46,7 @@ crowds played backwards whisper-base was less sure in one half, and of 22 than `
 SPOKEN: Final = 0.15
 """No-speech probability of 44 ranges of people, in noise, music and crowds: at most 0.144; of crowds alone
 and backwards 0.07 to 0.46."""
+FEW_WORDS: Final = 2
 SAME_WORDS: Final = 0.5
 """Of the different words of an answer, what its halves have too, where somebody said them."""
 SURER: Final = 0.15
@@ -86,9 +87,12 @@ def may_be_babble(doubt: Doubt, answer: RangeAnswer, found: DetectedLanguage) ->
 
 
 def is_other_text(answer: RangeAnswer, halves: Sequence[RangeAnswer]) -> bool:
-    """Whether halves of a range have few of its words: those that were said again and again they have."""
+    """Whether halves of a range have few of its words: those that were said again and again they have.
+
+    One or two different words tell nothing: "1, 1, 1" may be "One, one" in a half.
+    """
     words, again = _words(answer), set[str]().union(*map(_words, halves))
-    return len(words & again) < SAME_WORDS * len(words)
+    return len(words) > FEW_WORDS and len(words & again) < SAME_WORDS * len(words)
 
 
 def is_next_to_nothing(doubt: Doubt, answer: RangeAnswer, speech_s: float) -> bool:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sensorium.actors.speech.doubts import doubt_of, is_better, is_next_to_nothing, may_be_babble
+from sensorium.actors.speech.doubts import (
+    doubt_of,
+    is_better,
+    is_next_to_nothing,
+    is_other_text,
+    may_be_babble,
+)
 from sensorium.actors.speech.family import DetectedLanguage, RangeAnswer
 from sensorium.actors.speech.rehearing import middle_pause
 from sensorium.media.coverage import expected_s
@@ -105,6 +111,20 @@ def test_where_no_language_is_clear_an_answer_may_be_babble(
 def test_few_unlikely_words_are_next_to_nothing(answer: RangeAnswer, speech_s: float, nothing: bool) -> None:
     assert is_next_to_nothing("unsaid", answer, speech_s) == nothing
     assert not is_next_to_nothing("cut", answer, speech_s)
+
+
+@pytest.mark.parametrize(
+    ("text", "halves", "is_other"),
+    [
+        ("We love you guys. We love you guys.", ["There's no mercy.", "She was close"], True),
+        ("We love you guys. We love you guys.", ["", ""], True),
+        ("We love you guys.", ["We love", "those guys."], False),
+        ("1, 1, 1", ["One, one.", "One."], False),
+        ("7, 7,", ["7 7 7 7", "7, 7"], False),
+    ],
+)
+def test_halves_say_the_same_where_somebody_speaks(text: str, halves: list[str], is_other: bool) -> None:
+    assert is_other_text(said(text), [said(half) for half in halves]) == is_other
 
 
 @pytest.mark.parametrize(
