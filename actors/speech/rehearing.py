@@ -19,9 +19,18 @@ from ...protocols.transcript import Doubt
 from ..kernel.nursery import all_of
 from ..kernel.off_loop import off_loop
 from .asking import Asker
-from .doubts import MEASURED_INLINE, SURER, doubt_of, is_better, may_gain_by_cuts
+from .doubts import (
+    MEASURED_INLINE,
+    SURER,
+    doubt_of,
+    is_better,
+    is_next_to_nothing,
+    is_other_text,
+    may_be_babble,
+    may_gain_by_cuts,
+)
 from .family import Range, RangeAnswer
-from .languages import CLEAR_OTHER, MIN_RANGE, Piece
+from .languages import CLEAR, CLEAR_OTHER, MIN_RANGE, Piece
 from .plausibility import mean_logprob
 
 LEAST_HALF: Final = INTERNAL_RATE
@@ -55,6 +64,7 @@ class Rehearer:
 
     async def _again(self, piece: Piece, num_cuts: int) -> tuple[Piece, ...]:
         asker, (part, language) = self.asker, piece
+        silence = asker.family.silence(part[1] - part[0])
         answer = asker.memory.answers[piece]
         speech_s = await asker.speech_s(part) if answer.text else 0.0
         doubt = await self._doubt(answer, speech_s)
@@ -66,6 +76,9 @@ class Rehearer:
             doubt = await self._doubt(answer, speech_s)
             if not self.is_language_found:
                 await asker.check_named_language(part, language)
+        if doubt is not None and not is_half and await self._is_babble(doubt, piece):
+            asker.memory.replace(piece, silence, doubt)
+            return (piece,)
         if doubt == "language":
             other = await self._in_its_language(part, language, is_doubted=True)
             if await self._is_better(doubt, piece, [other], speech_s):
@@ -77,10 +90,12 @@ class Rehearer:
         if may_gain_by_cuts(doubt, answer, speech_s) or await self._is_better(doubt, piece, halves, speech_s):
             deeper = await all_of(partial(self._again, num_cuts=num_cuts - 1), halves)
             halves = [each for found in deeper for each in found]
-        if not await self._is_better(doubt, piece, halves, speech_s):
-            return (piece,)
-        asker.memory.doubts[part] = doubt
-        return tuple(halves)
+        if await self._is_better(doubt, piece, halves, speech_s):
+            asker.memory.doubts[part] = doubt
+            return tuple(halves)
+        if is_next_to_nothing(doubt, answer, speech_s):
+            asker.memory.replace(piece, silence, doubt)
+        return (piece,)
 
     async def _untold(self, piece: Piece, answer: RangeAnswer, doubt: Doubt, speech_s: float) -> RangeAnswer:
         """The answer without the context that it was given, if that is better."""
@@ -95,13 +110,33 @@ class Rehearer:
 
     async def _halves(self, piece: Piece) -> list[Piece]:
         """Both halves of a piece, answered each in its language."""
-        (start, end), language = piece
+        part, language = piece
+        return await all_of(partial(self._in_its_language, language=language), await self._cut(part))
+
+    async def _cut(self, part: Range) -> tuple[Range, Range]:
+        """A range in two, each of them to be answered by itself."""
         recording = self.asker.recording
-        cut = middle_pause((start, end), await recording.speech((start, end), min_silence=0))
-        cut = await recording.cut((start, end)) if cut is None else cut
-        halves = ((start, cut), (cut, end))
+        cut = middle_pause(part, await recording.speech(part, min_silence=0))
+        cut = await recording.cut(part) if cut is None else cut
+        halves = (part[0], cut), (cut, part[1])
         self.asker.memory.halves.update(halves)
-        return await all_of(partial(self._in_its_language, language=language), halves)
+        return halves
+
+    async def _is_babble(self, doubt: Doubt, piece: Piece) -> bool:
+        """Whether models make up the text: in a crowd, or of voices played backwards, no language is clear.
+
+        Short ranges, and models that detect none, do not tell.
+        """
+        part, memory = piece[0], self.asker.memory
+        answer, found = memory.answers[piece], memory.detected.get(part)
+        if found is None or not may_be_babble(doubt, answer, found):
+            return False
+        parts = await self._cut(part)
+        languages = await all_of(self.asker.language, parts)
+        if any(half is not None and half.probability >= CLEAR for half in languages):
+            return False
+        halves = await all_of(partial(self.asker.answer, language=piece[1]), parts)
+        return await _measured(partial(is_other_text, answer, halves), answer, *halves)
 
     async def _in_its_language(self, part: Range, language: str | None, *, is_doubted: bool = False) -> Piece:
         """A range, answered in `language`, or in another one that is clear or in which the model is surer.

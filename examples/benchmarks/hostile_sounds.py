@@ -6,6 +6,7 @@ Samples are mono at 16 kHz, full scale 1. `human_mixes.py` makes recordings with
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import cast
 
@@ -131,3 +132,71 @@ def laughter(seconds: float, seed: int) -> Samples:
             pieces += [(0.05 * burst).astype(np.float32), silence(0.07)]
         pieces.append(silence(generator.uniform(0.5, 1.5)))
     return np.concatenate(pieces)[: round(seconds * RATE_HZ)]
+
+
+def hum(seconds: float) -> Samples:
+    """Mains and its overtones."""
+    time = np.arange(round(seconds * RATE_HZ)) / RATE_HZ
+    waves = [np.sin(2 * np.pi * 50 * n * time) / n for n in range(1, 12)]
+    return (0.05 * np.sum(waves, axis=0)).astype(np.float32)
+
+
+def bursts(seconds: float, seed: int, *, a_second: float, decay_s: float, lowest_hz: float) -> Samples:
+    """Noise above `lowest_hz` that sets in so often a second, at random, and decays by 60 dB in `decay_s`."""
+    generator, count = np.random.default_rng(seed), round(seconds * RATE_HZ)
+    hits = np.zeros(count)
+    places = generator.integers(0, count, round(a_second * seconds))
+    np.add.at(hits, places, generator.uniform(0.2, 1.0, len(places)))
+    length = round(decay_s * RATE_HZ)
+    size = count + length
+    decay = np.fft.rfft(10 ** (-3 * np.arange(length) / length), size)
+    envelope = np.maximum(np.fft.irfft(np.fft.rfft(hits, size) * decay, size)[:count], 0.0)
+    noise = np.fft.rfft(generator.standard_normal(count))
+    noise[np.fft.rfftfreq(count, 1 / RATE_HZ) < lowest_hz] = 0
+    sound: Samples = (envelope * np.fft.irfft(noise, count)).astype(np.float32)
+    return sound * (0.3 / float(np.abs(sound).max()))
+
+
+def breath(seconds: float, seed: int) -> Samples:
+    """Somebody near the microphone breathes every four seconds."""
+    time = np.arange(round(seconds * RATE_HZ)) / RATE_HZ
+    envelope = np.maximum(np.sin(2 * np.pi * time / 2.0), 0.0) ** 2
+    return (0.03 * envelope * pink_noise(len(time), seed)).astype(np.float32)
+
+
+def coughs(seconds: float, seed: int) -> Samples:
+    """Two or three coughs in a row: a burst of noise, then a hoarse voice that fades."""
+    generator, pieces = np.random.default_rng(seed), list[Samples]()
+    time = np.arange(round(0.3 * RATE_HZ)) / RATE_HZ
+    while sum(map(len, pieces)) < seconds * RATE_HZ:
+        for _ in range(generator.integers(2, 4)):
+            voice = np.sum([np.sin(2 * np.pi * 140 * n * time) / n for n in range(1, 12)], axis=0)
+            sound = generator.standard_normal(len(time)) * np.exp(-time / 0.05) + 0.3 * voice * np.exp(
+                -time / 0.09
+            )
+            pieces += [(0.15 * sound).astype(np.float32), silence(0.2)]
+        pieces.append(silence(generator.uniform(1.0, 3.0)))
+    return np.concatenate(pieces)[: round(seconds * RATE_HZ)]
+
+
+def backwards_crowd(voices: Sequence[Samples], seconds: float, side_by_side: int = 4) -> Samples:
+    """Voices that are played backwards, so many at once: as loud as speech, and no word in it."""
+    count = round(seconds * RATE_HZ)
+    rows = [
+        np.resize(np.concatenate([voice[::-1] for voice in voices[first::side_by_side]]), count)
+        for first in range(side_by_side)
+    ]
+    mixed = np.sum(rows, axis=0)
+    return (mixed * (0.5 / float(np.abs(mixed).max()))).astype(np.float32)
+
+
+NOT_SPEECH: dict[str, Callable[[float], Samples]] = {
+    "hum": hum,
+    "noise": lambda seconds: 0.05 * pink_noise(round(seconds * RATE_HZ), seed=5),
+    "keys": lambda seconds: bursts(seconds, 1, a_second=6, decay_s=0.03, lowest_hz=1500),
+    "applause": lambda seconds: bursts(seconds, 2, a_second=150, decay_s=0.04, lowest_hz=500),
+    "breath": lambda seconds: breath(seconds, 3),
+    "coughs": lambda seconds: coughs(seconds, 4),
+    "laughter": lambda seconds: laughter(seconds, 6),
+}
+"""Sounds of so many seconds in which nobody says a word."""

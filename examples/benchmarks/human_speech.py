@@ -22,11 +22,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, cast
+from typing import Final, Literal, Unpack, cast
 
 import jiwer
 from sensorium.client import Client, Completed, SegmentEvent
 from sensorium.client.audio import read_wav
+from sensorium.client.session_core import SessionOptions
 from transformers.models.whisper.english_normalizer import BasicTextNormalizer, EnglishTextNormalizer
 
 Format = Literal["json", "verbose_json", "words", "srt", "vtt", "live", "live_segments"]
@@ -83,12 +84,14 @@ def ask(client: Client, mix: Mix, *, wanted: Format, speed: float, beam_size: in
             return live(client, mix.path, speed, has_segments=wanted == "live_segments")
 
 
-def live(client: Client, path: Path, speed: float, *, has_segments: bool) -> str:
+def live(
+    client: Client, path: Path, speed: float, *, has_segments: bool, **options: Unpack[SessionOptions]
+) -> str:
     """All turns of a live session that is sent the recording."""
     audio = read_wav(path)
     texts: list[str] = []
     with client.realtime(
-        sample_rate=audio.rate, timestamp_granularities=("segment",) if has_segments else ()
+        sample_rate=audio.rate, timestamp_granularities=("segment",) if has_segments else (), **options
     ) as session:
         for event in session.transcribe(audio.chunks(), speed=speed):
             match event:

@@ -117,11 +117,15 @@ def exactly(said: list[Said], request: RangeRequest) -> RangeAnswer:
     return answer(" ".join(each.text for each in said))
 
 
-def answer(text: str, logprob: float = -0.2, *, is_cut: bool = False) -> RangeAnswer:
+def answer(text: str, logprob: float = -0.2, *, is_cut: bool = False, no_speech: float = 0.0) -> RangeAnswer:
     """An answer, of which a model is as sure all through."""
     tokens = tuple(text.encode())
     return RangeAnswer(
-        text=text, token_ids=tokens, logprobs=(logprob,) * len(tokens), no_speech_prob=0.0, is_cut=is_cut
+        text=text,
+        token_ids=tokens,
+        logprobs=(logprob,) * len(tokens),
+        no_speech_prob=no_speech,
+        is_cut=is_cut,
     )
 
 
@@ -155,6 +159,8 @@ class HearingFamily:
         self.asked: list[tuple[Range, RangeRequest]] = []
         self.detect: Callable[[list[Said]], dict[str, float]] = first_language
         """How likely each language is."""
+        self.in_halves = 1.0
+        """How sure it is of a language in either half."""
         size = round(window_s * RATE)
         self.facts = FamilyFacts(
             languages=("en", "es", "it", "de"),
@@ -182,7 +188,7 @@ class HearingFamily:
             whole = sum(shares.values()) or 1.0
         code = max(shares, key=lambda each: shares[each])
         probability = shares[code] / whole
-        return DetectedLanguage(code, probability)
+        return DetectedLanguage(code, probability, in_halves=self.in_halves)
 
     async def answer(
         self,

@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sensorium.actors.speech.doubts import doubt_of, is_better
-from sensorium.actors.speech.family import RangeAnswer
+from sensorium.actors.speech.doubts import (
+    doubt_of,
+    is_better,
+    is_next_to_nothing,
+    is_other_text,
+    may_be_babble,
+)
+from sensorium.actors.speech.family import DetectedLanguage, RangeAnswer
 from sensorium.actors.speech.rehearing import middle_pause
 from sensorium.media.coverage import expected_s
 from sensorium.protocols.transcript import Doubt
@@ -67,6 +73,58 @@ def test_what_is_better(doubt: Doubt, others: list[RangeAnswer], is_other: bool,
     answer = said(MEETING, -0.6)
     answer = replace(answer, is_cut=doubt == "cut")
     assert is_better(doubt, answer, others, TWICE_S, is_other=is_other) == better
+
+
+@pytest.mark.parametrize(
+    ("doubt", "probability", "in_halves", "logprob", "no_speech", "babble"),
+    [
+        ("unsaid", 0.83, 0.0, -0.28, 0.29, True),  # four voices backwards
+        ("cut", 0.70, 0.38, -0.38, 0.35, True),  # two
+        ("language", 0.87, 0.0, -1.85, 0.1, True),  # three, French
+        ("language", 0.68, 0.0, -0.61, 0.03, False),  # Spanish behind noise
+        ("language", 0.67, 0.60, -0.54, 0.05, False),  # English, noise 3 dB louder
+        ("language", 0.955, 0.0, -1.38, 0.11, False),  # English, a crowd as loud
+        ("unsaid", 0.89, 0.24, -0.2, 0.1, False),  # sure that somebody speaks
+        ("unsaid", 0.95, 0.0, -0.2, 0.3, False),  # sure of the language
+        ("cut", 0.4, 1.0, -0.2, 0.3, False),  # too short to tell
+    ],
+)
+def test_where_no_language_is_clear_an_answer_may_be_babble(
+    doubt: Doubt, probability: float, in_halves: float, logprob: float, no_speech: float, babble: bool
+) -> None:
+    """As whisper-base answered them."""
+    answer = replace(said(MEETING, logprob), no_speech_prob=no_speech)
+    found = DetectedLanguage("en", probability, in_halves=in_halves)
+    assert may_be_babble(doubt, answer, found) == babble
+
+
+@pytest.mark.parametrize(
+    ("answer", "speech_s", "nothing"),
+    [
+        (said("Thank you for watching.", -1.29), 11.0, True),
+        (said("The", -3.5), 20.0, True),
+        (said("Thank you.", -1.2), 11.2, True),
+        (said("Thank you for watching.", -0.9), 11.0, False),  # likely
+        (said("Thank you for watching.", -1.29), 1.5, False),  # about as long
+    ],
+)
+def test_few_unlikely_words_are_next_to_nothing(answer: RangeAnswer, speech_s: float, nothing: bool) -> None:
+    assert is_next_to_nothing("unsaid", answer, speech_s) == nothing
+    assert not is_next_to_nothing("cut", answer, speech_s)
+
+
+@pytest.mark.parametrize(
+    ("text", "halves", "is_other"),
+    [
+        ("We love you guys. We love you guys.", ["There's no mercy.", "She was close"], True),
+        ("We love you guys. We love you guys.", ["", ""], True),
+        ("We love you guys.", ["We love", "those guys."], False),
+        ("1, 1, 1", ["One, one.", "One."], False),
+        ("7, 7,", ["7 7 7 7", "7, 7"], False),
+    ],
+)
+def test_halves_say_the_same_where_somebody_speaks(text: str, halves: list[str], is_other: bool) -> None:
+    assert is_other_text(said(text), [said(half) for half in halves]) == is_other
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sensorium.actors.speech.family import LanguageSource, RangeAnswer, RangeRequest
 from sensorium.actors.speech.transcriber import Transcriber
@@ -144,6 +146,81 @@ async def test_a_loop_in_silence_or_noise_is_nothing() -> None:
     transcript = await heard(family)
     assert transcript.text == ""
     assert not transcript.reheard
+
+
+BABBLE = {
+    "unsaid": answer("I am a smart man. I am a smart man.", no_speech=0.2),
+    "unlikely and unsaid": answer("Thank you for watching.", -1.3),
+    "unlikely": answer(f"{MEETING} {MEETING}", -1.3),
+    "loop": answer("We love you guys. We love you guys.", is_cut=True, no_speech=0.2),
+}
+
+
+def crowd(
+    made_up: RangeAnswer, *, in_halves: float = 0.2, shares: tuple[float, float] = (0.8, 0.7)
+) -> HearingFamily:
+    """Voices in which a model is as sure of a language as `shares` say, in the whole and in pieces of it."""
+
+    def hear(said: list[Said], request: RangeRequest) -> RangeAnswer:
+        return made_up if len(said) > 1 else answer("")
+
+    family = HearingFamily(Talk().say(MEETING).say(MEETING), hear)
+    family.in_halves = in_halves
+    family.detect = lambda said: {"en": shares[len(said) < 2]}
+    return family
+
+
+@pytest.mark.parametrize(
+    ("kind", "language"),
+    [*((kind, None) for kind in BABBLE), *((kind, "en") for kind in BABBLE if kind != "unlikely")],
+)
+async def test_what_a_model_makes_of_a_crowd_is_not_believed(kind: str, language: str | None) -> None:
+    """In a language that was named nothing but too few words, and loops, are doubted."""
+    options = TranscriptionOptions(language=language, word_timestamps=True, segment_timestamps=True)
+    transcript = await heard(crowd(BABBLE[kind]), options)
+    assert (transcript.text, transcript.words, transcript.segments) == ("", (), ())
+    assert len(transcript.reheard) == 1
+    assert transcript.coverage.speech_without_words == transcript.coverage.speech > 5.0
+
+
+@pytest.mark.parametrize("kind", ["unsaid", "unlikely", "loop"])
+@pytest.mark.parametrize(
+    ("in_halves", "shares"), [(0.6, (0.8, 0.7)), (0.2, (0.95, 0.4)), (0.2, (0.5, 0.92))], ids=str
+)
+async def test_where_a_language_is_clear_the_first_answer_stays(
+    kind: str, in_halves: float, shares: tuple[float, float]
+) -> None:
+    transcript = await heard(crowd(BABBLE[kind], in_halves=in_halves, shares=shares))
+    assert transcript.text == BABBLE[kind].text
+
+
+@pytest.mark.parametrize("logprob", [-0.2, -0.61])
+async def test_a_likely_answer_with_enough_words_stays_though_no_language_is_clear(logprob: float) -> None:
+    """Spanish behind noise was found to be Catalan in one half, nothing in the other, and -0.61 likely."""
+    transcript = await heard(crowd(answer(f"{MEETING} {MEETING}", logprob)))
+    assert transcript.text == f"{MEETING} {MEETING}"
+    assert not transcript.reheard
+
+
+@pytest.mark.parametrize("word", ["seven", "no", "tomorrow"])
+async def test_a_word_said_again_and_again_is_believed_though_it_is_in_no_language(word: str) -> None:
+    """Whisper-base: "7, 7," in a loop, no-speech 0.29, English 0.875 and in one half another."""
+    talk = Talk()
+    for _ in range(12):
+        talk.say(word, 0.2)
+    family = HearingFamily(
+        talk, lambda said, request: replace(collapsing(8)(said, request), no_speech_prob=0.3)
+    )
+    family.in_halves = 0.0
+    family.detect = lambda said: {"en": 0.85}
+    transcript = await heard(family)
+    assert abs(len(transcript.text.split()) - 12) <= 1
+
+
+async def test_a_model_that_is_sure_that_somebody_speaks_is_believed() -> None:
+    """A loop about words that are said again and again has no clear language either."""
+    transcript = await heard(crowd(answer("One, one. One, one.", is_cut=True)))
+    assert transcript.text.startswith("One, one.")
 
 
 @pytest.mark.parametrize("kind", ["keywords", "prompt"])
