@@ -84,7 +84,8 @@ def counted(word: str, count: int) -> Callable[[Heard], tuple[bool, str]]:
     def judge(heard: Heard) -> tuple[bool, str]:
         found = "".join(normal(heard.text)).replace("one", "1").count(wanted)
         start_s = heard.words[0].start if heard.words else 0.0
-        return abs(found - count) <= max(2.0, 0.15 * count) and start_s <= 0.6, f"{found} of {count}, from {start_s} s"
+        enough = abs(found - count) <= max(2.0, 0.15 * count)
+        return enough and start_s <= 0.6, f"{found} of {count}, from {start_s} s"
 
     return judge
 

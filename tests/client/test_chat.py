@@ -70,12 +70,13 @@ class Server:
 
     @property
     def client(self) -> Client:
-        return Client("http://a.test", http_client=httpx.Client(transport=httpx.MockTransport(self)))
+        http = httpx.Client(transport=httpx.MockTransport(self))
+        return Client("http://a.test", http_client=http, max_retries=0)
 
     @property
     def async_client(self) -> AsyncClient:
         http = httpx.AsyncClient(transport=httpx.MockTransport(self))
-        return AsyncClient("http://a.test", http_client=http)
+        return AsyncClient("http://a.test", http_client=http, max_retries=0)
 
 
 async def test_an_answer_is_its_text_and_the_conversation_with_it() -> None:

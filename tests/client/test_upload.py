@@ -144,7 +144,7 @@ def test_an_array_alone_is_at_16_khz_and_may_be_sent_again() -> None:
         (np.zeros((2, 16_000), np.float32), 16_000, "expected \\[n\\] or"),
         (RAMP, 0, "at 0 Hz"),
         (RAMP * 32768, 16_000, "go up to 16384, and full scale is 1"),
-        (RAMP * np.nan, 16_000, "go up to nan"),
+        (RAMP * np.nan, 16_000, "are NaN or infinite"),
     ],
 )
 def test_what_are_no_samples_is_named(samples: Samples, rate: int, message: str) -> None:
