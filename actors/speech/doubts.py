@@ -18,7 +18,7 @@ from ...media.spoken_length import phrase_end
 from ...protocols.transcript import Doubt
 from .family import DetectedLanguage, RangeAnswer
 from .languages import CLEAR
-from .plausibility import MIN_LOGPROB, mean_logprob
+from .plausibility import MIN_LOGPROB, SPOKEN, mean_logprob
 
 LEAST_SPEECH_S: Final = 0.5
 """Of less speech nothing is missed."""
@@ -43,9 +43,6 @@ UNSURE: Final = -0.5
 TORN: Final = 0.5
 """How sure a model is of its language in both halves of a range, at least, where people speak one. Of 25
 crowds played backwards whisper-base was less sure in one half, and of 22 than `CLEAR` in the whole."""
-SPOKEN: Final = 0.15
-"""No-speech probability of 44 ranges of people, in noise, music and crowds: at most 0.144; of crowds alone
-and backwards 0.07 to 0.46."""
 FEW_WORDS: Final = 2
 SAME_WORDS: Final = 0.5
 """Of the different words of an answer, what its halves have too, where somebody said them."""
