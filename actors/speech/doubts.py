@@ -84,12 +84,16 @@ def may_be_babble(doubt: Doubt, answer: RangeAnswer, found: DetectedLanguage) ->
 
 
 def is_other_text(answer: RangeAnswer, halves: Sequence[RangeAnswer]) -> bool:
-    """Whether halves of a range have few of its words: those that were said again and again they have.
+    """Whether halves of a range have few of its words, and of each other's: what is said again and again is
+    in both, even where the whole of it is misheard.
 
     One or two different words tell nothing: "1, 1, 1" may be "One, one" in a half.
     """
-    words, again = _words(answer), set[str]().union(*map(_words, halves))
-    return len(words) > FEW_WORDS and len(words & again) < SAME_WORDS * len(words)
+    words, again = _words(answer), [words for half in halves if (words := _words(half))]
+    if len(words) <= FEW_WORDS or not again:
+        return len(words) > FEW_WORDS
+    pairs = itertools.pairwise((words, *again, words))
+    return all(len(one & other) < SAME_WORDS * min(len(one), len(other)) for one, other in pairs)
 
 
 def is_next_to_nothing(doubt: Doubt, answer: RangeAnswer, speech_s: float) -> bool:
