@@ -32,7 +32,7 @@ from .family import DetectedLanguage, Range, RangeAnswer, RangeRequest, SpeechFa
 from .joining import Part, shifted
 from .languages import CLEAR_OTHER
 from .memory import Memory
-from .plausibility import is_implausible, is_trustworthy
+from .plausibility import is_implausible, is_laughter, is_trustworthy
 from .recording import Recording
 from .sentences import CUT_INLINE, sentences
 from .unheard import silences, without_unheard
@@ -219,7 +219,9 @@ class Asker:
         )
 
     async def _is_invented(self, answer: RangeAnswer, part: Range, language: str | None) -> bool:
-        """Whether it is no answer one would expect, and hardly anybody speaks."""
+        """Whether it is laughter, or no answer one would expect, and hardly anybody speaks."""
+        if self.recording.hears_speech and is_laughter(answer):
+            return True
         is_named = self.options.language is not None or bool(self.options.languages)
         is_odd = not is_named and language in self.family.facts.odd_languages
         return is_implausible(answer, is_language_odd=is_odd) and not await self.recording.is_clear(part)

@@ -18,7 +18,7 @@ from ...media.spoken_length import phrase_end
 from ...protocols.transcript import Doubt
 from .family import DetectedLanguage, RangeAnswer
 from .languages import CLEAR
-from .plausibility import MIN_LOGPROB, mean_logprob
+from .plausibility import MIN_LOGPROB, SPOKEN, mean_logprob
 
 LEAST_SPEECH_S: Final = 0.5
 """Of less speech nothing is missed."""
@@ -43,9 +43,6 @@ UNSURE: Final = -0.5
 TORN: Final = 0.5
 """How sure a model is of its language in both halves of a range, at least, where people speak one. Of 25
 crowds played backwards whisper-base was less sure in one half, and of 22 than `CLEAR` in the whole."""
-SPOKEN: Final = 0.15
-"""No-speech probability of 44 ranges of people, in noise, music and crowds: at most 0.144; of crowds alone
-and backwards 0.07 to 0.46."""
 FEW_WORDS: Final = 2
 SAME_WORDS: Final = 0.5
 """Of the different words of an answer, what its halves have too, where somebody said them."""
@@ -87,12 +84,16 @@ def may_be_babble(doubt: Doubt, answer: RangeAnswer, found: DetectedLanguage) ->
 
 
 def is_other_text(answer: RangeAnswer, halves: Sequence[RangeAnswer]) -> bool:
-    """Whether halves of a range have few of its words: those that were said again and again they have.
+    """Whether halves of a range have few of its words, and of each other's: what is said again and again is
+    in both, even where the whole of it is misheard.
 
     One or two different words tell nothing: "1, 1, 1" may be "One, one" in a half.
     """
-    words, again = _words(answer), set[str]().union(*map(_words, halves))
-    return len(words) > FEW_WORDS and len(words & again) < SAME_WORDS * len(words)
+    words, again = _words(answer), [words for half in halves if (words := _words(half))]
+    if len(words) <= FEW_WORDS or not again:
+        return len(words) > FEW_WORDS
+    pairs = itertools.pairwise((words, *again, words))
+    return all(len(one & other) < SAME_WORDS * min(len(one), len(other)) for one, other in pairs)
 
 
 def is_next_to_nothing(doubt: Doubt, answer: RangeAnswer, speech_s: float) -> bool:

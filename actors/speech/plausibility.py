@@ -10,6 +10,7 @@ only what lies within the bounds is told the model with the next range. Used by 
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import Final
 
@@ -23,6 +24,11 @@ MIN_LOGPROB: Final = -1.0
 """Mean of the answer's tokens."""
 MAX_COMPRESSION: Final = 2.4
 """Bytes per compressed byte."""
+
+SPOKEN: Final = 0.15
+"""No-speech probability of some 40 ranges of people, in noise, music and crowds: at most 0.144; of crowds
+played backwards 0.07 to 0.46, of a word that is said again and again 0.29 to 0.65."""
+_LAUGHING: Final = re.compile(r"a?(?:ha)+h?|(?:h[eio]){2,}h?|а?(?:ха)+х?|(?:х[еи]){2,}")
 
 
 def clear_speech_s(duration_s: float) -> float:
@@ -43,6 +49,13 @@ def is_implausible(answer: RangeAnswer, *, is_language_odd: bool) -> bool:
     `is_language_odd` says that the model found the language by itself and is hardly ever right about it.
     """
     return bool(answer.text) and (is_language_odd or not is_trustworthy(answer))
+
+
+def is_laughter(answer: RangeAnswer) -> bool:
+    """Whether a model wrote laughter, several syllables and no word, and doubts that somebody speaks."""
+    words = re.findall(r"\w+", answer.text.casefold())
+    is_laughing = sum(map(len, words)) >= 4 and all(map(_LAUGHING.fullmatch, words))
+    return is_laughing and answer.no_speech_prob >= SPOKEN
 
 
 def mean_logprob(answer: RangeAnswer) -> float:

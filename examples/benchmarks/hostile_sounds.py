@@ -138,7 +138,8 @@ def hum(seconds: float) -> Samples:
     """Mains and its overtones."""
     time = np.arange(round(seconds * RATE_HZ)) / RATE_HZ
     waves = [np.sin(2 * np.pi * 50 * n * time) / n for n in range(1, 12)]
-    return (0.05 * np.sum(waves, axis=0)).astype(np.float32)
+    sound: Samples = (0.05 * np.sum(waves, axis=0)).astype(np.float32)
+    return sound
 
 
 def bursts(seconds: float, seed: int, *, a_second: float, decay_s: float, lowest_hz: float) -> Samples:
@@ -154,7 +155,8 @@ def bursts(seconds: float, seed: int, *, a_second: float, decay_s: float, lowest
     noise = np.fft.rfft(generator.standard_normal(count))
     noise[np.fft.rfftfreq(count, 1 / RATE_HZ) < lowest_hz] = 0
     sound: Samples = (envelope * np.fft.irfft(noise, count)).astype(np.float32)
-    return sound * (0.3 / float(np.abs(sound).max()))
+    sound *= np.float32(0.3 / float(np.abs(sound).max()))
+    return sound
 
 
 def breath(seconds: float, seed: int) -> Samples:
@@ -186,8 +188,9 @@ def backwards_crowd(voices: Sequence[Samples], seconds: float, side_by_side: int
         np.resize(np.concatenate([voice[::-1] for voice in voices[first::side_by_side]]), count)
         for first in range(side_by_side)
     ]
-    mixed = np.sum(rows, axis=0)
-    return (mixed * (0.5 / float(np.abs(mixed).max()))).astype(np.float32)
+    mixed: Samples = np.sum(rows, axis=0).astype(np.float32)
+    mixed *= np.float32(0.5 / float(np.abs(mixed).max()))
+    return mixed
 
 
 NOT_SPEECH: dict[str, Callable[[float], Samples]] = {

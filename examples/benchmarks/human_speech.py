@@ -22,12 +22,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, Unpack, cast
+from typing import Final, Literal, cast
 
 import jiwer
 from sensorium.client import Client, Completed, SegmentEvent
 from sensorium.client.audio import read_wav
-from sensorium.client.session_core import SessionOptions
 from transformers.models.whisper.english_normalizer import BasicTextNormalizer, EnglishTextNormalizer
 
 Format = Literal["json", "verbose_json", "words", "srt", "vtt", "live", "live_segments"]
@@ -85,13 +84,22 @@ def ask(client: Client, mix: Mix, *, wanted: Format, speed: float, beam_size: in
 
 
 def live(
-    client: Client, path: Path, speed: float, *, has_segments: bool, **options: Unpack[SessionOptions]
+    client: Client,
+    path: Path,
+    speed: float,
+    *,
+    has_segments: bool,
+    language: str | None = None,
+    keywords: Sequence[str] = (),
 ) -> str:
     """All turns of a live session that is sent the recording."""
     audio = read_wav(path)
     texts: list[str] = []
     with client.realtime(
-        sample_rate=audio.rate, timestamp_granularities=("segment",) if has_segments else (), **options
+        sample_rate=audio.rate,
+        timestamp_granularities=("segment",) if has_segments else (),
+        language=language,
+        keywords=keywords,
     ) as session:
         for event in session.transcribe(audio.chunks(), speed=speed):
             match event:

@@ -27,7 +27,6 @@ import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import soundfile
 from hostile_sounds import RATE_HZ
@@ -35,23 +34,23 @@ from human_mixes import Studio
 from human_speech import live
 from sensorium.client import Client
 from sensorium.protocols.transcript import Word
-from speech_cases import TABLES, Heard
+from speech_cases import TABLES, Case, Heard
 
 TIMEOUT_S = 3600.0
-Ask = Callable[[Path, dict[str, Any]], Heard]
+Ask = Callable[[Path, Case], Heard]
 
 
 def as_file(client: Client, beam_size: int) -> Ask:
     """Asks a server."""
 
-    def ask(path: Path, options: dict[str, Any]) -> Heard:
-        times = ("word", "segment")
+    def ask(path: Path, case: Case) -> Heard:
         found = client.transcribe(
             path,
             response_format="verbose_json",
-            timestamp_granularities=times,
+            timestamp_granularities=("word", "segment"),
             beam_size=beam_size,
-            **options,
+            language=case.language,
+            keywords=case.keywords,
         )
         return Heard(found.text, found.languages, found.words, found.coverage, len(found.reheard))
 
@@ -61,8 +60,10 @@ def as_file(client: Client, beam_size: int) -> Ask:
 def as_session(client: Client, speed: float) -> Ask:
     """Says it to a live session of a server."""
 
-    def ask(path: Path, options: dict[str, Any]) -> Heard:
-        return Heard(live(client, path, speed, has_segments=False, **options))
+    def ask(path: Path, case: Case) -> Heard:
+        return Heard(
+            live(client, path, speed, has_segments=False, language=case.language, keywords=case.keywords)
+        )
 
     return ask
 
@@ -73,14 +74,14 @@ def faster_whisper(folder: str, beam_size: int) -> Ask:
         folder, compute_type="float32", cpu_threads=1
     )
 
-    def ask(path: Path, options: dict[str, Any]) -> Heard:
-        hotwords = ", ".join(options.get("keywords", ())) or None
+    def ask(path: Path, case: Case) -> Heard:
+        hotwords = ", ".join(case.keywords) or None
         found, info = model.transcribe(
             str(path),
             beam_size=beam_size,
             hotwords=hotwords,
             word_timestamps=True,
-            language=options.get("language"),
+            language=case.language,
         )
         pieces = list(found)
         words = [Word(word.word, word.start, word.end) for piece in pieces for word in piece.words]
@@ -115,7 +116,7 @@ def main() -> None:
             for case in itertools.islice(TABLES[table](studio), arguments.first, None, arguments.every):
                 soundfile.write(path, case.mix.samples(), RATE_HZ, subtype="PCM_16")
                 begun_s = time.monotonic()
-                holds, shown = case.judge(ask(path, case.options))
+                holds, shown = case.judge(ask(path, case))
                 held.append(holds)
                 took_s = time.monotonic() - begun_s
                 mark = "ok  " if holds else "MISS"

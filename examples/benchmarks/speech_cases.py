@@ -8,8 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import jiwer
 import numpy as np
@@ -19,8 +18,10 @@ from sensorium.media.spoken_length import spoken_length_s
 from sensorium.protocols.transcript import Coverage, Word
 from transformers.models.whisper.english_normalizer import BasicTextNormalizer, EnglishTextNormalizer
 
-WORDS = ("digits_1", "digits_7", "vm-no", "hello", "digits_9", "digits_star", "vm-goodbye", "phonetic_e_p")
-WORDS += ("vm-message", "digits_tomorrow")
+WORDS = (
+    *("digits_1", "digits_7", "vm-no", "hello", "digits_9", "digits_star", "vm-goodbye", "phonetic_e_p"),
+    *("vm-message", "digits_tomorrow"),
+)
 KEYWORDS = (
     ("undelete", "pound key", "queue"),
     ("Dashwood", "Norland", "amiable"),
@@ -52,7 +53,8 @@ class Case:
     name: str
     mix: Mix
     judge: Callable[[Heard], tuple[bool, str]]
-    options: dict[str, Any] = field(default_factory=dict)
+    language: str | None = None
+    keywords: tuple[str, ...] = ()
 
 
 def normal(text: str, language: str = "en") -> list[str]:
@@ -84,8 +86,8 @@ def counted(word: str, count: int) -> Callable[[Heard], tuple[bool, str]]:
     def judge(heard: Heard) -> tuple[bool, str]:
         found = "".join(normal(heard.text)).replace("one", "1").count(wanted)
         start_s = heard.words[0].start if heard.words else 0.0
-        enough = abs(found - count) <= max(2.0, 0.15 * count)
-        return enough and start_s <= 0.6, f"{found} of {count}, from {start_s} s"
+        holds = abs(found - count) <= max(2.0, 0.15 * count) and start_s <= 0.6
+        return holds, f"{found} of {count}, from {start_s} s"
 
     return judge
 
@@ -159,7 +161,7 @@ def keywords(studio: Studio) -> Iterator[Case]:
             return found <= plain[0] + 0.5, f"{found:.2f} % wrong, {found - plain[0]:+.2f}"
 
         for chosen in ((), *KEYWORDS):
-            yield Case(f"mix {number}: {', '.join(chosen) or '-'}", mix, judge, {"keywords": chosen})
+            yield Case(f"mix {number}: {', '.join(chosen) or '-'}", mix, judge, keywords=chosen)
 
 
 def languages(studio: Studio) -> Iterator[Case]:
@@ -192,7 +194,7 @@ def clean(studio: Studio) -> Iterator[Case]:
         yield Case(f"mix {number}", mix, accounted(mix))
     for language in LANGUAGES[1:]:
         mix = conversation(studio.utterances("clean", language, 12, 2.5, 9), [0.3, 0.6, 1.0])
-        yield Case(f"mix {language}", mix, accounted(mix), {"language": language})
+        yield Case(f"mix {language}", mix, accounted(mix), language)
 
 
 def accounted(mix: Mix) -> Callable[[Heard], tuple[bool, str]]:

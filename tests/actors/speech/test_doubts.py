@@ -119,6 +119,8 @@ def test_few_unlikely_words_are_next_to_nothing(answer: RangeAnswer, speech_s: f
         ("We love you guys. We love you guys.", ["There's no mercy.", "She was close"], True),
         ("We love you guys. We love you guys.", ["", ""], True),
         ("We love you guys.", ["We love", "those guys."], False),
+        ("We love you guys.", ["She was close.", ""], True),
+        ("Mase, chima, se, chima, se", ["Message, message.", "Message, a message."], False),
         ("1, 1, 1", ["One, one.", "One."], False),
         ("7, 7,", ["7 7 7 7", "7, 7"], False),
     ],

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from sensorium.actors.speech.family import RangeAnswer
 from sensorium.actors.speech.model import Samples
-from sensorium.actors.speech.plausibility import clear_speech_s, is_implausible, is_trustworthy
+from sensorium.actors.speech.plausibility import (
+    clear_speech_s,
+    is_implausible,
+    is_laughter,
+    is_trustworthy,
+)
 from sensorium.actors.speech.transcriber import Transcriber
 from sensorium.media.voice_activity import FRAME_SAMPLES, FloatArray, VoiceActivityModel
 from sensorium.protocols.transcript import TranscriptionOptions
@@ -90,3 +95,24 @@ async def test_it_counts_only_where_hardly_anybody_speaks(name: str, num_frames:
     assert (await live.hypothesis(len(samples), final=False)).text == expected
     assert (await live.hypothesis(len(samples), final=True)).text == expected
     live.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "laughs"),
+    [
+        ("Ha ha ha", True),
+        ("Ha, ha, ha, ha!", True),
+        ("Hahaha. Hehe.", True),
+        ("Ahahah", True),
+        ("Ха-ха-ха", True),
+        ("Ha!", False),
+        ("Ha ha ha, very funny.", False),
+        ("Hi. Hi. Hi.", False),
+        ("He, he, he", False),
+        ("Ja, ja, ja.", False),
+        ("", False),
+    ],
+)
+def test_laughter_is_no_word_where_a_model_doubts_that_somebody_speaks(text: str, laughs: bool) -> None:
+    assert is_laughter(RangeAnswer(text, no_speech_prob=0.8)) == laughs
+    assert not is_laughter(RangeAnswer(text, no_speech_prob=0.05))

@@ -202,6 +202,16 @@ async def test_a_likely_answer_with_enough_words_stays_though_no_language_is_cle
     assert not transcript.reheard
 
 
+@pytest.mark.parametrize("count", [1, 4])
+async def test_who_laughs_says_nothing(count: int) -> None:
+    talk = Talk()
+    for _ in range(count):
+        talk.say("Ha ha ha ha.", 0.9)
+    family = HearingFamily(talk, lambda said, request: answer("Ha ha ha", is_cut=count > 1, no_speech=0.8))
+    transcript = await heard(family)
+    assert (transcript.text, transcript.words) == ("", ())
+
+
 @pytest.mark.parametrize("word", ["seven", "no", "tomorrow"])
 async def test_a_word_said_again_and_again_is_believed_though_it_is_in_no_language(word: str) -> None:
     """Whisper-base: "7, 7," in a loop, no-speech 0.29, English 0.875 and in one half another."""
