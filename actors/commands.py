@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final, get_args, get_type_hints
 
 import trio
 from cyclopts import App, Parameter
@@ -25,6 +25,7 @@ from cyclopts.config import Dict, Env
 from ..client import commands as client_commands
 from ..client.terminal import fail, write
 from ..protocols.errors import DeviceLostError, SensoriumError
+from ..protocols.other_names import meant
 from .config.checks import AddressError, ConfigError, is_whole
 from .config.engine import Dtype, Quantization
 from .config.other_options import refuse_others
@@ -113,6 +114,8 @@ def _launch(
     said = FileOptions()
     # The SDK reads its own variables: those of a server are not to change what a client does.
     app.config = [_ENVIRONMENT] if command == "serve" else []
+    _check_command(command)
+    tokens = _with_joined_booleans(command, tokens)
     _refuse_fractions(command, tokens)
     if command == "serve":
         _refuse_empty(tokens)
@@ -125,6 +128,29 @@ def _launch(
         return app(tokens, result_action="return_value")
     _, bound, _ = app.parse_args(tokens)
     return serve(*bound.args, **bound.kwargs, model_tables=said.models)
+
+
+def _check_command(command: str) -> None:
+    """Raises ConfigError for a command that there is not. The parser's own list of them ends in dots."""
+    known = [name for name in app.resolved_commands() if not name.startswith("-")]
+    if command and not command.startswith("-") and command not in known:
+        hint = meant(command, known, {}).replace("`", "") or "."
+        raise ConfigError(f"there is no command {command!r}{hint} The commands are: {', '.join(known)}")
+
+
+def _with_joined_booleans(command: str, tokens: Sequence[str]) -> tuple[str, ...]:
+    """`--vad_filter True`, as the commands of Whisper's other programs have it, as `--vad_filter=True`."""
+    joined: list[str] = []
+    for token in tokens:
+        option = joined[-1] if joined else ""
+        name = option.removeprefix("--").replace("-", "_")
+        is_value = option.startswith("--") and token in ("True", "False")
+        kind = _known_options().get(command, {}).get(name) if is_value else None
+        if bool in (kind, *get_args(kind)):
+            joined[-1] = f"{option}={token}"
+        else:
+            joined.append(token)
+    return tuple(joined)
 
 
 def _refuse_empty(tokens: Sequence[str]) -> None:

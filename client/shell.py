@@ -39,7 +39,7 @@ _FORKED: Final = (
 
 def open_connection(url: str, options: ClientOptions, limit_s: float) -> ClientConnection:
     """websockets' threading client. Raises OSError and WebSocketException."""
-    connection = connect(url, **socket_arguments(options, limit_s))
+    connection: ClientConnection = connect(url, **socket_arguments(options, limit_s))
     notice_loss(connection.socket)
     return connection
 

@@ -38,18 +38,33 @@ _SUFFIXES: Final[dict[Format, str]] = {
     "tsv": ".tsv",
 }
 _OPTIONS: Final = ("format", "output_dir", "stream", *FileOptions.__annotations__)
+_SERVED: Final = "it is an option of sensorium serve"
+_WORDS: Final = "words and their times are in `format` json"
+_ALIGNED: Final = "no second model aligns words; their times are in `format` json"
+_STREAMED: Final = "`stream` shows the text while it is transcribed"
+_DETECTOR: Final = "there is one detector of speech, and `vad_filter` uses it"
+_THRESHOLD: Final = "it is --vad-parameters.threshold here"
 _OF_WHISPER: Final = OF_SPEECH | {
-    "output_format": "it is called `format` here",
-    "word_timestamps": "words and their times are in `format` json",
-    **dict.fromkeys(("device", "device_index", "model_dir"), "it is an option of sensorium serve"),
+    **dict.fromkeys(("output_format", "f"), "it is called `format` here"),
+    "o": "it is called `output_dir` here",
+    **dict.fromkeys(("word_timestamps", "without_timestamps", "no_timestamps"), _WORDS),
+    **dict.fromkeys(("device", "device_index", "model_dir", "model_directory", "local_files_only"), _SERVED),
+    **dict.fromkeys(("model_cache_only", "hf_token"), "models are loaded by sensorium serve"),
     **dict.fromkeys(("fp16", "compute_type"), "it is --dtype of sensorium serve"),
-    "threads": "the server has --num-threads",
-    "task": "English of any language is made by Client.translate and at /v1/audio/translations",
-    "verbose": "`stream` shows the text while it is transcribed",
-    "initial_prompt": "it is called `prompt` here",
-    "vad_onset": "it is --vad-parameters.threshold here",
-    "vad_method": "there is one detector, and `vad_filter` uses it",
-    "highlight_words": "it is not here; `format` json has the time of every word",
+    "threads": "it is --num-threads of sensorium serve",
+    **dict.fromkeys(("verbose", "print_progress", "live_transcribe"), _STREAMED),
+    **dict.fromkeys(("vad_onset", "vad_offset", "vad_threshold"), _THRESHOLD),
+    "vad_method": _DETECTOR,
+    "vad_min_speech_duration_ms": "it is --vad-parameters.min_speech_duration_ms here",
+    "vad_min_silence_duration_ms": "it is --vad-parameters.min_silence_duration_ms here",
+    "vad_speech_pad_ms": "it is --vad-parameters.speech_pad_ms here",
+    **dict.fromkeys(("align_model", "no_align", "interpolate_method", "return_char_alignments"), _ALIGNED),
+    "segment_resolution": "segments are those of the model",
+    "diarize_model": "speakers are not told apart; `multichannel` transcribes each channel for itself",
+    "chunk_size": "windows are as long as the model's",
+    "suppress_tokens": "tokens that the model's generation_config.json names are suppressed",
+    "prepend_punctuations": "punctuation belongs to the word it touches",
+    "append_punctuations": "punctuation belongs to the word it touches",
 }
 _AT_A_TIME: Final = 4
 """Files in flight: the server works on several at once."""

@@ -36,7 +36,7 @@ def main(model: str) -> None:
 
 if __name__ == "__main__":
     try:
-        main(sys.argv[1]) if len(sys.argv) == 2 else sys.exit(__doc__)
+        main(sys.argv[1]) if len(sys.argv) == 2 and sys.argv[1] not in ("-h", "--help") else sys.exit(__doc__)
     except SensoriumError as error:
         sys.exit(f"{error}")
     except KeyboardInterrupt:

@@ -46,7 +46,8 @@ def served_model(
             return served
     known = ", ".join(served.name for served in config.models) or "none that transcribes"
     problem = (
-        f"the model {name[:60]!r} is not served; served here: {known}; `--alias` gives a model another name"
+        f"the model {name[:60]!r} is not served (`--alias` of `sensorium serve` gives a model another name); "
+        f"served here: {known}"
     )
     raise BadRequestError(problem, code="model_not_found", param=where)
 

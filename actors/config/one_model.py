@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="DataclassInstance")
 
 
+def public_name(model: str) -> str:
+    """The name of a model on the wire that is given no other. A local folder is called by its last part."""
+    is_path = model.startswith(("/", "./", "../", "~")) or model.count("/") > 1 or "\\" in model
+    return model.rstrip("/\\").replace("\\", "/").rsplit("/", 1)[-1] if is_path else model
+
+
 def overridden(base: T, options: Sequence[str], name: str, names: Collection[str]) -> T:
     """`base` with what `options` say of the model `name`, one of `names`.
 
@@ -29,13 +35,10 @@ def overridden(base: T, options: Sequence[str], name: str, names: Collection[str
     found: dict[str, object] = {}
     for option in options:
         of, key, value = _split(option)
-        if of not in names and "/" in of:
-            raise ValueError(
-                f"--model is {option!r}, and {of!r} is not served; name it as an argument too: "
-                f"sensorium serve {of} --model {option} (served now: {', '.join(names)})"
-            )
         if of not in names:
-            raise ValueError(f"--model is {option!r}; allowed names: {', '.join(names)}")
+            raise ValueError(
+                f"--model is {option!r}; allowed names: {', '.join(names)}{_way_out(of, option, names)}"
+            )
         if key not in kinds:
             allowed = ", ".join(sorted(kinds)).replace("_", "-")
             raise ValueError(f"--model is {option!r}; allowed options: {allowed}")
@@ -63,6 +66,19 @@ def read_aliases(options: Sequence[str], names: Collection[str]) -> dict[str, st
             raise ValueError(f"--alias is {option!r}; allowed: a name that nothing else has")
         found[alias] = name
     return found
+
+
+def _way_out(of: str, option: str, names: Collection[str]) -> str:
+    """What to do about an option of a model `of` that none of `names` is, where a path or an id is meant."""
+    if "/" not in of:
+        return ""
+    name = public_name(of)
+    own = f"--model {name}{option[len(of) :]}"
+    return (
+        f"; say {own}"
+        if name in names
+        else f"; name the model as an argument, too: sensorium serve {of} {own}"
+    )
 
 
 def _split(option: str) -> tuple[str, str, str]:

@@ -19,7 +19,7 @@ from .fetching import FetchConfig
 from .files import SAMPLE_BYTES_PER_S, FileConfig
 from .listening import ListenConfig
 from .mcp import McpConfig
-from .one_model import overridden, read_aliases
+from .one_model import overridden, public_name, read_aliases
 from .realtime import RealtimeConfig
 from .responses import ResponseConfig
 
@@ -105,12 +105,7 @@ class ServerConfig:
     @property
     def public_names(self) -> tuple[str, ...]:
         """The name of each model on the wire. A local folder is called by its last part."""
-        return self.served_model_names or tuple(_public_name(model) for model in self.models)
-
-
-def _public_name(model: str) -> str:
-    is_path = model.startswith(("/", "./", "../", "~")) or model.count("/") > 1 or "\\" in model
-    return model.rstrip("/\\").replace("\\", "/").rsplit("/", 1)[-1] if is_path else model
+        return self.served_model_names or tuple(public_name(model) for model in self.models)
 
 
 def _first_repeated(names: tuple[str, ...]) -> str:

@@ -362,6 +362,14 @@ def test_a_misspelt_option_is_no_source(capsys: pytest.CaptureFixture[str]) -> N
         ("--output_format=srt", "; it is called --format here"),
         ("--initial-prompt", "; it is called --prompt here"),
         ("--device", "; it is an option of sensorium serve"),
+        ("-f", "; it is called --format here"),
+        ("-o", "; it is called --output-dir here"),
+        ("--fp16", "; it is --dtype of sensorium serve"),
+        ("--compute_type", "; it is --dtype of sensorium serve"),
+        ("--print_progress", "; --stream shows the text while it is transcribed"),
+        ("--align_model", "; no second model aligns words; their times are in --format json"),
+        ("--vad_onset", "; it is --vad-parameters.threshold here"),
+        ("--hotwords", "; name words to expect by --keywords"),
         ("--langauge", "; did you mean --language?"),
         ("--zzz", ""),
     ],
@@ -370,6 +378,37 @@ def test_a_misspelt_option_is_no_file(option: str, hint: str, capsys: pytest.Cap
     """Nor is one of Whisper's own command line."""
     assert run(["transcribe", option, "True", "talk.wav"]) == 2
     assert capsys.readouterr().err == f"sensorium: there is no option {option}{hint}\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("option", "value", "sent"),
+    [
+        ("--vad_filter", "True", True),
+        ("--vad_filter", "False", False),
+        ("--condition_on_previous_text", "True", True),
+        ("--condition-on-previous-text", "False", False),
+        ("--multichannel", "True", True),
+    ],
+)
+def test_true_and_false_stand_behind_an_option_as_elsewhere(
+    option: str, value: str, sent: bool, recording: Path
+) -> None:
+    answers = {"/v1/audio/transcriptions": Answer(b"good", content_type="text/plain")}
+    with serve_rest(answers) as (url, requests):
+        assert run(["transcribe", option, value, str(recording), "--base-url", url]) == 0
+    field = option.removeprefix("--").replace("-", "_")
+    assert (f'name="{field}"'.encode() in requests[0].body) == sent
+
+
+@pytest.mark.parametrize(("command", "hint"), [("nosuch", "."), ("serv", "; did you mean serve?")])
+def test_a_command_that_there_is_not_names_all(
+    command: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"sensorium: there is no command '{command}'{hint} The commands are: ")
+    assert {"transcribe", "serve", "models", "kernels"} <= set(told.strip().partition("are: ")[2].split(", "))
 
 
 @pytest.mark.parametrize("option", ["--temprature", "--temprature=0", "-t"])

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import httpx
 import pytest
 from sensorium.client import APIError, AsyncClient, Client, SensoriumConnectionError, SensoriumTimeoutError
-from sensorium.client import connection as waits
 
 Answer = Callable[[httpx.Request], httpx.Response]
 

@@ -178,6 +178,7 @@ def test_models(server: Server) -> None:
         with pytest.raises(NotFoundError) as caught:
             client.models.retrieve("whisper-1")
     assert caught.value.code == "model_not_found"
+    assert "`sensorium serve --alias ALIAS=NAME`" in caught.value.message
 
 
 def test_operations_routes(server: Server, lights: bytes) -> None:

@@ -56,3 +56,30 @@ def test_ctrl_c_leaves_no_traceback(
 
 def test_a_call_without_a_server_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "refused" in str(run(monkeypatch, "telephone_call.py", SPEECH, "--url", "ws://127.0.0.1:1"))
+
+
+def test_a_call_to_an_address_of_http_names_the_one_to_use(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "telephone_call.py", "--url", "http://127.0.0.1:1") == 2
+    assert "expected ws://HOST:PORT/v1/calls" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "chat_with_image.py",
+        "interop/openai_realtime.py",
+        "interop/vllm_realtime.py",
+        "live_camera.py",
+        "live_file.py",
+        "plot_words.py",
+        "structured_output.py",
+        "transcribe_file.py",
+        "voice_agent.py",
+    ],
+)
+def test_help_is_what_a_script_does(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    text = (EXAMPLES / script).read_text("utf-8")
+    first = text.partition('"""')[2].splitlines()[0]
+    assert str(run(monkeypatch, script, "--help")).startswith(first)

@@ -111,6 +111,9 @@ def test_neutral_fields_of_other_servers_pass_and_others_are_named() -> None:
         ("truncation_side", "left", ""),
         ("function", [], ""),
         ("max_token", 5, "max_tokens"),
+        ("response_format", {"type": "json_schema", "json_schema": {"name": "a"}, "schema": {}}, ""),
+        ("response_format", {"type": "json_object", "response_format": {}}, ""),
+        ("stream_options", {"include_usage": True, "stream_option": 1}, ""),
         ("max_token", True, ""),
     ],
 )

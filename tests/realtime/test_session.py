@@ -254,6 +254,7 @@ def test_a_refused_update_changes_nothing() -> None:
     assert event["error"]["code"] == "model_not_found"
     assert event["error"]["param"] == "session.audio.input.transcription.model"
     assert event["error"]["message"].endswith("served here: small, other")
+    assert "`--alias`" in event["error"]["message"]
     assert dialog.session.settings == before
 
 

@@ -132,6 +132,7 @@ def test_a_model_that_writes_no_calls_says_so(template: str, parser: ToolParser)
     with pytest.raises(BadRequestError) as caught:
         AnswerReading(builder(template, parser), conversation(use=ToolUse((NOW,))))
     assert caught.value.param == "tools"
+    assert "--tool-parser hermes | qwen3_coder | llama" in caught.value.message
 
 
 def test_a_named_format_is_taken() -> None:

@@ -245,6 +245,7 @@ def test_a_model_without_calls_says_so() -> None:
     talk.configure(tools=[TOOL])
     found = talk.error()
     assert (found["code"], found["param"]) == ("unsupported_parameter", "session.tools")
+    assert "--tool-parser" in found["message"]
 
 
 def test_a_call_takes_no_output_of_an_older_one() -> None:
