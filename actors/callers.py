@@ -6,7 +6,7 @@ Every bound that callers share knows what each of them holds of it, and keeps on
 - What is held until its owner lets go of it (requests in hand, live sessions): nobody holds more than `GREED`
   times what was free when it took the last of them, and whoever holds none takes what is free (`has_room`).
 - What can be taken away (sessions that wait for a lost client, ephemeral keys; what caches keep, in
-  `kernel/fair_lru.py`): when all is held, the caller that holds most gives way (`greediest`).
+  `actors/runtime/fair_lru.py`): when all is held, the caller that holds most gives way (`greediest`).
 
 So a newcomer finds a place however much one other caller wants, and callers that all want more end up with
 the same. Where there is but one caller, it has everything.

@@ -1,6 +1,6 @@
 """The command line: `sensorium serve | models | kernels`, and the client's commands beside them.
 
-The client's commands live in `client/commands.py` and are mounted here. Options of `serve` are the fields
+The client's commands live in `client/cli/commands.py` and are mounted here. Options of `serve` are the fields
 of `actors/config/server.py`; each is also a `SENSORIUM_…` environment variable. Every option of every command
 may be in the TOML file that `--config` names (`actors/config/toml_file.py`). This is the only file of the
 server that reads the environment.
@@ -22,13 +22,12 @@ import trio
 from cyclopts import App, Parameter
 from cyclopts.config import Dict, Env
 
-from ..client import commands as client_commands
+from ..client.cli import commands as client_commands
 from ..client.terminal import fail, write
 from ..protocols.errors import DeviceLostError, SensoriumError
-from ..protocols.other_names import meant
-from .config.checks import AddressError, ConfigError, is_whole
+from ..protocols.shared.foreign_options import meant
 from .config.engine import Dtype, Quantization
-from .config.other_options import refuse_others
+from .config.foreign_options import refuse_others
 from .config.server import (
     DEFAULT_MODELS,
     CallConfig,
@@ -43,8 +42,10 @@ from .config.server import (
     ServerConfig,
 )
 from .config.toml_file import FileOptions, read_options
+from .config.validation import is_whole
+from .errors import AddressError, ConfigError
 from .importing import importing
-from .kernel.nursery import first_error
+from .runtime.nursery import first_error
 from .signals import LeavingAtOnce, leave
 from .telemetry.logs import LogConfig, configure, flush, say
 
@@ -296,13 +297,13 @@ def serve(
 def _serve(config: ServerConfig) -> None:
     configure(config.logs)
     # Imported late: the other commands, and a wrong option, need none of it.
-    from .remote.process import engine_process
+    from .engine_process.process import engine_process
 
     process = engine_process(config) if config.process.engine_process == "on" else None
     with nullcontext() if process is None else process.begun():
         with importing():
             if process is None:  # torch, too: while the loop imports it no signal would be heard
-                from . import models  # noqa: F401
+                from . import model_loading as models  # noqa: F401
             from .server import serve as serve_forever  # takes a second, in which the models' process loads
 
         async def run_until_signal() -> None:

@@ -1,8 +1,8 @@
 """Starts the engines of a server's models: in this process, or in one of their own.
 
 Either way what comes is a `LoadedModel` for each, in order, and who faces clients cannot tell. This file
-imports no torch; where engines run here, `actors/models.py` does. Read `actors/remote/process.py` for the
-other way.
+imports no torch; where engines run here, `actors/model_loading.py` does. Read
+`actors/engine_process/process.py` for the other way.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import trio
 
 from ..engine.memory_limits import naming_shortage
 from ..engine.models.side import open_side
-from ..media.voice_activity import VoiceActivityModel
+from ..media.speech.voice_activity import VoiceActivityModel
 from ..protocols.errors import DeviceLostError
 from .config.server import ServerConfig
-from .engine.client import EngineClient
-from .kernel.nursery import first_error
-from .loaded import LoadedModel, loaded_model
-from .remote.client import RemoteEngine
-from .remote.orders import orders_of
-from .remote.process import EngineProcess, engine_process
+from .engine_process.client import RemoteEngine
+from .engine_process.process import EngineProcess, engine_process
+from .inference.client import EngineClient
+from .runtime.nursery import first_error
+from .served_model import LoadedModel, loaded_model
+from .worker_config import orders_of
 
 if TYPE_CHECKING:
-    from .engine.engine import Engine
-    from .models import OpenedModel
+    from .inference.engine import Engine
+    from .model_loading import OpenedModel
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Engines:
     async def _start_here(
         self, actors: trio.Nursery, activity: VoiceActivityModel
     ) -> Sequence[LoadedModel[EngineClient]]:
-        from .models import open_next
+        from .model_loading import open_next
 
         orders = orders_of(self.config)
         opened: list[OpenedModel] = []

@@ -1,7 +1,7 @@
 """By which ways a model's operations run: settled when its weights are read, or shown by `sensorium kernels`.
 
-Here are the clock and what an operator says (`--kernels`, `--pin-kernels`); `kernels/choice.py` measures and
-decides, `kernels/choice_table.py` keeps.
+Here are the clock and what an operator says (`--kernels`, `--pin-kernels`); `kernels/autotune.py` measures
+and decides, `kernels/autotune_table.py` keeps.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from msgspec.structs import replace as replace_fields
 from ..engine.control_groups import num_cores
 from ..engine.execution.runner import Runner
 from ..engine.models.registry import embedded_models, open_model
-from ..kernels.choice import Choice, Clock, Times, choices, is_steady, measure
-from ..kernels.choice_table import (
+from ..kernels.autotune import Choice, Clock, Times, choices, is_steady, measure
+from ..kernels.autotune_table import (
     Entry,
     TableError,
     entry_of,
@@ -34,8 +34,9 @@ from ..kernels.choice_table import (
     write_table,
 )
 from ..protocols.errors import ModelLoadError
-from .config.checks import ConfigError, read_pins
 from .config.engine import EngineConfig
+from .config.validation import read_pins
+from .errors import ConfigError
 
 logger = logging.getLogger(__name__)
 

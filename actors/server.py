@@ -1,8 +1,8 @@
 """Composes a server and runs it: load models, start actors, listen, and on a stop signal drain and leave.
 
 Everything is made here and handed down; nothing below knows how it was configured. Read
-`actors/http/routes.py` and `actors/http/websocket.py` for what clients see, `actors/engine/engine.py` for
-what a model is made of.
+`actors/http/routes.py` and `actors/http/realtime/websocket.py` for what clients see,
+`actors/inference/engine.py` for what a model is made of.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ import trio
 from starlette.routing import Router
 
 from ..engine.models.prompts import PromptBuilder
-from ..media.voice_activity import VoiceActivityModel
-from .config.checks import AddressError
-from .config.listening import ListenConfig
+from ..media.speech.voice_activity import VoiceActivityModel
+from .config.network import ListenConfig
 from .config.responses import ResponseConfig
 from .config.server import ServerConfig
-from .engine.client import EngineClient
+from .engine_process.process import EngineProcess
 from .engines import Engines
+from .errors import AddressError
+from .fetching.dns import Names
 from .fetching.fetcher import Fetcher
-from .fetching.names import Names
-from .http.access import AccessLog, RefusalLog
-from .http.calls import call_routes
-from .http.door import Door, HealthDoor
-from .http.keys import ApiKeys
-from .http.response_file import ResponseFile
-from .http.response_socket import response_sockets
-from .http.response_store import ResponseStore
+from .http.access_log import AccessLog, RefusalLog
+from .http.api_keys import ApiKeys
+from .http.calls.routes import call_routes
+from .http.pending_auth import Strangers
+from .http.realtime.websocket import realtime_route
+from .http.responses.sqlite_store import ResponseFile
+from .http.responses.store import ResponseStore
+from .http.responses.websocket import response_sockets
 from .http.routes import Gate, not_found, routes
 from .http.service import ServedModel, Service
-from .http.strangers import Strangers
-from .http.websocket import realtime_route
-from .live.hearing import VoiceActivityActor
-from .live.sound import SoundActor
-from .loaded import LoadedModel
-from .media.budget import MediaBudget
-from .media.cache import MediaCache
-from .media.pool import DecoderPool, MediaConfig
-from .remote.process import EngineProcess
+from .http.startup_app import Door, HealthDoor
+from .inference.client import EngineClient
+from .live.container_decoder import SoundActor
+from .live.voice_activity import VoiceActivityActor
+from .media_decoding.cache import MediaCache
+from .media_decoding.memory_budget import MediaBudget
+from .media_decoding.worker_pool import DecoderPool, MediaConfig
+from .served_model import LoadedModel
 from .telemetry.collectors import FETCHES, MEDIA, MEDIA_CACHE, POSTING, SOUND
 from .telemetry.metrics import Metrics
-from .text.addresses import AddressBook
 from .text.generation import TextModel
-from .text.opening import FILES_AT_A_TIME, MediaLimits, media_bytes
+from .text.media_opening import FILES_AT_A_TIME, MediaLimits, media_bytes
+from .text.media_urls import AddressBook
 from .text.prompts import Prompter
-from .wire.guard import ConnectionLimits, Guard, connection_limits
-from .wire.listening import open_listener, serve_connections
-from .wire.refusals import Refusals
-from .wire.websocket import AsgiApp
+from .transport.connection_limits import ConnectionLimits, Guard, connection_limits
+from .transport.listener import open_listener, serve_connections
+from .transport.refusals import Refusals
+from .transport.websocket import AsgiApp
 
 logger = logging.getLogger(__name__)
 

@@ -1,16 +1,14 @@
 """The SDK: `Client` (sync) and `AsyncClient` (asyncio and trio), typed events, readable errors.
 
-Start at `client/client.py`; live sessions are `client/session_core.py` under two thin shells.
+Start at `client/client.py`; live sessions are `client/realtime/transcription_machine.py` under two thin
+shells.
 """
 
 from __future__ import annotations
 
 from .async_client import AsyncClient
-from .async_dialogue import AsyncAnswer, AsyncDialogueSession
-from .async_realtime import AsyncRealtimeSession
-from .chat_answer import ChatAnswer, ChatDelta, ChatUsage, ToolCall, ToolResult
+from .chat.answer import ChatAnswer, ChatDelta, ChatUsage, ToolCall, ToolResult
 from .client import Client
-from .dialogue import Answer, DialogueSession
 from .errors import (
     AnswerError,
     APIError,
@@ -21,7 +19,10 @@ from .errors import (
     SensoriumTimeoutError,
     SessionClosedError,
 )
-from .events import (
+from .realtime.async_conversation import AsyncAnswer, AsyncDialogueSession
+from .realtime.async_transcription import AsyncRealtimeSession
+from .realtime.conversation import Answer, DialogueSession
+from .realtime.events import (
     AnswerBegan,
     AnswerDelta,
     AnswerDone,
@@ -52,7 +53,7 @@ from .events import (
     UnknownEvent,
     UtteranceEnded,
 )
-from .realtime import RealtimeSession
+from .realtime.transcription import RealtimeSession
 from .server_events import TextDelta, TextDone, TextEvent, TextSegment
 
 __all__ = [

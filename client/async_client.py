@@ -1,6 +1,7 @@
 """The asynchronous client, under asyncio and trio alike: `await AsyncClient().transcribe("talk.mp3")`.
 
-Same methods as `client/client.py`, from the same requests. Read next: `client/async_realtime.py`.
+Same methods as `client/client.py`, from the same requests. Read next:
+`client/realtime/async_transcription.py`.
 """
 
 from __future__ import annotations
@@ -14,12 +15,9 @@ import anyio
 import httpx
 from anyio.abc import TaskGroup
 
-from ..protocols.transcript import Transcript
-from .async_dialogue import AsyncDialogueSession
-from .async_realtime import AsyncRealtimeSession
-from .async_shell import GOODBYE_S, AsyncLiveShell, open_socket
+from ..protocols.transcription.transcript import Transcript
 from .bounds import Deadline, LineSplitter, WholeBody
-from .chat import AsyncChat
+from .chat.requests import AsyncChat
 from .connection import (
     CLOSE_TIMEOUT_S,
     PerProcess,
@@ -29,9 +27,13 @@ from .connection import (
     readable_connect_errors,
     readable_errors,
 )
-from .dialogue_core import DialogueCore, DialogueOptions
 from .errors import APIError, SDKError
 from .options import DEFAULT_MAX_RETRIES, client_options
+from .realtime.async_conversation import AsyncDialogueSession
+from .realtime.async_socket import GOODBYE_S, AsyncLiveShell, open_socket
+from .realtime.async_transcription import AsyncRealtimeSession
+from .realtime.conversation_machine import DialogueCore, DialogueOptions
+from .realtime.transcription_machine import SessionCore, SessionOptions
 from .requests import (
     HEALTH,
     METRICS,
@@ -47,7 +49,6 @@ from .requests import (
     transcription,
 )
 from .server_events import StreamDecoder, TextEvent
-from .session_core import SessionCore, SessionOptions
 from .upload import AudioFile, Part, open_part
 
 T = TypeVar("T")
@@ -85,7 +86,8 @@ class AsyncClient:
     @cached_property
     def chat(self) -> AsyncChat:
         """Asks a model and runs the functions it calls: `(await client.chat("Why?")).text`, or
-        `client.chat.stream("Why?")` for the answer as it grows; see `sensorium.client.chat.AsyncChat`.
+        `client.chat.stream("Why?")` for the answer as it grows; see
+        `sensorium.client.chat.requests.AsyncChat`.
         """
         return AsyncChat(self._lines)
 

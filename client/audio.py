@@ -1,7 +1,8 @@
 """Local audio for live sessions: read a WAV file with the standard library, cut it into chunks, pace them.
 
 Only PCM16 WAV at the rates the wire knows; whole files in any format go to `Client.transcribe`, which lets
-the server decode. Knows no sockets and no clock: time is an argument. Read next: `client/session_core.py`.
+the server decode. Knows no sockets and no clock: time is an argument. Read next:
+`client/realtime/transcription_machine.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from ..protocols.audio import SUPPORTED_RATES, AudioFormat, wave_file
+from ..protocols.shared.audio_format import SUPPORTED_RATES, AudioFormat, wave_file
 from .errors import AudioError
 
 CHUNK_MS: Final = 100

@@ -1,7 +1,7 @@
 """The synchronous client: `Client().transcribe("talk.mp3")`, and live sessions through `Client.realtime`.
 
 Requests and how their answers are read: `client/requests.py`. Read next: `client/async_client.py`, the same
-for asyncio and trio; `client/realtime.py` for live sessions.
+for asyncio and trio; `client/realtime/transcription.py` for live sessions.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import httpx
 
-from ..protocols.transcript import Transcript
+from ..protocols.transcription.transcript import Transcript
 from .bounded_network import bound, ending_with
 from .bounds import Deadline, LineSplitter, WholeBody
-from .chat import Chat
+from .chat.requests import Chat
 from .connection import (
     PerProcess,
     Retries,
@@ -26,11 +26,13 @@ from .connection import (
     readable_connect_errors,
     readable_errors,
 )
-from .dialogue import DialogueSession
-from .dialogue_core import DialogueCore, DialogueOptions
 from .errors import APIError, SDKError
 from .options import DEFAULT_MAX_RETRIES, client_options
-from .realtime import RealtimeSession
+from .realtime.conversation import DialogueSession
+from .realtime.conversation_machine import DialogueCore, DialogueOptions
+from .realtime.socket import LiveShell, open_connection
+from .realtime.transcription import RealtimeSession
+from .realtime.transcription_machine import SessionCore, SessionOptions
 from .requests import (
     HEALTH,
     METRICS,
@@ -46,8 +48,6 @@ from .requests import (
     transcription,
 )
 from .server_events import StreamDecoder, TextEvent
-from .session_core import SessionCore, SessionOptions
-from .shell import LiveShell, open_connection
 from .upload import AudioFile, Part, open_part
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class Client:
     @cached_property
     def chat(self) -> Chat:
         """Asks a model and runs the functions it calls: `client.chat("Why?").text`, or
-        `client.chat.stream("Why?")` for the answer as it grows; see `sensorium.client.chat.Chat`.
+        `client.chat.stream("Why?")` for the answer as it grows; see `sensorium.client.chat.requests.Chat`.
         """
         return Chat(self._lines)
 

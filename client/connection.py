@@ -1,6 +1,6 @@
 """What both shells share about sockets: how to open them, and which of our errors their exceptions are.
 
-Read next: `client/realtime.py` (sync) and `client/async_realtime.py`.
+Read next: `client/realtime/transcription.py` (sync) and `client/realtime/async_transcription.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from websockets.exceptions import (
     WebSocketException,
 )
 
-from ..protocols.frame_faults import MALFORMED
+from ..protocols.realtime.invalid_frames import MALFORMED
 from .errors import APIError, SDKError, SensoriumConnectionError, SensoriumTimeoutError
 from .options import (
     MAX_CONNECTIONS,

@@ -1,7 +1,7 @@
 """A frame or a picture as a file that can be sent: paths and bytes as they are, images and arrays as JPEG.
 
 Knows no sessions. Images of Pillow are encoded by themselves; arrays need Pillow, which comes with
-`sensorium[serve]`. Read next: `client/dialogue_core.py`.
+`sensorium[serve]`. Read next: `client/realtime/conversation_machine.py`.
 """
 
 from __future__ import annotations

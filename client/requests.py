@@ -13,16 +13,24 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, Unpack, get
 import msgspec
 from msgspec import UNSET
 
-from ..protocols.frame_faults import MALFORMED
-from ..protocols.other_names import meant
-from ..protocols.realtime_session import Granularity
-from ..protocols.rest import ModelCard, ModelList
-from ..protocols.speech_options import RecordingOptions
-from ..protocols.transcript import Coverage, Rehearing, Segment, Task, Transcript, Word, with_words
-from ..protocols.transcript_view import DetectedLanguage
-from .bench.metrics import parse_metrics
+from ..protocols.realtime.invalid_frames import MALFORMED
+from ..protocols.realtime.session import Granularity
+from ..protocols.server.models import ModelCard, ModelList
+from ..protocols.shared.foreign_options import meant
+from ..protocols.transcription.python_options import RecordingOptions
+from ..protocols.transcription.transcript import (
+    Coverage,
+    Rehearing,
+    Segment,
+    Task,
+    Transcript,
+    Word,
+    with_words,
+)
+from ..protocols.transcription.view import DetectedLanguage
 from .connection import status_error
 from .errors import APIError
+from .metrics import parse_metrics
 from .options import ClientOptions
 from .upload import AudioFile, Part, can_open_again, checked
 

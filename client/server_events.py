@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from ..protocols.frame_faults import MALFORMED
-from ..protocols.rest import TranscriptTextDelta, TranscriptTextSegment
+from ..protocols.realtime.invalid_frames import MALFORMED
+from ..protocols.transcription.rest import TranscriptTextDelta, TranscriptTextSegment
 from .connection import status_error
 from .errors import APIError, SensoriumConnectionError
 

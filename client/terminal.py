@@ -1,7 +1,7 @@
 """Live text on a terminal: the partial line grows in place, finals stay; elsewhere only finals are written.
 And what a command says and returns when it fails.
 
-Read next: `client/commands.py`.
+Read next: `client/cli/commands.py`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias, TypeGuard, cast
 
-from ..protocols.audio import INTERNAL_RATE
+from ..protocols.shared.audio_format import INTERNAL_RATE
 from .errors import AudioError
 from .pictures import PixelArray as NumpyArray
 

@@ -1,7 +1,7 @@
 """What of a machine this process may use where a control group bounds it: a container has fewer processors.
 
-Linux tells by files, in version 1 and 2. Knows no torch. `models/memory.py` asks for memory, `actors/` for
-processors.
+Linux tells by files, in version 1 and 2. Knows no torch. `engine/models/memory.py` asks for memory, `actors/`
+for processors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The memory that the limits of a process (`ulimit -v`, `prlimit --as`) leave it, and errors of refused
 memory: refused by such a limit, or by a machine that has none left.
 
-Torch-free: the serving process asks, too. `models/memory.py` shares out what is left.
+Torch-free: the serving process asks, too. `engine/models/memory.py` shares out what is left.
 """
 
 from __future__ import annotations

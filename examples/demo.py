@@ -18,10 +18,10 @@ from pathlib import Path
 from demo_vision import show
 from sensorium.client import Client, Completed, Delta, ErrorEvent, Failed, SDKError
 from sensorium.client.audio import Audio, read_wav
-from sensorium.client.bench.metrics import work_between
 from sensorium.client.bench.report import table
 from sensorium.client.bench.statistics import percentile, word_errors
 from sensorium.client.bench.turns import SpokenTurn, Turn, TurnLog, read_spoken_turns
+from sensorium.client.metrics import work_between
 from sensorium.client.terminal import LiveText, timestamp
 
 RECORDING = Path(__file__).parent / "data" / "conversation.wav"

@@ -1,8 +1,8 @@
 """What `make demo` ends with: pictures and a film are shown to a model, live, and it answers about them.
 
-`show` opens sessions that answer, shows them what `training/make_demo_pictures.py` drew and asks what
-`data/pictures.json` asks. A film goes frame by frame at the pace it was filmed, so that most of it has been
-read when the question comes. Every answer is compared with the right one.
+`show` opens sessions that answer, shows them what `examples/training/make_demo_pictures.py` drew and asks
+what `data/pictures.json` asks. A film goes frame by frame at the pace it was filmed, so that most of it has
+been read when the question comes. Every answer is compared with the right one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sensorium.client import Client, DialogueSession
-from sensorium.client.camera import frames
+from sensorium.client.cli.camera import frames
 from sensorium.client.terminal import LiveText
 
 DATA = Path(__file__).parent / "data"

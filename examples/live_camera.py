@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 
 from sensorium.client import Answer, Client, DialogueSession, SDKError
-from sensorium.client.camera import frames
+from sensorium.client.cli.camera import frames
 
 EVERY_S = 10.0
 KEPT = {"type": "retention_ratio", "retention_ratio": 0.5, "token_limits": {"post_instructions": 8192}}

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 from sensorium.client import Client, Committed, Completed, SDKError
 from sensorium.client.audio import read_wav
-from sensorium.protocols.transcript import Word
+from sensorium.protocols.transcription.transcript import Word
 
 PX_PER_S = 120
 NUM_MELS = 80

@@ -29,7 +29,7 @@ from sensorium.client import (
     SpeechStarted,
 )
 from sensorium.client.audio import read_wav, silence
-from sensorium.client.microphone import RATE, microphone
+from sensorium.client.cli.microphone import RATE, microphone
 
 TAIL_S = 1.5
 """Silence behind a recording, in which its last turn ends."""

@@ -1,7 +1,7 @@
 """What follows a product: GELU or ReLU.
 
 On CPUs our own pass, with the numbers of a product that activates its own results (`cpu/activation.h`), so
-that it does not matter which of both ran. Else torch's. Read `linear.py` next.
+that it does not matter which of both ran. Else torch's. Read `kernels/linear/linear.py` next.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .gpu.jit import has_triton
 from .native import CODES, native_for
-from .triton_jit import has_triton
 
 
 class Best(NamedTuple):
@@ -54,7 +54,7 @@ def best_reference(x: Tensor, *, with_log_sums: bool = False) -> Best:
 def argmax(x: Tensor) -> Tensor:
     """x [rows, size] → int64 [rows]: the first largest element, or the first that is not a number."""
     if has_triton(x) and x.shape[1] and x.itemsize <= 4:
-        from .triton_sampling import argmax as on_gpu
+        from .gpu.sampling import argmax as on_gpu
 
         return on_gpu(x)
     native = native_for(x)

@@ -19,17 +19,17 @@ import torch
 from torch import Tensor
 
 from .activation import Activation, code_of
-from .attention_inputs import HeadNorms
-from .before import MOST_ROWS, LayerNorm, RmsNorm
-from .choice import Choice
-from .cross_attention import CrossSpan
-from .kv_cache import check_written, takes_codes
-from .kv_codes import CODED
-from .linear import PAIRS, DenseWeight, LinearWeight
-from .linear_bits import BitsWeight, whole_tiles
-from .linear_tiles import CODES_OF_KINDS, WIDTH, TiledWeight
+from .attention.attention_inputs import HeadNorms
+from .attention.cross_attention import CrossSpan
+from .attention.kv_cache import check_written, takes_codes
+from .attention.kv_quantization import CODED
+from .attention.paged_attention import PagedBatch
+from .autotune import Choice
+from .linear.float32_tiles import CODES_OF_KINDS, WIDTH, TiledWeight
+from .linear.fused_input import MOST_ROWS, LayerNorm, RmsNorm
+from .linear.linear import PAIRS, DenseWeight, LinearWeight
+from .linear.quantized_linear import BitsWeight, whole_tiles
 from .native import CODES, Native, library
-from .paged_attention import PagedBatch
 from .rotary import RotaryTable
 from .silu_mul import LANES
 

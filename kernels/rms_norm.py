@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .gpu.jit import has_triton
 from .native import CODES, native_for
-from .triton_jit import has_triton
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x [rows, size] or [rows, heads, size] (a view of a projection will do), weight [size] of the same dtype
     → the same shape and dtype as x, contiguous."""
     if has_triton(x):
-        from .triton_rms_norm import rms_norm as on_gpu
+        from .gpu.rms_norm import rms_norm as on_gpu
 
         return on_gpu(x, weight, eps)
     native = native_for(x)

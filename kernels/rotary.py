@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .gpu.jit import has_triton
 from .native import CODES, native_for
-from .triton_jit import has_triton
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def interleaved_axes(section: tuple[int, int, int]) -> Tensor:
 def apply_rotary(x: Tensor, table: RotaryTable) -> Tensor:
     """x [rows, heads, head_dim] → the same, contiguous, its two halves rotated against each other."""
     if has_triton(x):
-        from .triton_rotary import apply_rotary as on_gpu
+        from .gpu.rotary import apply_rotary as on_gpu
 
         return on_gpu(x, table)
     native = native_for(x)

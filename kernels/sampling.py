@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .gpu.jit import has_triton
 from .transfer import to_device
-from .triton_jit import has_triton
 
 NEVER = float("-inf")
 
@@ -45,7 +45,7 @@ def draw(logits: Tensor, filters: Filters, uniforms: Sequence[float]) -> Tensor:
     Tokens as likely as the last one kept by top_k or top_p are kept too. Rows with NaN get any token.
     """
     if has_triton(logits):
-        from .triton_sampling import draw as draw_on_gpu
+        from .gpu.sampling import draw as draw_on_gpu
 
         return draw_on_gpu(logits, filters, uniforms)
     return draw_reference(logits, filters, uniforms)

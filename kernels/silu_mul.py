@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from .gpu.jit import has_triton
 from .native import CODES, native_for
-from .triton_jit import has_triton
 
 LANES: Final = 16
 """Our own takes multiples of it."""
@@ -18,7 +18,7 @@ LANES: Final = 16
 def silu_mul(gate_up: Tensor) -> Tensor:
     """gate_up [rows, 2 · size], the gate first → [rows, size]."""
     if has_triton(gate_up):
-        from .triton_silu_mul import silu_mul as on_gpu
+        from .gpu.silu_mul import silu_mul as on_gpu
 
         return on_gpu(gate_up)
     native, size = native_for(gate_up), gate_up.shape[-1] // 2

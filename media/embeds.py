@@ -1,7 +1,7 @@
 """An encoding that a client made itself → an item that an engine takes in place of an encoder's input.
 
 Its numbers must be finite and small enough to compute with: what is not would be in every answer. Known by
-the hash of its bytes, type, shape and grid, as any other item. Read next: `protocols/embeds.py`.
+the hash of its bytes, type, shape and grid, as any other item. Read next: `protocols/chat/embeds.py`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from ..protocols.embeds import Embeds
+from ..protocols.chat.embeds import Embeds
+from ..protocols.engine.messages import EncoderItem, Features
 from ..protocols.errors import MediaError
-from ..protocols.messages import EncoderItem, Features
 from .hashing import content_hash
 
 _AT_A_TIME: Final = 1 << 18

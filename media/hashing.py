@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..protocols.messages import ContentHash, EncoderItem, Features
+from ..protocols.engine.messages import ContentHash, EncoderItem, Features
 
 _DIGEST_BYTES: Final = 16
 

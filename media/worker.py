@@ -1,6 +1,6 @@
 """What runs inside a decode process: its jobs. Imports no trio and no torch.
 
-`actors/media/pool.py` owns the processes; what they may do is `media/confinement.py`.
+`actors/media_decoding/worker_pool.py` owns the processes; what they may do is `media/sandbox.py`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from ..protocols.engine.messages import MediaItems
 from ..protocols.errors import MediaError, SensoriumError
-from ..protocols.messages import MediaItems
-from .confinement import within
-from .decode import DecodedAudio, DecodeLimits, decode_audio
+from .audio.decode import DecodedAudio, DecodeLimits, decode_audio
+from .sandbox import within
 
 _T = TypeVar("_T")
 

@@ -17,7 +17,7 @@
     ├── ModelLoadError         —    a model folder is missing, incomplete or of an unknown kind (at start)
     └── InternalError          500  our fault; the message carries no decoder text, paths or addresses
 
-Messages are shown to clients as they are. Read next: `protocols/rest.py` (the error body).
+Messages are shown to clients as they are. Read next: `protocols/transcription/rest.py` (the error body).
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ more audio (off; silence slides out), which is warned of, too. Used by `realtime
 
 from __future__ import annotations
 
-from ..protocols.audio import INTERNAL_RATE, ms_to_samples, samples_to_ms
-from ..protocols.container_format import ContainerFormat
 from ..protocols.errors import ClientError, TooLargeError
-from ..protocols.realtime import InputAudioBufferBackpressure
+from ..protocols.realtime.events import InputAudioBufferBackpressure
+from ..protocols.shared.audio_format import INTERNAL_RATE, ms_to_samples, samples_to_ms
+from ..protocols.shared.container_format import ContainerFormat
 from .channels import Channels
 from .config import SessionConfig
 from .outgoing import Outgoing

@@ -3,15 +3,15 @@
     0 ──── forgotten ──── base ──────── scored ──── received
            given back     not committed yet   judged      in the store
 
-`forgotten` may pass `base` where voice activity detection found only silence. `realtime/listener.py` moves
-the marks.
+`forgotten` may pass `base` where voice activity detection found only silence. `realtime/turns/listener.py`
+moves the marks.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from ..protocols.audio import INTERNAL_RATE
+from ..protocols.shared.audio_format import INTERNAL_RATE
 
 FORGET_STEP: Final = INTERNAL_RATE // 2
 """Audio is given back in steps of half a second, to keep effects few."""

@@ -3,7 +3,7 @@
 A session hears one channel (what comes in several is mixed), or several apart, as both sides of a telephone
 call: then each has turns, items and transcripts of its own, and all that is told of one says which, counted
 from 0. Commits, flushes and clears are for all of them. Used by `realtime/session.py`; what one
-channel does is in `realtime/listener.py` and `realtime/conversation.py`.
+channel does is in `realtime/turns/listener.py` and `realtime/conversation.py`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Callable
 import msgspec
 
 from ..protocols.errors import BadRequestError, SensoriumError
-from ..protocols.realtime import InputAudioBufferFlushed, ServerEvent
-from ..protocols.transcript import TranscriptionOptions
+from ..protocols.realtime.events import InputAudioBufferFlushed, ServerEvent
+from ..protocols.transcription.transcript import TranscriptionOptions
 from .config import SessionConfig
 from .conversation import Conversation
 from .effects import Effect
 from .events import AudioAppended, CutFound, HypothesisFailed, HypothesisReady, SpeechScored
-from .listener import Listener
 from .outgoing import Outgoing, Teller
-from .pace import Pace
-from .releases import RELEASES
 from .settings import SessionSettings
+from .transcript.delay_presets import RELEASES
+from .turns.listener import Listener
+from .turns.partial_interval import Pace
 
 Heard = AudioAppended | SpeechScored | CutFound | HypothesisReady | HypothesisFailed
 

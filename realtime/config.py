@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from ..protocols.audio import AudioFormat
-from ..protocols.realtime_session import Delay, SessionPatch
-from ..protocols.transcript import Task
+from ..protocols.realtime.session import Delay, SessionPatch
+from ..protocols.shared.audio_format import AudioFormat
+from ..protocols.transcription.transcript import Task
 from .dialogue.config import DialogueConfig
 
 MIN_COMMIT_MS: Final = 100
@@ -42,7 +42,7 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What the session begins with, as if it were the client's first update."""
     format: AudioFormat = AudioFormat()
     delay: Delay = "medium"
-    """How soon text is released where the client does not say; see `realtime/releases.py`."""
+    """How soon text is released where the client does not say; see `realtime/transcript/delay_presets.py`."""
     min_speech_ms: int = 96
     """Speech shorter than this is noise and starts no turn."""
     tail_padding_ms: int = 200

@@ -7,7 +7,7 @@ match what is in flight is late or foreign and is ignored.
 
 Items are answered in order, exactly once. Text of an item is withheld until every earlier item is
 answered, because clients join deltas without looking at `item_id`. Where utterances end is told between them
-(`realtime/utterances.py`).
+(`realtime/turns/utterances.py`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from typing import Final
 
 from msgspec import UNSET, UnsetType
 
-from ..protocols.audio import samples_to_ms
+from ..protocols.engine.messages import ItemId
 from ..protocols.errors import SensoriumError
-from ..protocols.messages import ItemId
-from ..protocols.realtime import (
+from ..protocols.realtime.events import (
     ConversationItemAdded,
     ConversationItemDone,
     ConversationItemInputAudioTranscriptionCompleted,
@@ -30,16 +29,17 @@ from ..protocols.realtime import (
     ConversationItemInputAudioTranscriptionSegment,
     InputAudioBufferCommitted,
 )
-from ..protocols.realtime_items import InputAudioContent, Message
-from ..protocols.transcript import Transcript, TranscriptionOptions, tokens_between
-from ..protocols.transcript_view import LogProb, detected_languages, log_probs, token_usage
+from ..protocols.realtime.items import InputAudioContent, Message
+from ..protocols.shared.audio_format import samples_to_ms
+from ..protocols.transcription.transcript import Transcript, TranscriptionOptions, tokens_between
+from ..protocols.transcription.view import LogProb, detected_languages, log_probs, token_usage
 from .effects import ForgetItem, Transcribe
 from .events import HypothesisFailed, HypothesisReady
-from .left_context import LeftContext
 from .outgoing import Teller, error_detail
-from .releases import ReleaseConfig
-from .transcript import TranscriptPolicy
-from .utterances import Heard, Utterances
+from .transcript.delay_presets import ReleaseConfig
+from .transcript.policy import TranscriptPolicy
+from .turns.left_context import LeftContext
+from .turns.utterances import Heard, Utterances
 
 MAX_PENDING: Final = 1024
 """Committed items without an answer; a client's next commit is refused (turns are bounded by audio)."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
-from ..protocols.container_format import InputFormat
-from ..protocols.flat import FlatServerEvent
-from ..protocols.messages import ItemId
-from ..protocols.realtime import ServerEvent
-from ..protocols.transcript import TranscriptionOptions
+from ..protocols.engine.messages import ItemId
+from ..protocols.realtime.events import ServerEvent
+from ..protocols.realtime.vllm_events import FlatServerEvent
+from ..protocols.shared.container_format import InputFormat
+from ..protocols.transcription.transcript import TranscriptionOptions
 from .dialogue.effects import DialogueEffect
 
 

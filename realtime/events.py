@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import msgspec
 
+from ..protocols.engine.messages import ItemId
 from ..protocols.errors import SensoriumError
-from ..protocols.messages import ItemId
-from ..protocols.realtime import (
+from ..protocols.realtime.conversation_events import DialogueClientEvent
+from ..protocols.realtime.events import (
     InputAudioBufferClear,
     InputAudioBufferCommit,
     InputAudioBufferFlush,
     InvalidEvent,
     SessionUpdate,
 )
-from ..protocols.realtime_dialogue import DialogueClientEvent
-from ..protocols.realtime_responses import ResponseCancel, ResponseCreate
-from ..protocols.realtime_video import VideoClientEvent
-from ..protocols.transcript import Transcript
+from ..protocols.realtime.responses import ResponseCancel, ResponseCreate
+from ..protocols.realtime.video import VideoClientEvent
+from ..protocols.transcription.transcript import Transcript
 from .dialogue.effects import DialogueFact
 
 

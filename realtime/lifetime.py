@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from ..protocols.realtime_lifecycle import ExpiryReason
+from ..protocols.realtime.lifecycle import ExpiryReason
 from .config import SessionConfig
 
 WARNING_S: Final = 60.0

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from ..protocols.errors import SensoriumError
-from ..protocols.realtime import Error, ErrorDetail, ServerEvent
+from ..protocols.realtime.events import Error, ErrorDetail, ServerEvent
 from .effects import Effect, Send
 
 

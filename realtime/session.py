@@ -31,7 +31,8 @@ from typing import assert_never
 import msgspec
 
 from ..protocols.errors import BadRequestError, ClientError, SensoriumError, UnavailableError
-from ..protocols.realtime import (
+from ..protocols.realtime.conversation_session import DialoguePatch, DialogueView
+from ..protocols.realtime.events import (
     InputAudioBufferClear,
     InputAudioBufferCleared,
     InputAudioBufferCommit,
@@ -41,9 +42,8 @@ from ..protocols.realtime import (
     SessionUpdate,
     SessionUpdated,
 )
-from ..protocols.realtime_dialogue_session import DialoguePatch, DialogueView
-from ..protocols.realtime_lifecycle import SessionExpiring
-from ..protocols.realtime_session import SessionView
+from ..protocols.realtime.lifecycle import SessionExpiring
+from ..protocols.realtime.session import SessionView
 from .admission import Admission
 from .channels import Channels
 from .config import RealtimeModel, SessionConfig
@@ -67,8 +67,8 @@ from .events import (
 )
 from .lifetime import Lifetime, Notice
 from .outgoing import Outgoing
-from .pace import Pace
 from .settings import MULTICHANNEL, SessionSettings, initial_settings, merge
+from .turns.partial_interval import Pace
 from .views import session_view
 
 __all__ = ["RealtimeModel", "Session", "SessionConfig"]

@@ -1,7 +1,8 @@
 """The settings of a session: merging a client's patch, and showing the result. All or nothing.
 
 Values are checked here with the session at hand (is the model served, does it speak the language); shapes
-and ranges were checked by `protocols/codec.py`. Refusals raise `BadRequestError` with the dotted field.
+and ranges were checked by `protocols/realtime/codec.py`. Refusals raise `BadRequestError` with the dotted
+field.
 """
 
 from __future__ import annotations
@@ -11,11 +12,8 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ..protocols.audio import SUPPORTED_RATES, WIRE_TYPES, AudioFormat, Encoding, ms_to_samples
-from ..protocols.container_format import CONTAINER_TYPES, ContainerFormat, InputFormat, parse_container
 from ..protocols.errors import BadRequestError, wrong
-from ..protocols.hints import KEYWORD_BOOST
-from ..protocols.realtime_session import (
+from ..protocols.realtime.session import (
     AudioView,
     Delay,
     Eagerness,
@@ -35,11 +33,22 @@ from ..protocols.realtime_session import (
     TurnDetectionPatch,
     TurnDetectionView,
 )
-from ..protocols.transcript import TranscriptionOptions
+from ..protocols.shared.audio_format import SUPPORTED_RATES, WIRE_TYPES, AudioFormat, Encoding, ms_to_samples
+from ..protocols.shared.container_format import CONTAINER_TYPES, ContainerFormat, InputFormat, parse_container
+from ..protocols.transcription.hints import KEYWORD_BOOST
+from ..protocols.transcription.transcript import TranscriptionOptions
 from .config import SessionConfig
-from .endings import Ending
-from .turns import TurnDetectorConfig
-from .wishes import INPUT, check_model, either, merged, served_model, unsupported, wished_options
+from .transcription_options import (
+    INPUT,
+    check_model,
+    either,
+    merged,
+    served_model,
+    unsupported,
+    wished_options,
+)
+from .turns.detector import TurnDetectorConfig
+from .turns.end_of_turn import Ending
 
 DEFAULT_VAD: Final = ServerVadView(threshold=0.5, prefix_padding_ms=300, silence_duration_ms=500)
 """OpenAI's defaults."""
@@ -52,7 +61,7 @@ SEMANTIC_SILENCE_MS: Final[dict[Eagerness, dict[Ending, int]]] = {
 }
 """`semantic_vad` is served by waiting: less where what was said sounds finished, more where it does not.
 Until the words before a pause have been understood the longest counts: if they end the turn sooner, it ends
-where it would have ended (`pauses.py`)."""
+where it would have ended (`realtime/turns/pauses.py`)."""
 
 _ENCODINGS: Final = {wire_type: encoding for encoding, wire_type in WIRE_TYPES.items()}
 MULTICHANNEL: Final = f"{INPUT}.multichannel"

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 from msgspec import UNSET
 
-from ..protocols.realtime_dialogue_session import DialogueLimitsView, DialogueView
-from ..protocols.realtime_session import LimitsView, SessionView
+from ..protocols.realtime.conversation_session import DialogueLimitsView, DialogueView
+from ..protocols.realtime.session import LimitsView, SessionView
 from .config import SessionConfig
 from .dialogue.settings import DialogueSettings
 from .settings import SessionSettings

@@ -90,7 +90,7 @@ def test_nobody_asks_what_class_an_info_or_a_text_side_is() -> None:
 
 
 def test_a_family_brings_its_own_feature_extractors() -> None:
-    """What reads their files (`media/features.py`) knows none of them by name."""
+    """What reads their files (`media/audio/features.py`) knows none of them by name."""
     found = [
         f"{path.relative_to(ROOT)}: {node.value}"
         for room in ROOMS

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..fetching.networks import Network, read_networks
-from .checks import ConfigError
-from .web_names import check_hosts, check_networks, is_named
+from ..errors import ConfigError
+from .blocked_networks import Network, read_networks
+from .host_patterns import check_hosts, check_networks, is_named
 
 _MIN_SECRET_CHARS: Final = 16
 

@@ -1,6 +1,7 @@
 """How one model runs, and in which process: two of the value objects of `actors/config/server.py`.
 
-What a model's engine makes of it is in `actors/models.py`; who starts the process, `actors/engines.py`.
+What a model's engine makes of it is in `actors/model_loading.py`; who starts the process,
+`actors/engines.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Final, Literal, get_args
 
 from ...engine.models.memory import MemorySize
 from ...engine.text.tools.machine import ToolParser
-from .checks import check, check_file, check_word, memory_size, read_pins, read_template_kwargs
+from .validation import check, check_file, check_word, memory_size, read_pins, read_template_kwargs
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]

@@ -1,7 +1,7 @@
 """What files a server fetches by address: one of the value objects of `actors/config/server.py`.
 
 Addresses are fetched unless an operator says otherwise: requests written for hosted APIs hold them. What
-makes that safe is where they may not lead (`actors/fetching/networks.py`).
+makes that safe is where they may not lead (`actors/config/blocked_networks.py`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from ..fetching.networks import Network, read_networks
-from .checks import MIB, ConfigError, check, check_word
-from .web_names import check_hosts, check_networks, is_named
+from ..errors import ConfigError
+from .blocked_networks import Network, read_networks
+from .host_patterns import check_hosts, check_networks, is_named
+from .validation import MIB, check, check_word
 
 FetchMedia = Literal["on", "off"]
 

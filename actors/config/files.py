@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...engine.models.memory import MemorySize
-from ...media.vision_config import Background
-from ...protocols.audio import INTERNAL_RATE
-from .checks import MIB, ConfigError, check, check_bytes
+from ...media.vision.config import Background
+from ...protocols.shared.audio_format import INTERNAL_RATE
+from ..errors import ConfigError
+from .validation import MIB, check, check_bytes
 
 _COLOUR: Final = re.compile(r"#[0-9a-fA-F]{6}")
 SAMPLE_BYTES_PER_S: Final = 4 * INTERNAL_RATE

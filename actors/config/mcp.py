@@ -12,10 +12,11 @@ from urllib.parse import unquote
 
 import httpx
 
-from ..fetching.http_get import has_port, host_of, read_url
-from ..fetching.networks import Network, read_networks
-from .checks import ConfigError, check
-from .web_names import check_networks
+from ..errors import ConfigError
+from .blocked_networks import Network, read_networks
+from .host_patterns import check_networks
+from .urls import has_port, host_of, read_url
+from .validation import check
 
 _PORTS: Final = {"http": 80, "https": 443}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
-from ...protocols.realtime_session import Delay
-from .checks import MIB, check, check_word
+from ...protocols.realtime.session import Delay
+from .validation import MIB, check, check_word
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...engine.models.memory import MemorySize
-from .checks import check, check_bytes
+from .validation import check, check_bytes
 
 
 @dataclass(frozen=True, slots=True)

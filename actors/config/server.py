@@ -11,15 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from ..errors import ConfigError
 from ..telemetry.logs import LogConfig
 from .calls import CallConfig
-from .checks import ConfigError
 from .engine import STEP_TIMEOUT_S, Device, Dtype, EngineConfig, KvDtype, ProcessConfig, Quantization
 from .fetching import FetchConfig
 from .files import SAMPLE_BYTES_PER_S, FileConfig
-from .listening import ListenConfig
 from .mcp import McpConfig
-from .one_model import overridden, public_name, read_aliases
+from .network import ListenConfig
+from .per_model import overridden, public_name, read_aliases
 from .realtime import RealtimeConfig
 from .responses import ResponseConfig
 

@@ -24,8 +24,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ...protocols.faults import read_fault
-from .checks import ConfigError
+from ...protocols.shared.decode_errors import read_fault
+from ..errors import ConfigError
 
 _SERVE: Final = "serve"
 _MODEL: Final = "model"

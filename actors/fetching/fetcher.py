@@ -1,10 +1,10 @@
 """The one fetcher: an address that a client wrote → the bytes there, or a FetchError that says why not.
 
-Every name is resolved once (`names.py`), and the connection goes to an address that was vetted
-(`networks.py`): nothing resolves it again, whatever DNS says meanwhile. Each redirect is a new address,
-vetted again. Time, bytes and redirects are bounded while they come; bodies are taken as they are sent
-(nothing is unpacked, so nothing swells). Proxies of the environment are not used. HTTP itself is
-`http_get.py`.
+Every name is resolved once (`dns.py`), and the connection goes to an address that was vetted
+(`actors/config/blocked_networks.py`): nothing resolves it again, whatever DNS says meanwhile. Each redirect
+is a new address, vetted again. Time, bytes and redirects are bounded while they come; bodies are taken as
+they are sent (nothing is unpacked, so nothing swells). Proxies of the environment are not used. HTTP itself
+is `http_get.py`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ import trio
 
 from ...protocols.errors import FetchError
 from ..config.fetching import FetchConfig
-from ..kernel.gathering import gathered, gathering
-from ..kernel.threads import in_thread
-from .http_get import BrokenError, Connections, Get, NoAddressError, has_port, host_of, read_url
+from ..config.urls import has_port, host_of, read_url
+from ..runtime.byte_gatherer import gathered, gathering
+from ..runtime.threads import in_thread
+from .dns import Names
+from .fair_slots import Places
+from .http_get import BrokenError, Connections, Get, NoAddressError
 from .local_files import read_local_file
-from .names import Names
-from .places import Places
 
 logger = logging.getLogger(__name__)
 

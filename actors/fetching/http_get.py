@@ -2,7 +2,7 @@
 
 Nothing is kept, reused or unpacked; heads are bounded by h11, bodies by whoever takes the pieces. Which names
 may be asked for, which answers are good, and whether to try again, is said by whoever asks: `fetcher.py`,
-`actors/mcp/client.py`, `actors/live/callbacks.py`.
+`actors/mcp/client.py`, `actors/calls/callbacks.py`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import h11
 import httpx
 import trio
 
-from ..kernel.computing import compute
-from ..wire.heads import bound_heads
-from .names import Names
-from .networks import Network, is_reachable
+from ..config.blocked_networks import Network, is_reachable
+from ..config.urls import host_of
+from ..runtime.compute_pool import compute
+from ..transport.h11_limits import bound_heads
+from .dns import Names
 
 logger = logging.getLogger(__name__)
 
@@ -165,25 +166,6 @@ def tls_context() -> ssl.SSLContext:
     context.set_ciphers(":".join(ciphers))
     context.set_ecdh_curve("prime256v1")
     return context
-
-
-def read_url(text: str) -> httpx.URL | None:
-    """An address in its parts, None if it cannot be read. What is checked is what is connected to: it is
-    parsed once."""
-    try:
-        return httpx.URL(text)
-    except (httpx.InvalidURL, ValueError, UnicodeError):
-        return None
-
-
-def host_of(target: httpx.URL) -> str:
-    """The host as DNS has it. `.host` would read punycode back, and raise for names that IDNA refuses."""
-    return target.raw_host.decode("ascii")
-
-
-def has_port(target: httpx.URL) -> bool:
-    """Whether its port, if it names one, is one that there is."""
-    return target.port is None or 0 < target.port < 1 << 16
 
 
 async def _connect(addresses: Sequence[str], port: int) -> trio.SocketStream:

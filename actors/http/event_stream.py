@@ -1,7 +1,8 @@
 """Answers as server-sent events while they are being made: frames, keep-alive comments, an error, [DONE].
 
 The response owns the work: when the client leaves or does not read, the work is cancelled. Frames are made by
-`protocols/`; this file knows none of them but comments and the last. Read next: `actors/http/failures.py`.
+`protocols/`; this file knows none of them but comments and the last. Read next:
+`actors/http/error_bodies.py`.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ...protocols import rest
-from ...protocols.transcript import TimedSegment, Transcript
-from ...protocols.transcription_chunks import ChunkFrames
-from ...protocols.transcription_form import TranscriptionRequest
-from ..kernel.containment import contained
-from ..kernel.nursery import open_work
-from ..kernel.off_loop import off_loop
-from ..wire.exchange import HALF_CLOSED
-from .failures import error_frame, shown
+from ...protocols.transcription import rest
+from ...protocols.transcription.form import TranscriptionRequest
+from ...protocols.transcription.transcript import TimedSegment, Transcript
+from ...protocols.transcription.vllm_chunks import ChunkFrames
+from ..runtime.nursery import open_work
+from ..runtime.off_loop import off_loop
+from ..runtime.panic_guard import contained
+from ..transport.http_exchange import HALF_CLOSED
+from .error_bodies import error_frame, shown
 
 _KEEP_ALIVE_S: Final = 5.0
 """Silence on the line after which a comment is sent: shorter than any proxy's patience."""

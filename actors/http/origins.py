@@ -20,8 +20,8 @@ from typing import Final
 from starlette.datastructures import Headers
 
 from ...protocols.errors import ForbiddenError
+from ..config.host_patterns import is_named
 from ..config.server import ListenConfig
-from ..config.web_names import is_named
 
 Fields = list[tuple[bytes, bytes]]
 """Header fields as ASGI has them."""

@@ -1,8 +1,9 @@
-"""The REST routes: models, health, metrics, and the list of all. Shapes are `protocols/rest.py`.
+"""The REST routes: models, health, metrics, and the list of all. Shapes are
+`protocols/transcription/rest.py`.
 
 `Gate` stands in front of every route: it looks which web page asks, if one does (`actors/http/origins.py`),
 asks for the key, counts the request, and turns every error into the one error body. A client that leaves
-cancels what was being done for it. Live sessions: `actors/http/websocket.py`.
+cancels what was being done for it. Live sessions: `actors/http/realtime/websocket.py`.
 """
 
 from __future__ import annotations
@@ -24,9 +25,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ...protocols import rest
-from ...protocols.address import check_body_address
-from ...protocols.client_secrets import ClientSecret, parse_client_secret
 from ...protocols.errors import (
     BadRequestError,
     MethodNotAllowedError,
@@ -35,22 +33,25 @@ from ...protocols.errors import (
     UnavailableError,
     UpgradeRequiredError,
 )
-from ...protocols.openapi_shapes import ITEMS_QUERY, RESPONSE_QUERY
-from ...protocols.other_routes import hint
+from ...protocols.openapi.shapes import ITEMS_QUERY, RESPONSE_QUERY
+from ...protocols.query_string import check_body_address
+from ...protocols.realtime.client_secrets import ClientSecret, parse_client_secret
+from ...protocols.shared.route_hints import hint
+from ...protocols.transcription import rest
 from ...realtime.session import Session
-from ..kernel.containment import contained
-from ..wire.exchange import BODY_FAULT
-from ..wire.websocket import PROXY_HINT
-from .chat import ChatRoutes
-from .completions import CompletionRoutes
-from .described import Described
-from .failures import error_frame, error_response, shown
-from .message_routes import MessageRoutes
+from ..runtime.panic_guard import contained
+from ..transport.http_exchange import BODY_FAULT
+from ..transport.websocket import PROXY_HINT
+from .anthropic.routes import MessageRoutes
+from .chat.completions import CompletionRoutes
+from .chat.routes import ChatRoutes
+from .chat.text_requests import JSON, json_response
+from .error_bodies import error_frame, error_response, shown
+from .openapi_routes import Described
 from .origins import Fields, Origins, is_preflight
-from .responses import ResponseRoutes
+from .responses.routes import ResponseRoutes
 from .service import ServedModel, Service
-from .text_requests import JSON, json_response
-from .transcriptions import TranscriptionRoutes
+from .transcription.routes import TranscriptionRoutes
 from .uploads import read_json_body
 
 logger = logging.getLogger(__name__)

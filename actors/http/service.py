@@ -1,6 +1,6 @@
 """What the routes share: the served models, the file decoder, the counters, and who is connected.
 
-Made by `actors/server.py`, used by `actors/http/routes.py` and `actors/http/websocket.py`.
+Made by `actors/server.py`, used by `actors/http/routes.py` and `actors/http/realtime/websocket.py`.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ import msgspec
 import trio
 from starlette.requests import HTTPConnection
 
+from ...protocols.engine.messages import Lane
 from ...protocols.errors import BadRequestError, ClientError, NotFoundError, OverloadedError
-from ...protocols.messages import Lane
-from ...protocols.realtime_dialogue_session import DialoguePatch
-from ...protocols.realtime_session import SessionPatch
+from ...protocols.realtime.conversation_session import DialoguePatch
+from ...protocols.realtime.session import SessionPatch
 from ...realtime.config import RealtimeModel, SessionConfig
 from ...realtime.dialogue.settings import audio_patch
 from ..callers import Caller, Shares, caller_by_address
+from ..calls.call import Audience
+from ..calls.callback_queue import PostingActor
 from ..config.server import ServerConfig
-from ..engine.client import EngineClient
-from ..fetching.names import Names
-from ..kernel.computing import LANE
-from ..lanes import lane_of
-from ..live.calls import Audience
-from ..live.hearing import OpenEar
-from ..live.posting import PostingActor
+from ..fetching.dns import Names
+from ..inference.client import EngineClient
+from ..live.container_decoder import OpenSound
 from ..live.registry import SessionRegistry
-from ..live.sound import OpenSound
+from ..live.voice_activity import OpenEar
 from ..mcp.client import McpClients
-from ..media.budget import MediaBudget
-from ..media.pool import MediaHandle
+from ..media_decoding.memory_budget import MediaBudget
+from ..media_decoding.worker_pool import MediaHandle
+from ..runtime.compute_pool import LANE
+from ..service_class import lane_of
 from ..speech.model import SpeechModel
 from ..telemetry.metrics import Metrics
-from ..text.addresses import AddressBook
 from ..text.generation import TextModel
-from .client_secrets import ClientSecrets
-from .dialogue_config import dialogue_config
-from .keys import ApiKeys, note_key, sent_key
+from ..text.media_urls import AddressBook
+from .api_keys import ApiKeys, note_key, sent_key
 from .origins import is_loopback
-from .response_store import ResponseStore
-from .strangers import Strangers
+from .pending_auth import Strangers
+from .realtime.client_secrets import ClientSecrets
+from .realtime.conversation_config import dialogue_config
+from .responses.store import ResponseStore
 
 Hold = Callable[[], AbstractContextManager[None]]
 """Counts a request while it is worked on; see `Service.admission`."""

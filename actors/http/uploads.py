@@ -1,7 +1,7 @@
 """Reads a form or a JSON body from a request while it arrives, within bounds on bytes, time and pace.
 
 What is too large is refused before it is buffered; what then becomes of the rest is told in
-`actors/wire/exchange.py`.
+`actors/transport/http_exchange.py`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from ...protocols.errors import BadRequestError, RequestTimeoutError, TooLargeError
-from ..kernel.disk import disk_room
-from ..kernel.gathering import gathered, gathering
+from ..runtime.byte_gatherer import gathered, gathering
+from ..runtime.temp_files import disk_room
 
 _JSON: Final = "application/json"
 _MAX_FIELDS: Final = 192
-"""Room for every keyword and language a form may list (`protocols/hints.py`)."""
+"""Room for every keyword and language a form may list (`protocols/transcription/hints.py`)."""
 _MAX_FIELD_BYTES: Final = 256 * 1024
 """But for `url`, which may be a data: URI and as large as a file."""
 _FORM_OVERHEAD_BYTES: Final = 1024 * 1024

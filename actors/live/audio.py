@@ -2,11 +2,11 @@
 
 `ListeningMachine` has the shape of every pure machine (`receive`, `deadline`, `on_deadline`), so the
 generic driver runs it; it adds to `realtime/session.py` what that room must not know: numpy, and the
-samples of each channel (`actors/live/tracks.py`). Channels that are not heard apart are mixed. Its own
-effects: `Decode` and `EndSound`, what comes in a container (`actors/live/sound.py`), `Hear`, the samples
-whose voice activity has to be computed (`actors/live/hearing.py`), and `Then`, what the client did behind
-them. Effects are performed in order, each to its end, so a commit finds all audio before it judged. Appends
-come in pieces small enough to never hold the loop for long.
+samples of each channel (`actors/live/channel_audio.py`). Channels that are not heard apart are mixed. Its own
+effects: `Decode` and `EndSound`, what comes in a container (`actors/live/container_decoder.py`), `Hear`, the
+samples whose voice activity has to be computed (`actors/live/voice_activity.py`), and `Then`, what the client
+did behind them. Effects are performed in order, each to its end, so a commit finds all audio before it
+judged. Appends come in pieces small enough to never hold the loop for long.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Final
 
 import numpy as np
 
-from ...media.file_in_stream import refusal_of_file
-from ...media.mixing import Mixer
-from ...media.pcm import PcmDecoder
-from ...protocols.audio import INTERNAL_RATE, AudioFormat
-from ...protocols.container_format import ContainerFormat, InputFormat
+from ...media.audio.container_in_pcm import refusal_of_file
+from ...media.audio.downmix import Mixer
+from ...media.audio.pcm import PcmDecoder
 from ...protocols.errors import BadRequestError, SensoriumError
-from ...protocols.flat import FlatControl
-from ...protocols.realtime import InputAudioBufferClear, InputAudioBufferCommit, InputAudioBufferFlush
+from ...protocols.realtime.events import InputAudioBufferClear, InputAudioBufferCommit, InputAudioBufferFlush
+from ...protocols.realtime.vllm_events import FlatControl
+from ...protocols.shared.audio_format import INTERNAL_RATE, AudioFormat
+from ...protocols.shared.container_format import ContainerFormat, InputFormat
 from ...realtime.effects import Effect, FindCut
 from ...realtime.events import AudioAppended, AudioRefused, CutFound, SessionEvent, SpeechScored
-from ...realtime.flat import FlatSession
 from ...realtime.session import Session
-from .store import Samples
-from .tracks import Track
+from ...realtime.vllm_session import FlatSession
+from .audio_store import Samples
+from .channel_audio import Track
 
 PIECE_BYTES: Final = 16 * 1024
 """Bytes handled in one go: 2 s of G.711 (64 scores) at the most, 0.3 s of 24 kHz PCM16."""

@@ -8,7 +8,7 @@ open: the newest wins. Detached sessions count as sessions; at most `max_detache
 caller with most of them the one that has waited longest ends. A session that ends by itself while detached (a
 limit, a drain) is kept as long, so that its last words can be read.
 
-Read next: `actors/http/websocket.py`, where sessions begin.
+Read next: `actors/http/realtime/websocket.py`, where sessions begin.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Final
 
 import trio
 
+from ...protocols.engine.messages import Lane
 from ...protocols.errors import ClientError
-from ...protocols.messages import Lane
-from ...protocols.realtime_lifecycle import SessionResume
+from ...protocols.realtime.lifecycle import SessionResume
 from ..callers import Caller, greediest
-from ..kernel.computing import LANE
+from ..runtime.compute_pool import LANE
 from ..telemetry.metrics import Metrics
-from .line import Line, refusal
+from .connection import Line, refusal
 from .session import SessionActor, no_such_session
 
 logger = logging.getLogger(__name__)

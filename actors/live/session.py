@@ -1,9 +1,9 @@
 """One live session: the pure session machine, what it transcribes, and the line to its client, if any.
 
 The driver runs the machine and performs its effects at once; each `Transcribe` is a task of its own
-(`actors/live/turns.py`), and so is each `Respond` (`actors/live/answers.py`). Frames come from a line
-(`actors/live/line.py`); what is said goes to it, and is kept for a client whose socket was lost
-(`actors/live/delivery.py`). A session without a line answers what it was asked and
+(`actors/live/turns.py`), and so is each `Respond` (`actors/live/responses.py`). Frames come from a line
+(`actors/live/connection.py`); what is said goes to it, and is kept for a client whose socket was lost
+(`actors/live/outbound.py`). A session without a line answers what it was asked and
 then keeps nothing in the engine. Who may resume it, and how long it waits, is the business of
 `actors/live/registry.py`. When it ends, everything is cancelled and given back.
 """
@@ -20,12 +20,11 @@ from uuid import uuid4
 
 import trio
 
-from ...protocols.audio import INTERNAL_RATE
 from ...protocols.errors import NotFoundError, SensoriumError, UnauthorizedError
-from ...protocols.flat import FlatControl, FlatServerEvent
-from ...protocols.realtime import ServerEvent
-from ...protocols.realtime_lifecycle import SessionResume, SessionResumed
-from ...realtime.arrival import Arrival
+from ...protocols.realtime.events import ServerEvent
+from ...protocols.realtime.lifecycle import SessionResume, SessionResumed
+from ...protocols.realtime.vllm_events import FlatControl, FlatServerEvent
+from ...protocols.shared.audio_format import INTERNAL_RATE
 from ...realtime.config import SessionConfig
 from ...realtime.dialogue.effects import DialogueEffect
 from ...realtime.effects import (
@@ -39,24 +38,25 @@ from ...realtime.effects import (
     Transcribe,
 )
 from ...realtime.events import ClientReturned, DrainStarted, HypothesisReady, SessionEvent
-from ...realtime.pace import Pace
 from ...realtime.replay import Replay
 from ...realtime.session import Session
+from ...realtime.turns.arrival import Arrival
+from ...realtime.turns.partial_interval import Pace
 from ..callers import NOBODY, Caller
-from ..kernel.actor import drive
-from ..kernel.containment import contained
-from ..kernel.nursery import open_work
+from ..runtime.actor import drive
+from ..runtime.nursery import open_work
+from ..runtime.panic_guard import contained
 from ..speech.model import SpeechModel
-from .answers import OpenAnswers
 from .audio import AudioBatch, Decode, EndSound, Hear, ListeningMachine, LiveEffect, Then, slices
-from .delivery import TOO_SLOW, Carrier, Delivery
-from .ears import Ears
-from .hearing import OpenEar
-from .intake import Intake
-from .meter import SessionMeter
+from .container_decoder import OpenSound
+from .inbound import Intake
+from .outbound import TOO_SLOW, Carrier, Delivery
 from .outbox import SlowReaderError
-from .sound import OpenSound
+from .responses import OpenAnswers
+from .session_metrics import SessionMeter
 from .turns import LiveTurns
+from .vad_streams import Ears
+from .voice_activity import OpenEar
 
 logger = logging.getLogger(__name__)
 

@@ -14,12 +14,12 @@ from typing import Final
 
 import trio
 
+from ...protocols.engine.messages import ItemId
 from ...protocols.errors import InternalError, SensoriumError, UnavailableError
-from ...protocols.messages import ItemId
-from ...protocols.transcript import Transcript, TranscriptionOptions
+from ...protocols.transcription.transcript import Transcript, TranscriptionOptions
 from ...realtime.effects import Transcribe
 from ...realtime.events import HypothesisFailed, HypothesisReady
-from ..kernel.containment import contained
+from ..runtime.panic_guard import contained
 from ..speech.model import LiveTurn, ReadAudio, SpeechModel
 
 logger = logging.getLogger(__name__)

@@ -1,8 +1,8 @@
 """Live frames of one session: opened one after the other, joined into pairs, named by the pairs' hashes.
 
-Like the pictures of items (`actors/live/pictures.py`): features wait a moment to be used, then only their
-hash and size are kept, and where an engine asks for them again the frames' files are opened again. Which
-frames are kept, and what is a pair, is the pure session's business (`realtime/dialogue/video.py`).
+Like the pictures of items (`actors/live/conversation_media.py`): features wait a moment to be used, then only
+their hash and size are kept, and where an engine asks for them again the frames' files are opened again.
+Which frames are kept, and what is a pair, is the pure session's business (`realtime/dialogue/video.py`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final
 
 import trio
 
-from ...media.images import PixelArray
+from ...media.vision.images import PixelArray
+from ...protocols.engine.messages import ContentHash, EncoderItem, Features, MediaItems
 from ...protocols.errors import InternalError, SensoriumError
-from ...protocols.messages import ContentHash, EncoderItem, Features, MediaItems
 from ...realtime.dialogue.effects import (
     ClipParts,
     EncodePair,
@@ -30,7 +30,7 @@ from ...realtime.dialogue.effects import (
     PairEncoded,
     PairRefused,
 )
-from ..kernel.containment import contained
+from ..runtime.panic_guard import contained
 from ..text.prompts import Prompter
 
 logger = logging.getLogger(__name__)

@@ -15,17 +15,17 @@ import trio
 
 from ...engine.memory_limits import naming_shortage
 from ...engine.models.prompts import Prompt as EnginePrompt
-from ...protocols.audio import INTERNAL_RATE
-from ...protocols.body import refuse
+from ...protocols.engine.messages import Lane, SamplingParams, TextGenerated
 from ...protocols.errors import BadRequestError, UnavailableError, wrong
-from ...protocols.generation import fitted
-from ...protocols.messages import Lane, SamplingParams, TextGenerated
-from ...protocols.rest import render_transcript
-from ...protocols.transcript import TimedSegment, Transcript, TranscriptionOptions, with_words
-from ..kernel.nursery import open_work
-from ..kernel.off_loop import off_loop
-from ..kernel.supervisor import RunActor
-from ..lanes import lane_of
+from ...protocols.shared.audio_format import INTERNAL_RATE
+from ...protocols.shared.generation import fitted
+from ...protocols.shared.json_body import refuse
+from ...protocols.transcription.rest import render_transcript
+from ...protocols.transcription.transcript import TimedSegment, Transcript, TranscriptionOptions, with_words
+from ..runtime.nursery import open_work
+from ..runtime.off_loop import off_loop
+from ..runtime.supervisor import RunActor
+from ..service_class import lane_of
 from ..speech.model import SpeechModel
 from ..text.generation import Answer, TextModel, answer_all, answer_one
 from .options import Asked, Completion, Delta, Prompt, SamplingOptions, check_template, read_prompt

@@ -17,15 +17,15 @@ from typing import Any, Final, Never, Self, Unpack, overload
 import numpy as np
 import sniffio
 
-from ...media.voice_activity import VoiceActivityModel
+from ...media.speech.voice_activity import VoiceActivityModel
 from ...protocols.errors import BadRequestError, UnavailableError
-from ...protocols.transcript import TimedSegment, Transcript
+from ...protocols.transcription.transcript import TimedSegment, Transcript
 from ..config.server import Device, Dtype, EngineConfig, KvDtype, Quantization
-from ..media.budget import MediaBudget
-from ..models import load_model
+from ..media_decoding.memory_budget import MediaBudget
+from ..model_loading import load_model
 from ..text.generation import TextModel
-from ..text.openers import ThreadOpener
-from ..text.opening import MediaLimits
+from ..text.media_opener import ThreadOpener
+from ..text.media_opening import MediaLimits
 from ..text.prompts import Prompter
 from .core import LoadedLocal, LocalCore
 from .options import NO_PROMPT, Completion, Delta, Message, Prompt, SamplingOptions

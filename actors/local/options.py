@@ -16,19 +16,19 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from ...media.decode import MAX_CHANNELS
-from ...media.images import PixelArray
-from ...media.mixing import Mixer
-from ...media.resample import StreamingResampler
-from ...protocols.audio import INTERNAL_RATE
-from ...protocols.body import refuse
-from ...protocols.chat import Conversation
-from ...protocols.chat_content import ChatMessage, MediaPart, Part, TextPart, read_messages
+from ...media.audio.decode import MAX_CHANNELS
+from ...media.audio.downmix import Mixer
+from ...media.audio.resample import StreamingResampler
+from ...media.vision.images import PixelArray
+from ...protocols.chat.content import ChatMessage, MediaPart, Part, TextPart, read_messages
+from ...protocols.chat.request import Conversation
+from ...protocols.engine.messages import MediaKind, PromptLogprobs, SamplingParams, TopLogprobs
 from ...protocols.errors import BadRequestError, wrong
-from ...protocols.generation import NOTHING_SAID, GenerationRequest, SamplingDefaults, sampling_params
-from ...protocols.messages import MediaKind, PromptLogprobs, SamplingParams, TopLogprobs
-from ...protocols.structured import StructuredOutputs
-from ..text.opening import Frames, Samples, Source
+from ...protocols.shared.audio_format import INTERNAL_RATE
+from ...protocols.shared.generation import NOTHING_SAID, GenerationRequest, SamplingDefaults, sampling_params
+from ...protocols.shared.json_body import refuse
+from ...protocols.shared.structured_outputs import StructuredOutputs
+from ..text.media_opening import Frames, Samples, Source
 
 Message = Mapping[str, Any]
 """An OpenAI chat message: `{"role": …, "content": …}`."""

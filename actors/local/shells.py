@@ -21,8 +21,8 @@ import trio
 from anyio.from_thread import BlockingPortal
 
 from ...protocols.errors import UnavailableError
-from ..kernel.containment import contained
-from ..kernel.nursery import open_work
+from ..runtime.nursery import open_work
+from ..runtime.panic_guard import contained
 from .core import LocalCore
 
 _T = TypeVar("_T")

@@ -15,20 +15,16 @@ import numpy as np
 import numpy.typing as npt
 import trio
 
-from ...media.decode import MAX_CHANNELS, DecodeLimits, decode_audio
-from ...protocols.audio import INTERNAL_RATE
-from ...protocols.body import refuse
+from ...media.audio.decode import MAX_CHANNELS, DecodeLimits, decode_audio
+from ...media.transcript.range_answer import Samples
 from ...protocols.errors import BadRequestError, wrong
-from ...protocols.form_defaults import is_done_anyway
-from ...protocols.other_names import meant
-from ...protocols.speech_options import RecordingOptions
-from ...protocols.transcript import Task
-from ...protocols.transcription_form import (
-    ResponseFormat,
-    TranscriptionRequest,
-    parse_transcription_form,
-)
-from ..speech.model import Samples
+from ...protocols.shared.audio_format import INTERNAL_RATE
+from ...protocols.shared.foreign_options import meant
+from ...protocols.shared.json_body import refuse
+from ...protocols.transcription.form import ResponseFormat, TranscriptionRequest, parse_transcription_form
+from ...protocols.transcription.form_defaults import is_done_anyway
+from ...protocols.transcription.python_options import RecordingOptions
+from ...protocols.transcription.transcript import Task
 from .options import file_bytes, full_scale, is_array, is_file, read_samples
 
 Recording = str | os.PathLike[str] | bytes | BinaryIO | npt.NDArray[Any] | tuple[Any, int]

@@ -17,13 +17,13 @@ import httpx
 import trio
 
 from ...protocols.errors import BadRequestError, wrong
-from ...protocols.mcp_results import CallOutcome, http_error
-from ...protocols.mcp_tools import McpServer
+from ...protocols.responses.mcp_results import CallOutcome, http_error
+from ...protocols.responses.mcp_tools import McpServer
 from ..config.mcp import McpConfig, read_mcp_address
+from ..fetching.dns import Names
+from ..fetching.fair_slots import Places
 from ..fetching.http_get import BrokenError, Connections, Get, NoAddressError
-from ..fetching.names import Names
-from ..fetching.places import Places
-from ..kernel.containment import contained
+from ..runtime.panic_guard import contained
 from ..telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)

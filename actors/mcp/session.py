@@ -16,15 +16,15 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from ...protocols.mcp_results import CallOutcome, http_error, protocol_error, tool_outcome
-from ...protocols.mcp_tools import McpServer, read_listed
-from ...protocols.response_items import McpTool
-from ...protocols.tools import MAX_TOOLS
+from ...protocols.chat.tools import MAX_TOOLS
+from ...protocols.responses.mcp_results import CallOutcome, http_error, protocol_error, tool_outcome
+from ...protocols.responses.mcp_tools import McpServer, read_listed
+from ...protocols.responses.output_items import McpTool
 from ..config.mcp import read_mcp_address
 from ..fetching.http_get import Get, Head
-from ..kernel.off_loop import off_loop
+from ..runtime.off_loop import off_loop
 from .client import McpClients, McpFailure
-from .messages import PROTOCOL_VERSION, EventData, Refused, request_body, result_among, result_in
+from .json_rpc import PROTOCOL_VERSION, EventData, Refused, request_body, result_among, result_in
 
 logger = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ...protocols.transcript import Coverage, Segment, Transcript, TranscriptionOptions
-from ..kernel.nursery import all_of
-from ..kernel.off_loop import off_loop
-from .joining import separator
-from .model import Samples
+from ...media.transcript.joining import separator
+from ...media.transcript.range_answer import Samples
+from ...protocols.transcription.transcript import Coverage, Segment, Transcript, TranscriptionOptions
+from ..runtime.nursery import all_of
+from ..runtime.off_loop import off_loop
 
 
 async def transcribe_channels(

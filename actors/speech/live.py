@@ -15,16 +15,16 @@ from typing import Final
 import msgspec
 import trio
 
-from ...media.voice_activity import VoiceActivityModel
-from ...protocols.audio import INTERNAL_RATE
-from ...protocols.messages import Lane
-from ...protocols.transcript import Transcript, TranscriptionOptions
-from ..kernel.computing import working_for
-from .family import SpeechFamily
-from .memory import Memory
+from ...media.speech.voice_activity import VoiceActivityModel
+from ...protocols.engine.messages import Lane
+from ...protocols.shared.audio_format import INTERNAL_RATE
+from ...protocols.transcription.transcript import Transcript, TranscriptionOptions
+from ..runtime.compute_pool import working_for
+from .families.family import SpeechFamily
 from .model import FILE, LIVE_FINAL, LIVE_FIRST, LIVE_PARTIAL, ReadAudio
 from .recipe import Prior, transcribe_ranges
 from .recording import LiveRecording
+from .recording_state import Memory
 
 PIN_PROBABILITY: Final = 0.8
 PIN_AFTER_S: Final = 1.5

@@ -8,15 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from ...protocols.messages import Lane
-from ...protocols.statistics import SpeechStatistics
-from ...protocols.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
-
-Samples = npt.NDArray[np.float32]
-"""Mono at 16 kHz, shape [n]."""
+from ...media.transcript.range_answer import Samples
+from ...protocols.engine.messages import Lane
+from ...protocols.engine.statistics import SpeechStatistics
+from ...protocols.transcription.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 
 ReadAudio = Callable[[int, int], Samples]
 """Samples `[start, end)` of a session's timeline."""

@@ -3,8 +3,8 @@ shall know what was said before, and joined.
 
 Files and live turns differ only in the recording they give and in what is remembered between calls
 (`Memory`), so a live turn's final transcript is the offline one by construction; models differ only in how
-they answer (`actors/speech/family.py`). One range: `asking.py`. Languages: `settling.py`. Who calls: files in
-`transcriber.py`, live turns in `live.py`.
+they answer (`actors/speech/families/family.py`). One range: `range_decoder.py`. Languages:
+`actors/speech/languages/resolution.py`. Who calls: files in `transcriber.py`, live turns in `live.py`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,14 @@ from typing import Final
 
 import trio
 
-from ...protocols.audio import INTERNAL_RATE
-from ...protocols.messages import Lane
-from ...protocols.transcript import (
+from ...media.transcript.joining import DeltaJoiner, Part, Passage, PassageJoiner, join_texts, joined
+from ...media.transcript.language_detection import Piece
+from ...media.transcript.plausibility import is_trustworthy
+from ...media.transcript.range_answer import Range
+from ...media.transcript.segments import CUT_INLINE
+from ...protocols.engine.messages import Lane
+from ...protocols.shared.audio_format import INTERNAL_RATE
+from ...protocols.transcription.transcript import (
     Doubt,
     Rehearing,
     SpokenText,
@@ -26,19 +31,15 @@ from ...protocols.transcript import (
     Transcript,
     TranscriptionOptions,
 )
-from ..kernel.computing import compute
-from ..kernel.nursery import open_work
-from ..kernel.off_loop import off_loop
-from .asking import Asker
-from .family import Range, SpeechFamily
-from .joining import DeltaJoiner, Part, Passage, PassageJoiner, join_texts, joined
-from .languages import Piece
-from .memory import Memory
-from .plausibility import is_trustworthy
+from ..runtime.compute_pool import compute
+from ..runtime.nursery import open_work
+from ..runtime.off_loop import off_loop
+from .families.family import SpeechFamily
+from .languages.resolution import Settler, named_language
+from .range_decoder import Asker
 from .recording import Recording
-from .rehearing import Rehearer
-from .sentences import CUT_INLINE
-from .settling import Settler, named_language
+from .recording_state import Memory
+from .retries.retranscription import Rehearer
 
 RANGES_AT_ONCE: Final = 8
 """Ranges of one recording in hand at once: enough to fill the engine's batches, few enough to share it."""
@@ -76,10 +77,10 @@ async def transcribe_ranges(
     """Transcribe ranges of one recording, which are all of it, or else parts of `whole`.
 
     Where `options` name no language each range is asked for its own, if that is clear (see
-    `actors/speech/languages.py`); an answer about a single one may name it by itself. Without `is_timed` the
-    last range, which may still grow, has no words, and is one segment. `on_delta`, and `on_passage`, which
-    gets the transcript's segments and words a range at a time, go without a `prior`: what is streamed is not
-    answered again.
+    `media/transcript/language_detection.py`); an answer about a single one may name it by itself. Without
+    `is_timed` the last range, which may still grow, has no words, and is one segment. `on_delta`, and
+    `on_passage`, which gets the transcript's segments and words a range at a time, go without a `prior`: what
+    is streamed is not answered again.
     """
     growing = ranges[-1] if ranges and not is_timed else None
     asker = Asker(family, recording, memory, options, lane, growing)

@@ -1,7 +1,8 @@
 """Audio, and what is known of the ranges it is cut into: whether anybody speaks in them, and their features.
 
 A file's ranges are all there at once, a live turn's are cut by the same rule while it grows, so a turn's
-ranges are those of the file that holds the same samples. What is asked about them: `actors/speech/asking.py`.
+ranges are those of the file that holds the same samples. What is asked about them:
+`actors/speech/range_decoder.py`.
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ from uuid import uuid4
 import numpy as np
 import trio
 
-from ...media.segments import find_cut
-from ...media.speech_gate import SpeechGate, speaks_for
-from ...media.speech_regions import LIKELY_SPEECH, Score, scored_regions, speech_scores
-from ...media.voice_activity import VoiceActivityModel
-from ...protocols.audio import INTERNAL_RATE
-from ...protocols.messages import EncoderItem, SessionKey
-from ..kernel.computing import compute, give_way
-from .answer_guard import echoes_context, speaking_time_s
-from .family import GrowingFeatures, Range, SpeechFamily
-from .languages import MIN_PAUSE
-from .model import ReadAudio, Samples
-from .plausibility import clear_speech_s
+from ...media.speech.cut_points import find_cut
+from ...media.speech.gate import SpeechGate, speaks_for
+from ...media.speech.regions import LIKELY_SPEECH, Score, scored_regions, speech_scores
+from ...media.speech.voice_activity import VoiceActivityModel
+from ...media.transcript.answer_guard import echoes_context, speaking_time_s
+from ...media.transcript.language_detection import MIN_PAUSE
+from ...media.transcript.plausibility import clear_speech_s
+from ...media.transcript.range_answer import Range, Samples
+from ...protocols.engine.messages import EncoderItem, SessionKey
+from ...protocols.shared.audio_format import INTERNAL_RATE
+from ..runtime.compute_pool import compute, give_way
+from .families.family import GrowingFeatures, SpeechFamily
+from .model import ReadAudio
 
 SILENT_PEAK: Final = 1e-4
 """A range that never exceeds this (three steps of 16-bit audio) is digital silence: nothing was said."""

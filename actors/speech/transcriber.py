@@ -11,25 +11,26 @@ from functools import partial
 
 import msgspec
 
-from ...media.voice_activity import VoiceActivityModel
-from ...protocols.audio import INTERNAL_RATE
+from ...media.speech.voice_activity import VoiceActivityModel
+from ...media.transcript.joining import Passage
+from ...media.transcript.range_answer import Range, Samples
+from ...media.transcript.silence_removal import Restorer, Splice, splice
+from ...protocols.engine.messages import Lane
+from ...protocols.engine.statistics import SpeechStatistics
 from ...protocols.errors import BadRequestError
-from ...protocols.languages import check_language
-from ...protocols.messages import Lane
-from ...protocols.numerals import check_numerals
-from ...protocols.statistics import SpeechStatistics
-from ...protocols.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
-from ..kernel.computing import compute, give_way, working_for
+from ...protocols.shared.audio_format import INTERNAL_RATE
+from ...protocols.shared.languages import check_language
+from ...protocols.transcription.numerals import check_numerals
+from ...protocols.transcription.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
+from ..runtime.compute_pool import compute, give_way, working_for
 from .channels import transcribe_channels
-from .counts import SpeechCounts
-from .family import Range, SpeechFamily
-from .joining import Passage
+from .families.family import SpeechFamily
 from .live import LiveTranscriber
-from .memory import Memory
-from .model import FILE, ReadAudio, Samples
+from .model import FILE, ReadAudio
 from .recipe import transcribe_ranges
 from .recording import Recording
-from .splicing import Restorer, Splice, splice
+from .recording_state import Memory
+from .statistics import SpeechCounts
 
 
 class Transcriber:

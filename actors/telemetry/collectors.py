@@ -13,9 +13,9 @@ from typing import Final, get_args
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ...protocols.distributions import DRAFTS, SECONDS, TOKENS, Distribution
-from ...protocols.messages import Service
-from ...protocols.statistics import GAUGES, EngineStatistics, RequestTimes
+from ...protocols.engine.histograms import DRAFTS, SECONDS, TOKENS, Distribution
+from ...protocols.engine.messages import Service
+from ...protocols.engine.statistics import GAUGES, EngineStatistics, RequestTimes
 
 SERVICES: Final[tuple[Service, ...]] = get_args(Service)
 

@@ -1,7 +1,7 @@
 """What the log says and how: lines for people or JSON for machines, each with the request it belongs to.
 
 The id of a request is a context variable, which tasks and threads inherit from whoever starts them: so no
-function passes it on, and none can forget it. `actors/http/access.py` sets it; `log_writer.py` writes.
+function passes it on, and none can forget it. `actors/http/access_log.py` sets it; `log_writer.py` writes.
 """
 
 from __future__ import annotations

@@ -29,10 +29,9 @@ from prometheus_client import (
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from ...protocols.distributions import SECONDS
-from ...protocols.statistics import EngineStatistics, SpeechStatistics
-from ..kernel.actor import InboxStatistics
-from ..wire.guard import ConnectionStatistics
+from ...protocols.engine.histograms import SECONDS
+from ...protocols.engine.statistics import EngineStatistics, SpeechStatistics
+from ..runtime.actor import InboxStatistics
 from .collectors import (
     BY_SERVICE,
     CONNECTIONS,
@@ -46,7 +45,8 @@ from .collectors import (
     Times,
     of_service,
 )
-from .loop_hold import LoopHold
+from .loop_blocking import LoopHold
+from .statistics import ConnectionStatistics
 
 _LATENCY_BUCKETS: Final = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
 _BEHIND_BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0)

@@ -1,7 +1,7 @@
 """One request of several answers on an engine: prompt in, pieces of text out, and nothing left behind.
 
-What completions, chat and `LocalEngine` share. Knows no wire format; read `actors/http/completions.py` and
-`actors/http/chat.py` for those, `actors/engine/client.py` for what an engine does.
+What completions, chat and `LocalEngine` share. Knows no wire format; read `actors/http/chat/completions.py`
+and `actors/http/chat/routes.py` for those, `actors/inference/client.py` for what an engine does.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import msgspec
 import trio
 
 from ...engine.models.prompts import Prompt
-from ...protocols.drafts import ngram_draft
-from ...protocols.messages import (
+from ...protocols.engine.messages import (
     INTERACTIVE,
     NO_ENDING,
     Ending,
@@ -30,8 +29,9 @@ from ...protocols.messages import (
     TextGenerated,
     TopLogprobs,
 )
-from ..engine.client import EngineClient, check_answer
-from ..kernel.nursery import open_work
+from ...protocols.shared.speculative import ngram_draft
+from ..inference.client import EngineClient, check_answer
+from ..runtime.nursery import open_work
 from .prompts import Prompter
 
 _FORGOTTEN_AT_ONCE: Final = 512

@@ -1,7 +1,7 @@
 """Requests → prompts: has their media fetched and opened, and tokenizes long texts in a thread.
 
-Files are opened by `actors/text/opening.py`, fetched by `actors/text/addresses.py`. What becomes of the
-results is `engine/models/prompts.py`'s business.
+Files are opened by `actors/text/media_opening.py`, fetched by `actors/text/media_urls.py`. What becomes of
+the results is `engine/models/prompts.py`'s business.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import msgspec
 from ...engine.models.prompts import MAX_CHARS_PER_TOKEN, Prompt, PromptBuilder, media_parts
 from ...engine.text.bad_words import bad_word_ids
 from ...engine.text.chat_size import is_short
-from ...protocols.body import unsupported
-from ...protocols.chat import Conversation
-from ...protocols.chat_content import MediaPart
+from ...protocols.chat.content import MediaPart
+from ...protocols.chat.request import Conversation
+from ...protocols.engine.messages import MediaItems, SamplingParams
 from ...protocols.errors import TooLargeError
-from ...protocols.messages import MediaItems, SamplingParams
+from ...protocols.shared.json_body import unsupported
 from ..fetching.fetcher import Fetcher
-from ..kernel.off_loop import INLINE_CHARS, off_loop
-from ..media.budget import MediaBudget
-from ..media.cache import MediaCache
-from .addresses import AddressBook
-from .openers import MediaOpener
-from .opening import MediaLimits, MediaOpening, Source, media_bytes
+from ..media_decoding.cache import MediaCache
+from ..media_decoding.memory_budget import MediaBudget
+from ..runtime.off_loop import INLINE_CHARS, off_loop
+from .media_opener import MediaOpener
+from .media_opening import MediaLimits, MediaOpening, Source, media_bytes
+from .media_urls import AddressBook
 
 _CHARS_OF_A_CALL: Final = 50
 """A word is encoded as fast as it would be in a text of so many characters more."""

@@ -1,6 +1,6 @@
 """`sensorium bench` and `bench-text`: options → a plan, and its result on the terminal and in a file.
 
-Plain functions that return an exit code, as those of `client/commands.py`, which mounts them. Read next:
+Plain functions that return an exit code, as those of `client/cli/commands.py`, which mounts them. Read next:
 `client/bench/bench.py` and `client/bench/text.py`, which measure.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from ...protocols.realtime_session import Delay
+from ...protocols.realtime.session import Delay
 from ..terminal import guarded, usage, write
 from .bench import BenchPlan, measure
 from .realtime import Dialect

@@ -14,7 +14,7 @@ import msgspec
 from ..async_client import AsyncClient
 from ..audio import Audio, read_wav, varied, wav_bytes
 from ..errors import SDKError
-from .metrics import Work, work_between
+from ..metrics import Work, work_between
 from .realtime import read_metrics
 from .statistics import WordErrors, word_errors
 

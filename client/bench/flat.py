@@ -17,14 +17,14 @@ import anyio
 import msgspec
 from websockets.exceptions import ConnectionClosed
 
-from ...protocols.flat import FLAT_RATE
-from ...protocols.realtime import ErrorDetail
-from ...protocols.transcript_view import DurationUsage
-from ..async_shell import Socket, open_socket
+from ...protocols.realtime.events import ErrorDetail
+from ...protocols.realtime.vllm_events import FLAT_RATE
+from ...protocols.transcription.view import DurationUsage
 from ..connection import OPEN_TIMEOUT_S, close_details, readable_connect_errors
 from ..errors import AudioError, SDKError, SensoriumTimeoutError, SessionClosedError
-from ..events import Committed, Completed, Delta, ErrorEvent, Event, Failed, SessionUpdated
 from ..options import MAX_QUEUED_EVENTS, ClientOptions
+from ..realtime.async_socket import Socket, open_socket
+from ..realtime.events import Committed, Completed, Delta, ErrorEvent, Event, Failed, SessionUpdated
 
 _NO_USAGE: Final = DurationUsage(0.0)
 _MARKER: Final = re.compile(r"language \w+<asr_text>")

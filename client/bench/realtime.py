@@ -15,14 +15,14 @@ from typing import Any, Final, Literal
 import anyio
 import msgspec
 
-from ...protocols.realtime_session import Delay
+from ...protocols.realtime.session import Delay
 from ..async_client import AsyncClient
-from ..async_realtime import AsyncRealtimeSession
 from ..audio import Audio, Pacer, silence, varied
 from ..errors import SDKError
-from ..events import Backpressure, ErrorEvent
+from ..metrics import Work, work_between
+from ..realtime.async_transcription import AsyncRealtimeSession
+from ..realtime.events import Backpressure, ErrorEvent
 from .flat import FlatSession, flat_session
-from .metrics import Work, work_between
 from .statistics import WordErrors
 from .turns import SpokenTurn, TurnLog
 

@@ -10,8 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from ..metrics import Work, pool_work
 from .bench import BenchResult, FilesResult, RealtimeResult
-from .metrics import Work, pool_work
 from .statistics import Distribution, Summary, WordErrors, distribution, percentile, summarize
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import AudioError
-from ..events import (
+from ..realtime.events import (
     Committed,
     Completed,
     Delta,

@@ -1,6 +1,6 @@
 """What is added to rows of logits: to tokens, and to those that go on with a phrase.
 
-`engine/execution/rules.py` makes it, `engine/execution/logits.py` adds it.
+`engine/execution/token_rules.py` makes it, `engine/execution/logits.py` adds it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.transfer import to_device
-from ..text.phrases import PhraseTree, Places
+from ..text.keyword_boosting import PhraseTree, Places
 
 _MAX_KEPT: Final = 256
 """Most rows stand at a root."""

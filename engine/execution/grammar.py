@@ -20,9 +20,9 @@ import torch
 from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
 from torch import Tensor
 
+from ...protocols.engine.messages import Grammar
 from ...protocols.errors import BadRequestError
-from ...protocols.messages import Grammar
-from ...protocols.panics import PanicError, native_call
+from ...protocols.shared.panics import PanicError, native_call
 from .json_schema import prepared
 
 MAX_SOURCE_BYTES: Final = 64 * 1024

@@ -1,6 +1,6 @@
 """The compiled grammars of one model: kept for whoever comes next, and for as long as a request needs them.
 
-Compiling takes up to seconds, so it is done before a request is queued (`actors/engine/grammars.py`) and
+Compiling takes up to seconds, so it is done before a request is queued (`actors/inference/grammars.py`) and
 never in the device's thread: what a request holds stays, and who would hold too much is refused. Read
 `engine/execution/grammar.py` for what a grammar is.
 """
@@ -17,8 +17,8 @@ from typing import Final
 
 import llguidance
 
+from ...protocols.engine.messages import Grammar
 from ...protocols.errors import BadRequestError, OverloadedError
-from ...protocols.messages import Grammar
 from .grammar import PARAM, GrammarError, GrammarMatcher, compile_grammar, compiled_bytes, first_line
 
 MAX_KEPT: Final = 128

@@ -15,9 +15,9 @@ from typing import Final, Literal, Protocol
 import torch
 from torch import Tensor
 
-from ...kernels.paged_attention import PagedBatch
+from ...kernels.attention.paged_attention import PagedBatch
+from ...kernels.gpu.jit import has_triton
 from ...kernels.transfer import to_device
-from ...kernels.triton_jit import has_triton
 from ..models.base import Model, StepBatch
 from .step import FedSequence, Limits, step_batch
 

@@ -4,8 +4,8 @@ In this order: allowed and suppressed tokens and biases, penalties, minimum leng
 sequences, the grammar, the end of thoughts; then phrases.
 Rows of different sequences that share a rule are changed together. Formulas follow transformers'
 `logits_process.py` (repetition, suppression) and OpenAI's reference (presence, frequency, bias).
-The rules of a request are `engine/execution/rules.py`'s; `engine/execution/sampler.py` chooses from what is
-left.
+The rules of a request are `engine/execution/token_rules.py`'s; `engine/execution/sampler.py` chooses from
+what is left.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from ...kernels.transfer import to_device
-from ...protocols.messages import SamplingParams
+from ...protocols.engine.messages import SamplingParams
 from .bias import Bias
+from .forbidden_tokens import Ids
 from .grammar import GrammarError
-from .rules import NEVER
 from .sequence import SequenceState
-from .unwanted import Ids
+from .token_rules import NEVER
 
 
 @dataclass(slots=True)

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from ...kernels.host_memory import Ahead, lazy_zeros
 from ...kernels.transfer import to_device
-from ...protocols.messages import Features, PromptLogprobs, RequestId, SamplingParams
-from ...protocols.panics import native_call
+from ...protocols.engine.messages import Features, PromptLogprobs, RequestId, SamplingParams
+from ...protocols.shared.panics import native_call
 from ..models.base import AligningModel, EncoderOutput, Model
 from ..planning.plan import (
     AlignStep,
@@ -38,12 +38,12 @@ from .grammar import GrammarError, GrammarMatcher
 from .grammar_store import GrammarStore
 from .graphs import DecodeGraphs, GraphBackend
 from .logits import RowSpan
-from .portions import Portions
-from .rules import RuleBook
+from .oom_split import Portions
 from .sampler import NOT_FINITE, Choice, accept, choose, prompt_logprobs
 from .sequence import SequenceState
 from .step import FedSequence, Limits, fault_of, step_batch
 from .threads import StepThreads
+from .token_rules import RuleBook
 
 _MAX_LOGITS: Final = 1 << 26
 """Elements of float32 logits in memory at once, if a single sequence does not need more."""

@@ -23,7 +23,7 @@ from ...kernels.argmax import Best, best_of
 from ...kernels.sampling import Filters
 from ...kernels.sampling import draw as draw_filtered
 from ...kernels.transfer import to_device
-from ...protocols.messages import (
+from ...protocols.engine.messages import (
     Fault,
     FinishReason,
     PromptLogprobs,
@@ -34,7 +34,7 @@ from ...protocols.messages import (
 from ..planning.plan import Sampled, SequenceId
 from .grammar import GrammarError
 from .logits import RowSpan, add_phrases, apply_rules
-from .rules import NEVER
+from .token_rules import NEVER
 
 MIN_TEMPERATURE = 1e-5
 """Below, the choice is greedy: dividing by it would leave one token anyway."""

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..planning.plan import SequenceStart
-from ..text.phrases import Places
+from ..text.keyword_boosting import Places
+from .forbidden_tokens import Unwanted
 from .grammar import GrammarMatcher
-from .rules import Rules
-from .thoughts import Thoughts, beginning
-from .unwanted import Unwanted
+from .reasoning_budget import Thoughts, beginning
+from .token_rules import Rules
 
 _FIRST_CAPACITY = 64
 

@@ -12,7 +12,7 @@ from itertools import accumulate
 
 import torch
 
-from ...kernels.paged_attention import PagedBatch, PagedSequence, paged_batch
+from ...kernels.attention.paged_attention import PagedBatch, PagedSequence, paged_batch
 from ...kernels.transfer import to_device
 from ..models.base import EncoderOutput, Listener, Looked, MediaEmbedding, StepBatch
 from ..planning.plan import SequenceStep, Slot

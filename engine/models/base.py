@@ -14,9 +14,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from ...kernels.kv_codes import stored_size
-from ...kernels.paged_attention import PagedBatch
-from ...protocols.messages import FLOAT_BYTES, Align, Features
+from ...kernels.attention.kv_quantization import stored_size
+from ...kernels.attention.paged_attention import PagedBatch
+from ...protocols.engine.messages import FLOAT_BYTES, Align, Features
 from .info import ModelInfo
 
 
@@ -131,8 +131,8 @@ class Model(Protocol):
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """Hidden states [rows, hidden] of prompts and answers alike; writes the rows' keys and values into
-        `cache`, which is [layers, blocks, 2, kv_heads, block_size, head_dim], or coded (`kv_codes.py`).
-        Rows that nobody looks at may hold anything."""
+        `cache`, which is [layers, blocks, 2, kv_heads, block_size, head_dim], or coded
+        (`kernels/attention/kv_quantization.py`). Rows that nobody looks at may hold anything."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 [rows, vocab] of hidden states as `forward` gives them."""

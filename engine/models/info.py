@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
 
 from ...protocols.errors import ModelLoadError
-from ...protocols.generation import (
+from ...protocols.shared.generation import (
     MAX_REPETITION_PENALTY,
     MAX_TEMPERATURE,
     MIN_REPETITION_PENALTY,
     NOTHING_SAID,
     SamplingDefaults,
 )
-from ...protocols.json_file import read_json
+from ...protocols.shared.json_file import read_json
 
 _DEPTHS: Final = frozenset(
     {"num_hidden_layers", "encoder_layers", "decoder_layers", "depth", "n_layer", "n_layers", "num_layers"}

@@ -14,9 +14,9 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from ...kernels.activation import Activation
-from ...kernels.before import LayerNorm
 from ...kernels.layers import CrossParts, LayerParts
-from ...kernels.linear import LinearWeight, linear
+from ...kernels.linear.fused_input import LayerNorm
+from ...kernels.linear.linear import LinearWeight, linear
 from ...protocols.errors import ModelLoadError
 from .weights import TensorReader
 

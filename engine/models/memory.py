@@ -1,7 +1,7 @@
 """How much memory there is, and how it is shared out: weights, encoder cache, key-value blocks.
 
 Sizes are settled once, before a model is loaded, and said in one line; a model that could not serve a single
-request is refused with the options that would let it. Read `actors/models.py` for who asks.
+request is refused with the options that would let it. Read `actors/model_loading.py` for who asks.
 """
 
 from __future__ import annotations

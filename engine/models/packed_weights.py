@@ -1,8 +1,8 @@
 """Which tensors of a published checkpoint stand for a weight in fewer bits, and whether they fit together.
 
 Knows names, shapes and types in files' headers: a weight `p.weight` of a model may be stored as several
-tensors (`p.qweight`, `p.scales`, …). What the config says of them is `published.py`'s, how numbers lie in
-them `kernels/unpack.py`'s; `weights.py` reads them.
+tensors (`p.qweight`, `p.scales`, …). What the config says of them is `quantization_config.py`'s, how numbers
+lie in them `kernels/linear/unpack.py`'s; `weights.py` reads them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Final, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ...kernels.codes import Grid, NumBits
-from ...kernels.linear_bits import num_packed_bytes
-from ...kernels.unpack import (
+from ...kernels.linear.quantized_linear import num_packed_bytes
+from ...kernels.linear.unpack import (
     GROUP,
     Unpacked,
     unpack_awq,
@@ -28,8 +27,9 @@ from ...kernels.unpack import (
     unpack_integers,
     unpack_nf4,
 )
+from ...kernels.linear.weight_codes import Grid, NumBits
 from ...protocols.errors import ModelLoadError
-from .published import Published
+from .quantization_config import Published
 
 Shape = tuple[int, ...]
 Kind = Literal["gptq", "awq", "integers", "float8", "float4", "nf4"]

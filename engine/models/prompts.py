@@ -16,11 +16,11 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
-from ...protocols.body import refuse, unsupported
-from ...protocols.chat import Conversation
-from ...protocols.chat_content import ChatMessage, MediaPart, TextPart
+from ...protocols.chat.content import ChatMessage, MediaPart, TextPart
+from ...protocols.chat.request import Conversation
+from ...protocols.engine.messages import EncoderItem, MediaItems, MediaKind, MediaSpan, Replaced
 from ...protocols.errors import BadRequestError
-from ...protocols.messages import EncoderItem, MediaItems, MediaKind, MediaSpan, Replaced
+from ...protocols.shared.json_body import refuse, unsupported
 from ..text.chat_size import field_sizes
 from ..text.chat_template import ChatTemplate
 from ..text.token_text import TokenText
@@ -74,7 +74,7 @@ class MediaRules:
     """How media become a model's encoder items; None for what it does not take."""
 
     pixels: Literal["merged patches"] | None = None
-    """Images and videos, by the name of the rule: `merged patches` is `media/vision_config.py`'s."""
+    """Images and videos, by the name of the rule: `merged patches` is `media/vision/config.py`'s."""
     audio: AudioWindows | None = None
     embeds: EmbedsRule | None = None
     """Of images, or of audio where the model takes no images."""

@@ -11,14 +11,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast, get_args
 
-from ...kernels.codes import GRIDS, Quantization
-from ...kernels.kv_codes import KvDtype
+from ...kernels.attention.kv_quantization import KvDtype
+from ...kernels.linear.weight_codes import GRIDS, Quantization
 from ...protocols.errors import ModelLoadError
-from ...protocols.json_file import read_json
+from ...protocols.shared.json_file import read_json
 from . import families
 from .embedded import A_CHECKPOINT, embedded_models
 from .info import check_numbers
-from .published import read_published
+from .quantization_config import read_published
 from .source import ModelSource, Opening
 from .weights import DtypeName, choose_device, choose_dtype, find_folder
 

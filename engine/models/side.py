@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol, cast
 
 import msgspec
 
-from ...protocols.json_file import read_json
+from ...protocols.shared.json_file import read_json
 from .families import FALLBACK, entry_of
 from .info import Listens, ModelInfo, ModelText
 from .prompts import ChatPrompts

@@ -1,9 +1,9 @@
 """An opened model, checked but not yet read into memory: what `open_model` gives and a family's file makes.
 
-`actors/models.py` sizes the caches with it and hands it to the device's thread, which calls `load`. What a
-family can do is asked of this object and of its `info`, never by the family's name. A new family is a folder
-with `open_source(opening) -> ModelSource` and `open_side`, a line in `engine/models/families.py`, and a file
-in `actors/speech/` if it listens.
+`actors/model_loading.py` sizes the caches with it and hands it to the device's thread, which calls `load`.
+What a family can do is asked of this object and of its `info`, never by the family's name. A new family is a
+folder with `open_source(opening) -> ModelSource` and `open_side`, a line in `engine/models/families.py`, and
+a file in `actors/speech/` if it listens.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
-from ...kernels.codes import Quantization
-from ...kernels.kv_codes import CODED, MULTIPLE, KvDtype
+from ...kernels.attention.kv_quantization import CODED, MULTIPLE, KvDtype
+from ...kernels.linear.weight_codes import Quantization
 from ...protocols.errors import ModelLoadError
 from .base import KvShape, Model
 from .info import ModelInfo
-from .published import Published
+from .quantization_config import Published
 from .side import ModelSide
 from .weights import Shape, TensorReader, read_tensors
 

@@ -17,18 +17,18 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ...kernels.codes import GRIDS, HEAD_GRID, Grid, Quantization
-from ...kernels.linear import LinearWeight, arrange_linear, arrange_parts
-from ...kernels.linear_bits import num_packed_bytes
-from ...kernels.unpack import Unpacked
+from ...kernels.linear.linear import LinearWeight, arrange_linear, arrange_parts
+from ...kernels.linear.quantized_linear import num_packed_bytes
+from ...kernels.linear.unpack import Unpacked
+from ...kernels.linear.weight_codes import GRIDS, HEAD_GRID, Grid, Quantization
 from ...protocols.errors import ModelLoadError
-from ...protocols.json_file import read_json
+from ...protocols.shared.json_file import read_json
 from .embedded import A_CHECKPOINT, embedded_folder, not_embedded
 from .hub_names import hub_name
 from .memory import host_bytes
 from .packed_weights import IGNORED, PackedWeight, Stored, faults_of, find_packed
 from .packed_weights import Shape as Shape
-from .published import Published
+from .quantization_config import Published
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...protocols.messages import Align, Lane, RequestId, TokensAligned
+from ...protocols.engine.messages import Align, Lane, RequestId, TokensAligned
+from .encoder.slots import SlotQueue
 from .events import AlignFailed
 from .fair_turns import FairLines, Line, line_of
-from .lanes import SERVICES
 from .plan import AlignStep, Slot, StepResult
-from .slots import SlotQueue
+from .service_classes import SERVICES
 
 
 @dataclass(slots=True, eq=False)

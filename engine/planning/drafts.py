@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from ...protocols.messages import Generate, NgramDraft
+from ...protocols.engine.messages import Generate, NgramDraft
 
 MAX_LOOKBACK: Final = 4096
 """Tokens that prompt lookup takes note of at once, the newest, with the usual three lengths of match."""

@@ -1,6 +1,6 @@
 """What the scheduler reports besides tokens: encodes that ended, alignments that failed.
 
-Plain values; `TokensSampled` and `TokensAligned` are in `protocols/messages.py`. Read
+Plain values; `TokensSampled` and `TokensAligned` are in `protocols/engine/messages.py`. Read
 `engine/planning/scheduler.py` for when each happens.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...protocols.messages import RequestId, TokensAligned, TokensSampled
+from ...protocols.engine.messages import RequestId, TokensAligned, TokensSampled
 from .plan import Slot
 
 

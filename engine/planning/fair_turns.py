@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ...protocols.messages import Lane
-from .lanes import SERVICES
+from ...protocols.engine.messages import Lane
+from .service_classes import SERVICES
 
 Line = tuple[int, int]
 """A class, as its place in `SERVICES`, and a priority."""

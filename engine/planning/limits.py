@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final
 
+from ...protocols.engine.messages import Align, Generate, MediaSpan, NgramDraft
 from ...protocols.errors import BadRequestError
-from ...protocols.messages import Align, Generate, MediaSpan, NgramDraft
 
 _MAX_VOCAB_SIZE: Final = 2**31
 _MAX_MATCH: Final = 16  # n-grams of every length are indexed
@@ -31,7 +31,7 @@ class SchedulerConfig:
     """Decoder tokens of one forward, drafts included; alignments have as many of their own."""
     num_guest_tokens: int = 8
     """Of each step that serves a better class of requests, the tokens that worse ones have, and of all slots
-    as many: `engine/planning/lanes.py`."""
+    as many: `engine/planning/service_classes.py`."""
     max_batch_tokens_per_step: int | None = None
     """Tokens of a step that serves the worst class alone (None: `max_tokens_per_step`): a step cannot be
     left, and whoever comes meanwhile waits for its end."""

@@ -1,8 +1,8 @@
 """One step of device work as plain data: what the scheduler hands the runner, and what comes back.
 
 Torch-free. The scheduler fills a `Plan`, the runner answers with a `StepResult`; neither knows the
-other. Slots are encoder-cache slots (integers given out by `engine/planning/encoder_cache.py`), blocks are KV
-blocks of the pool in `engine/planning/blocks.py`.
+other. Slots are encoder-cache slots (integers given out by `engine/planning/encoder/cache.py`), blocks are KV
+blocks of the pool in `engine/planning/kv/blocks.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NewType
 
 import msgspec
 
-from ...protocols.messages import (
+from ...protocols.engine.messages import (
     Align,
     Fault,
     Features,

@@ -1,10 +1,10 @@
 """What goes into the next step: who is fed how many tokens, who is admitted, who must make room.
 
-Class by class, best first, each within its share (`engine/planning/lanes.py`): every decoding request its
-next token, then prompts their next chunks, then waiting requests. A request without blocks takes those of the
-worst that runs, which is recomputed later; a better class takes slots in the same way. Nobody is put back who
-was fed in the same step, and never more are put back than are admitted for it, or lacked their blocks. Read
-`engine/planning/scheduler.py` for what becomes of the plan.
+Class by class, best first, each within its share (`engine/planning/service_classes.py`): every decoding
+request its next token, then prompts their next chunks, then waiting requests. A request without blocks takes
+those of the worst that runs, which is recomputed later; a better class takes slots in the same way. Nobody is
+put back who was fed in the same step, and never more are put back than are admitted for it, or lacked their
+blocks. Read `engine/planning/scheduler.py` for what becomes of the plan.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Final
 
+from .activity import Presence
 from .align_queue import AlignQueue
-from .kv_space import Found, KvSpace
-from .lanes import SERVICES, Lanes, Share
+from .encoder.slots import SlotQueue
+from .kv.space import Found, KvSpace
 from .limits import SchedulerConfig
 from .plan import SequenceId, SequenceStart, SequenceStep
-from .presence import Presence
 from .queues import Queues
 from .request import Request
-from .slots import SlotQueue
+from .service_classes import SERVICES, Lanes, Share
 
 _LIVE: Final = SERVICES.index("live")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from ...protocols.messages import MediaSpan
+from ...protocols.engine.messages import MediaSpan
 
 Axes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 

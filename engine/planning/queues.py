@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from ...protocols.messages import Lane
+from ...protocols.engine.messages import Lane
 from .fair_turns import FairLines, line_of
-from .lanes import SERVICES
 from .plan import SequenceId
 from .request import Request
+from .service_classes import SERVICES
 
 
 class Queues:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ...protocols.messages import FinishReason, Generate, PromptLogprobs, TokensSampled
-from .blocks import Block
+from ...protocols.engine.messages import FinishReason, Generate, PromptLogprobs, TokensSampled
 from .drafts import make_drafters
 from .fair_turns import line_of
+from .kv.blocks import Block
+from .kv.names import BlockHash, BlockHasher
 from .plan import MediaRows, Sampled, SequenceId, SequenceStart, SequenceStep, Slot
 from .positions import rotary_positions
-from .prefix_cache import BlockHash, BlockHasher
 
 
 @dataclass(frozen=True, slots=True)

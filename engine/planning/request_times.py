@@ -1,18 +1,18 @@
 """How long requests wait, and how soon their tokens come: one clock for each, read into distributions.
 
-Pure: the time is an argument. `actors/engine/scheduler.py` tells what happens; what the distributions mean is
-said in `protocols/messages.py`.
+Pure: the time is an argument. `actors/inference/scheduler.py` tells what happens; what the distributions mean
+is said in `protocols/engine/messages.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...protocols.distributions import DRAFTS, SECONDS, TOKENS, Tally
-from ...protocols.messages import Generate, RequestId, TokensSampled
-from ...protocols.statistics import RequestTimes
-from .lanes import SERVICES
+from ...protocols.engine.histograms import DRAFTS, SECONDS, TOKENS, Tally
+from ...protocols.engine.messages import Generate, RequestId, TokensSampled
+from ...protocols.engine.statistics import RequestTimes
 from .plan import Plan
+from .service_classes import SERVICES
 
 
 @dataclass(slots=True)

@@ -2,8 +2,8 @@
 
 It need not know a step's tokens to plan the next one. Pure and deterministic: no tensors, no tasks, no clock;
 the same calls give the same plans. Read `engine/planning/planner.py` for what goes into a step,
-`engine/planning/request.py` for one request's state, `engine/planning/kv_space.py` for blocks and
-`actors/engine/scheduler.py` for who calls.
+`engine/planning/request.py` for one request's state, `engine/planning/kv/space.py` for blocks and
+`actors/inference/scheduler.py` for who calls.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...protocols.errors import BadRequestError, InternalError, OverloadedError
-from ...protocols.messages import (
+from ...protocols.engine.messages import (
     Align,
     Features,
     FinishReason,
@@ -23,18 +22,19 @@ from ...protocols.messages import (
     SessionKey,
     TokensSampled,
 )
-from ...protocols.statistics import EngineStatistics
+from ...protocols.engine.statistics import EngineStatistics
+from ...protocols.errors import BadRequestError, InternalError, OverloadedError
+from .activity import Presence
 from .align_queue import Alignment, AlignQueue
+from .encoder.slots import SlotQueue
 from .events import EncodeDropped, EncodeFailed, SchedulerEvent, WindowEncoded
-from .kv_space import KvSpace
-from .lanes import SERVICES
+from .kv.space import KvSpace
 from .limits import SchedulerConfig
 from .plan import EncodeStep, Plan, Sampled, SequenceId, SequenceStep, Slot, StepResult
 from .planner import Planner
-from .presence import Presence
 from .queues import Queues
 from .request import Request
-from .slots import SlotQueue
+from .service_classes import SERVICES
 
 _FOR_OTHERS: Final = 8
 """Of so many places to wait one is for whoever has none."""

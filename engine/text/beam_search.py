@@ -5,7 +5,7 @@ than what has ended. Scores are sums of log-probabilities divided by the number 
 included, to the power of `length_penalty`. The rules are those of `transformers`
 (`GenerationMixin._beam_search` with `early_stopping=False`), so that answers are the same. What it has not is
 `patience`: how many answers must have ended, for each beam, before the search may (Kasai et al. 2022,
-arXiv:2204.05424). `actors/engine/beams.py` asks the model.
+arXiv:2204.05424). `actors/inference/beam_search.py` asks the model.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...protocols.messages import FinishReason, TopLogprobs
+from ...protocols.engine.messages import FinishReason, TopLogprobs
 
 
 @dataclass(frozen=True, slots=True)

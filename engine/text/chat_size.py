@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final
 
-from ...protocols.chat import Conversation
-from ...protocols.chat_content import ChatMessage, TextPart
+from ...protocols.chat.content import ChatMessage, TextPart
+from ...protocols.chat.request import Conversation
 
 _MESSAGE_CHARS: Final = 16
 """A template takes as long for a message as for so much of its text."""

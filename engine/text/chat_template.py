@@ -16,10 +16,10 @@ from typing import Any, Final, TypeVar, cast
 
 import jinja2
 
-from ...protocols.body import refuse, unsupported
-from ...protocols.chat import Conversation
-from ...protocols.chat_content import ROLES, ChatMessage, MediaPart, Part, TextPart
+from ...protocols.chat.content import ROLES, ChatMessage, MediaPart, Part, TextPart
+from ...protocols.chat.request import Conversation
 from ...protocols.errors import BadRequestError, ModelLoadError
+from ...protocols.shared.json_body import refuse, unsupported
 from .chat_size import fields_of
 from .pieces import PieceEncoder, names_pattern
 from .template_trial import fault_of

@@ -4,7 +4,7 @@ The joins of the texts equal the decode of all ids up to the stop string, howeve
 inside a character, also where `max_tokens` cuts it, and nothing of a stop string leaks unasked. Knows the
 tokenizer only as a `TextDecoder`.
 Read `engine/text/text_decoder.py` and `engine/text/stop_strings.py` for the two parts,
-`actors/engine/detokenizer.py` for who feeds it.
+`actors/inference/detokenizer.py` for who feeds it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...protocols.messages import (
+from ...protocols.engine.messages import (
     NO_ENDING,
     Ending,
     PromptLogprobs,

@@ -3,7 +3,7 @@
 A template is a program, and a checkpoint's comes from elsewhere: it may never end, or take all memory in one
 operation that no thread can interrupt. This module is both sides: `fault_of` starts the process, and run as a
 module it is that process. It needs Jinja alone, set up as `transformers` does, since that takes a second more
-to import. Read `actors/loaded.py` for who asks.
+to import. Read `actors/served_model.py` for who asks.
 """
 
 from __future__ import annotations

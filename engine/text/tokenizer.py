@@ -21,8 +21,8 @@ import msgspec
 from tokenizers import AddedToken, Tokenizer
 
 from ...protocols.errors import BadRequestError, ModelLoadError
-from ...protocols.json_file import read_json
-from ...protocols.panics import PanicError, native_call
+from ...protocols.shared.json_file import read_json
+from ...protocols.shared.panics import PanicError, native_call
 from .token_bytes import byte_table
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

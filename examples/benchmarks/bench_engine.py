@@ -29,7 +29,7 @@ from sensorium.client.bench.bench import this_machine
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.planning.plan import EncodeStep, Plan, SequenceId, SequenceStart, SequenceStep
-from sensorium.protocols.messages import Features, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import Features, RequestId, SamplingParams
 from support.whisper_folder import WHISPER_BASE, make_whisper_folder
 
 CONTEXT = 64  # tokens before a decode step

@@ -5,9 +5,9 @@
 
 HUMAN is a folder with `manifest.json`, a list of `{"id", "path", "text", "language"}`, and, for `gate`, a
 folder `music` of WAV files. `gate` lists how many recordings and how many half minutes of music pass for
-speech by how much evidence is asked for (`media/speech_gate.py`). `cuts` joins recordings without any pause
+speech by how much evidence is asked for (`media/speech/gate.py`). `cuts` joins recordings without any pause
 and says how many cuts land inside a word: of espeak-ng's, whose words' times are known, or, given HUMAN, of
-people's, timed by the audio and their text (`media/word_times.py`).
+people's, timed by the audio and their text (`media/speech/word_times.py`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ import soxr
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 
-from sensorium.media.segments import find_cut
-from sensorium.media.speech_gate import SPEECH_PROBABILITY
-from sensorium.media.voice_activity import FloatArray, VoiceActivityModel, VoiceActivityStream
-from sensorium.media.word_times import time_words
-from sensorium.protocols.transcript import Word
+from sensorium.media.speech.cut_points import find_cut
+from sensorium.media.speech.gate import SPEECH_PROBABILITY
+from sensorium.media.speech.voice_activity import FloatArray, VoiceActivityModel, VoiceActivityStream
+from sensorium.media.speech.word_times import time_words
+from sensorium.protocols.transcription.transcript import Word
 from speech_grammar import LANGUAGES
 from timed_speech import TimingStudio
 

@@ -20,22 +20,26 @@ import torch
 from kernel_ceilings import Ceilings, every_round, measure_ceilings, report
 from sensorium.client.bench.bench import this_machine
 from sensorium.kernels.argmax import argmax, argmax_reference
-from sensorium.kernels.codes import GRIDS
-from sensorium.kernels.cross_attention import CrossSpan, cross_attention, cross_attention_by_products
-from sensorium.kernels.kv_cache import write_kv, write_kv_reference
-from sensorium.kernels.kv_codes import CODED, stored_size
-from sensorium.kernels.linear import DenseWeight, linear, linear_reference, pack_linear
-from sensorium.kernels.linear_bits import BitsWeight, linear_bits, quantize_linear
-from sensorium.kernels.linear_tiles import TiledWeight
-from sensorium.kernels.native import library
-from sensorium.kernels.onednn import can_pack, packed_by_onednn
-from sensorium.kernels.paged_attention import (
+from sensorium.kernels.attention.cross_attention import (
+    CrossSpan,
+    cross_attention,
+    cross_attention_by_products,
+)
+from sensorium.kernels.attention.kv_cache import write_kv, write_kv_reference
+from sensorium.kernels.attention.kv_quantization import CODED, stored_size
+from sensorium.kernels.attention.paged_attention import (
     PagedBatch,
     PagedSequence,
     paged_attention,
     paged_attention_reference,
     paged_batch,
 )
+from sensorium.kernels.linear.float32_tiles import TiledWeight
+from sensorium.kernels.linear.linear import DenseWeight, linear, linear_reference, pack_linear
+from sensorium.kernels.linear.onednn import can_pack, packed_by_onednn
+from sensorium.kernels.linear.quantized_linear import BitsWeight, linear_bits, quantize_linear
+from sensorium.kernels.linear.weight_codes import GRIDS
+from sensorium.kernels.native import library
 from sensorium.kernels.rms_norm import rms_norm, rms_norm_reference
 from sensorium.kernels.rotary import apply_rotary, apply_rotary_reference, rotary_table
 from sensorium.kernels.silu_mul import silu_mul

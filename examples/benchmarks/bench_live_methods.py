@@ -27,10 +27,10 @@ import numpy as np
 import torch
 import trio
 from sensorium.actors.config.server import EngineConfig
-from sensorium.actors.engine.engine import Engine
-from sensorium.actors.models import load_model
-from sensorium.actors.speech.model import LIVE_FINAL, LIVE_PARTIAL, Samples
-from sensorium.actors.speech.qwen3_asr import Qwen3Asr
+from sensorium.actors.inference.engine import Engine
+from sensorium.actors.model_loading import load_model
+from sensorium.actors.speech.families.qwen3_asr import Qwen3Asr
+from sensorium.actors.speech.model import LIVE_FINAL, LIVE_PARTIAL
 from sensorium.actors.speech.transcriber import Transcriber
 from sensorium.client.audio import read_wav
 from sensorium.client.bench.bench import interleave, this_machine
@@ -38,10 +38,11 @@ from sensorium.client.bench.report import table
 from sensorium.client.bench.statistics import WordErrors, percentile, word_errors
 from sensorium.client.bench.turns import SpokenTurn, read_spoken_turns
 from sensorium.engine.models.qwen3_asr.text import parse_answer
-from sensorium.media.resample import StreamingResampler
-from sensorium.protocols.messages import ContentHash, EncoderItem, Generate, RequestId, SamplingParams
-from sensorium.protocols.statistics import EngineStatistics
-from sensorium.protocols.transcript import TranscriptionOptions
+from sensorium.media.audio.resample import StreamingResampler
+from sensorium.media.transcript.range_answer import Samples
+from sensorium.protocols.engine.messages import ContentHash, EncoderItem, Generate, RequestId, SamplingParams
+from sensorium.protocols.engine.statistics import EngineStatistics
+from sensorium.protocols.transcription.transcript import TranscriptionOptions
 
 RECORDING = Path(__file__).parents[1] / "data" / "conversation.wav"
 RATE = 16_000

@@ -27,10 +27,10 @@ import numpy as np
 import soxr
 from bench_live_sound import encoded
 from PIL import Image
-from sensorium.media.decode import decode_audio
-from sensorium.media.images import PixelArray, read_image
-from sensorium.media.video_container import VideoLimits
-from sensorium.media.video_file import list_pictures, read_pictures
+from sensorium.media.audio.decode import decode_audio
+from sensorium.media.vision.images import PixelArray, read_image
+from sensorium.media.vision.video_container import VideoLimits
+from sensorium.media.vision.video_file import list_pictures, read_pictures
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 

@@ -19,15 +19,15 @@ from functools import partial
 from pathlib import Path
 
 import trio
-from sensorium.actors.engine.detokenizer import DetokenizerActor
-from sensorium.actors.engine.engine import Engine, EngineText
-from sensorium.actors.engine.executor import ExecutorActor
-from sensorium.actors.engine.scheduler import SchedulerActor
+from sensorium.actors.inference.detokenizer import DetokenizerActor
+from sensorium.actors.inference.engine import Engine, EngineText
+from sensorium.actors.inference.executor import ExecutorActor
+from sensorium.actors.inference.scheduler import SchedulerActor
 from sensorium.engine.models.info import ModelInfo
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import Plan, Sampled, SequenceId, StepResult
 from sensorium.engine.planning.scheduler import Scheduler
-from sensorium.protocols.messages import Generate, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import Generate, RequestId, SamplingParams
 
 BLOCK_SIZE = 16
 NUM_PROMPT = 64

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import Plan, Sampled, StepResult
 from sensorium.engine.planning.scheduler import Scheduler
-from sensorium.protocols.messages import Generate, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import Generate, RequestId, SamplingParams
 
 BLOCK_SIZE = 16
 

@@ -32,23 +32,24 @@ import soundfile
 import soxr
 import trio
 from sensorium.actors.config.server import ListenConfig, RealtimeConfig, ServerConfig
-from sensorium.actors.fetching.names import Names
-from sensorium.actors.http.keys import ApiKeys
+from sensorium.actors.fetching.dns import Names
+from sensorium.actors.http.api_keys import ApiKeys
 from sensorium.actors.http.service import ServedModel, Service
-from sensorium.actors.live.hearing import VoiceActivityActor
-from sensorium.actors.live.sound import SoundActor
-from sensorium.actors.media.budget import MediaBudget
-from sensorium.actors.media.pool import DecoderPool
+from sensorium.actors.live.container_decoder import SoundActor
+from sensorium.actors.live.voice_activity import VoiceActivityActor
+from sensorium.actors.media_decoding.memory_budget import MediaBudget
+from sensorium.actors.media_decoding.worker_pool import DecoderPool
 from sensorium.actors.server import application
-from sensorium.actors.speech.model import FILE, ReadAudio, Samples
+from sensorium.actors.speech.model import FILE, ReadAudio
 from sensorium.actors.telemetry.metrics import Metrics
-from sensorium.actors.text.addresses import AddressBook
-from sensorium.actors.wire.guard import Guard, connection_limits
-from sensorium.actors.wire.listening import open_listener, serve_connections
-from sensorium.media.voice_activity import VoiceActivityModel
-from sensorium.protocols.messages import Lane
-from sensorium.protocols.statistics import SpeechStatistics
-from sensorium.protocols.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
+from sensorium.actors.text.media_urls import AddressBook
+from sensorium.actors.transport.connection_limits import Guard, connection_limits
+from sensorium.actors.transport.listener import open_listener, serve_connections
+from sensorium.media.speech.voice_activity import VoiceActivityModel
+from sensorium.media.transcript.range_answer import Samples
+from sensorium.protocols.engine.messages import Lane
+from sensorium.protocols.engine.statistics import SpeechStatistics
+from sensorium.protocols.transcription.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 from websockets.frames import Frame, Opcode
 
 RATE = 24_000

@@ -21,9 +21,9 @@ from sensorium.engine.models import registry
 from sensorium.engine.models.base import Model, StepBatch
 from sensorium.engine.models.source import Opening
 from sensorium.engine.models.transformers.model import open_source
-from sensorium.kernels.kv_codes import CODED
-from sensorium.kernels.paged_attention import PagedSequence, paged_batch
-from sensorium.protocols.json_file import read_json
+from sensorium.kernels.attention.kv_quantization import CODED
+from sensorium.kernels.attention.paged_attention import PagedSequence, paged_batch
+from sensorium.protocols.shared.json_file import read_json
 
 BLOCK_SIZE = 16
 WAYS = ("float32", "bfloat16", "int8", "int4", "kv-int8", "transformers")

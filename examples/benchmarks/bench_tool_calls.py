@@ -3,11 +3,11 @@
     python examples/benchmarks/bench_tool_calls.py [--words 1500] [--rounds 15]
 
 Prepared tokens go one by one the way of a chat's stream, without a model: what reads the answer
-(`engine/text/tools/machine.py`), what it adds to the message (`actors/http/chat_events.py`), the chunk as
-JSON. Engine, detokenizer and socket cost the same whatever an answer says, and are not in it. Prints the best
-of the rounds, in microseconds per token: text from a request without tools, which nothing has to read; for
-each format that text from a request with tools, a call with it as an argument, their ratio, and how much more
-a token costs in an answer eight times as long (1.00: what was read is not read again).
+(`engine/text/tools/machine.py`), what it adds to the message (`protocols/chat/stream_events.py`), the chunk
+as JSON. Engine, detokenizer and socket cost the same whatever an answer says, and are not in it. Prints the
+best of the rounds, in microseconds per token: text from a request without tools, which nothing has to read;
+for each format that text from a request with tools, a call with it as an argument, their ratio, and how much
+more a token costs in an answer eight times as long (1.00: what was read is not read again).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 from typing import Final
 
-from sensorium.actors.http.chat_events import delta_of
 from sensorium.engine.text.tools.formats import FORMATS, FormatName
 from sensorium.engine.text.tools.gemma_calls import GEMMA_4
 from sensorium.engine.text.tools.harmony import CALL, CHANNEL, MESSAGE
 from sensorium.engine.text.tools.json_calls import DEEPSEEK, KIMI
 from sensorium.engine.text.tools.machine import AnswerFormat, AnswerMachine
 from sensorium.engine.text.tools.tagged_calls import CODER, GLM, MINIMAX
-from sensorium.protocols.chat_answers import ChatChunk, ChunkChoice, Delta
-from sensorium.protocols.generation import sse
+from sensorium.protocols.chat.response import ChatChunk, ChunkChoice, Delta
+from sensorium.protocols.chat.stream_events import delta_of
+from sensorium.protocols.shared.generation import sse
 
 TEXT: Final = "The quick brown fox jumps over the lazy dog and sleeps for seven hours in the kitchen"
 SCHEMA: Final = {"type": "object", "properties": {"text": {"type": "string"}, "n": {"type": "integer"}}}

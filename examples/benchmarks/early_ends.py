@@ -3,8 +3,8 @@
     python examples/benchmarks/early_ends.py FOLDER_OF_HUMAN FOLDER_OF_WHISPER [--windows 200]
 
 Each window has two to eight prompts with pauses between them, some with noise under them, or with noise or
-music behind. `actors/speech/early_end.py` judges; here its answers are counted, and word errors are those of
-the same windows with and without it.
+music behind. `media/transcript/truncation.py` judges; here its answers are counted, and word errors are those
+of the same windows with and without it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import numpy as np
 import soundfile
 from hostile_sounds import RATE_HZ, Samples, pink_noise, silence, with_noise
 from sensorium import LocalEngine
-from sensorium.actors.speech import whisper
-from sensorium.actors.speech.early_end import goes_on as does_go_on
-from sensorium.protocols.messages import TextGenerated
+from sensorium.actors.speech.families import whisper
+from sensorium.media.transcript.truncation import goes_on as does_go_on
+from sensorium.protocols.engine.messages import TextGenerated
 from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
 
 WINDOW_S = 29.5

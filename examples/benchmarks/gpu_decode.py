@@ -18,7 +18,7 @@ from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.base import Model
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.planning.plan import Plan, SequenceId, SequenceStart, SequenceStep
-from sensorium.protocols.messages import RequestId, SamplingParams
+from sensorium.protocols.engine.messages import RequestId, SamplingParams
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from support.text_folder import QWEN3_0_6B, QwenShape, make_qwen3_folder

@@ -21,20 +21,20 @@ from dataclasses import dataclass
 
 import torch
 from sensorium.kernels.argmax import argmax, argmax_reference
-from sensorium.kernels.attention_inputs import HeadNorms, attention_inputs
-from sensorium.kernels.kv_cache import write_kv, write_kv_reference
-from sensorium.kernels.paged_attention import (
+from sensorium.kernels.attention.attention_inputs import HeadNorms, attention_inputs
+from sensorium.kernels.attention.kv_cache import write_kv, write_kv_reference
+from sensorium.kernels.attention.paged_attention import (
     PagedBatch,
     PagedSequence,
     paged_attention,
     paged_attention_reference,
     paged_batch,
 )
+from sensorium.kernels.gpu.jit import has_triton
 from sensorium.kernels.rms_norm import rms_norm, rms_norm_reference
 from sensorium.kernels.rotary import apply_rotary, apply_rotary_reference, rotary_table
 from sensorium.kernels.sampling import Filters, draw, draw_reference
 from sensorium.kernels.silu_mul import silu_mul, silu_mul_reference
-from sensorium.kernels.triton_jit import has_triton
 from torch import Tensor
 
 BLOCK, VOCAB = 16, 151_936

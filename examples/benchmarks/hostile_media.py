@@ -28,13 +28,13 @@ import trio
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from sensorium.actors.config.fetching import FetchConfig
+from sensorium.actors.fetching.dns import Names as Resolver
 from sensorium.actors.fetching.fetcher import Fetcher
-from sensorium.actors.fetching.names import Names as Resolver
-from sensorium.actors.live.sound import Sound, SoundActor, SoundConfig
-from sensorium.actors.media.pool import DecoderPool, MediaConfig, MediaHandle
-from sensorium.media.images import measure_image, prepare_image
-from sensorium.media.video import measure_video, prepare_video
-from sensorium.media.vision_config import PixelConfig, VideoConfig
+from sensorium.actors.live.container_decoder import Sound, SoundActor, SoundConfig
+from sensorium.actors.media_decoding.worker_pool import DecoderPool, MediaConfig, MediaHandle
+from sensorium.media.vision.config import PixelConfig, VideoConfig
+from sensorium.media.vision.images import measure_image, prepare_image
+from sensorium.media.vision.video import measure_video, prepare_video
 from sensorium.protocols.errors import ClientError, FetchError
 from support.file_host import file_host
 from support.hostile_files import Hostile, damaged_files, good_files, lying_files

@@ -23,8 +23,8 @@ from sensorium.actors.config.server import KvDtype
 from sensorium.client.bench.statistics import WordErrors, word_errors
 from sensorium.engine.models.base import Model, StepBatch
 from sensorium.engine.models.registry import open_model
-from sensorium.kernels.kv_codes import CODED
-from sensorium.kernels.paged_attention import PagedSequence, paged_batch
+from sensorium.kernels.attention.kv_quantization import CODED
+from sensorium.kernels.attention.paged_attention import PagedSequence, paged_batch
 from tokenizers import Tokenizer
 from torch import Tensor
 

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from sensorium.client import Client, Completed, SpeechStopped
 from sensorium.client.audio import Audio, read_wav, varied
-from sensorium.client.bench.metrics import work_between
 from sensorium.client.bench.report import table
 from sensorium.client.bench.statistics import percentile
+from sensorium.client.metrics import work_between
 
 SHOWN = ("windows", "encoder tokens", "prefill tokens", "decode tokens", "engine steps", "device s")
 

@@ -33,7 +33,7 @@ from hostile_sounds import RATE_HZ
 from human_mixes import Studio
 from human_speech import live
 from sensorium.client import Client
-from sensorium.protocols.transcript import Word
+from sensorium.protocols.transcription.transcript import Word
 from speech_cases import TABLES, Case, Heard
 
 TIMEOUT_S = 3600.0

@@ -14,8 +14,8 @@ import jiwer
 import numpy as np
 from hostile_sounds import NOT_SPEECH, RATE_HZ, backwards_crowd, laughter, silence
 from human_mixes import Mix, Studio, Utterance, conversation, spoken_part
-from sensorium.media.spoken_length import spoken_length_s
-from sensorium.protocols.transcript import Coverage, Word
+from sensorium.media.speech.spoken_length import spoken_length_s
+from sensorium.protocols.transcription.transcript import Coverage, Word
 from transformers.models.whisper.english_normalizer import BasicTextNormalizer, EnglishTextNormalizer
 
 WORDS = (

@@ -35,32 +35,33 @@ import trio
 from sensorium.actors.config.server import EngineConfig
 from sensorium.actors.live.audio import AudioBatch, Hear, ListeningMachine, LiveEffect, Then, pieces
 from sensorium.actors.live.turns import CLEAR_LANGUAGE
-from sensorium.actors.models import load_model
-from sensorium.actors.speech.model import LiveTurn, Samples, SpeechModel
+from sensorium.actors.model_loading import load_model
+from sensorium.actors.speech.model import LiveTurn, SpeechModel
 from sensorium.client.audio import Audio, cut, read_wav, silence
 from sensorium.client.bench.report import table
 from sensorium.client.bench.statistics import percentile
 from sensorium.client.bench.turns import SpokenTurn, read_spoken_turns
-from sensorium.media.resample import StreamingResampler
-from sensorium.media.voice_activity import VoiceActivityModel, VoiceActivityStream
-from sensorium.protocols.realtime import (
+from sensorium.media.audio.resample import StreamingResampler
+from sensorium.media.speech.voice_activity import VoiceActivityModel, VoiceActivityStream
+from sensorium.media.transcript.range_answer import Samples
+from sensorium.protocols.realtime.events import (
     ConversationItemInputAudioTranscriptionCompleted,
     ConversationItemInputAudioTranscriptionDelta,
     InputAudioBufferSpeechStarted,
 )
-from sensorium.protocols.realtime_session import (
+from sensorium.protocols.realtime.session import (
     AudioPatch,
     Delay,
     InputPatch,
     SessionPatch,
     TranscriptionPatch,
 )
-from sensorium.protocols.transcript import Transcript, TranscriptionOptions
+from sensorium.protocols.transcription.transcript import Transcript, TranscriptionOptions
 from sensorium.realtime import session as session_module
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.effects import ForgetBefore, ForgetItem, Send, Transcribe
 from sensorium.realtime.events import HypothesisReady
-from sensorium.realtime.releases import RELEASES, ReleaseConfig
+from sensorium.realtime.transcript.delay_presets import RELEASES, ReleaseConfig
 from transformers.models.whisper.english_normalizer import BasicTextNormalizer, EnglishTextNormalizer
 
 FRAME_MS = 32

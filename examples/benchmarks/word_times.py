@@ -8,9 +8,9 @@
 
 The model transcribes each recording with word and segment times; words it heard right are compared with when
 they were spoken (`timed_speech.py`). With `--true-text` no model runs: the audio alone times the true text
-(`media/word_times.py`), as is done for models without cross-attention. The same seed gives the same table.
-With `--behind-s` each recording begins with so many seconds of pink noise, or of the piece `--music`, a WAV
-of 16 kHz, 10 dB fainter than the speech. FOLDER_OF_ALIGNED holds English recordings, each `NAME.wav`
+(`media/speech/word_times.py`), as is done for models without cross-attention. The same seed gives the same
+table. With `--behind-s` each recording begins with so many seconds of pink noise, or of the piece `--music`,
+a WAV of 16 kHz, 10 dB fainter than the speech. FOLDER_OF_ALIGNED holds English recordings, each `NAME.wav`
 with its words in `NAME.json`, {"w": [{"t": word, "b": begin, "d": duration}]}, as pocketsphinx's source has
 them in test/data/librivox.
 """
@@ -35,11 +35,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 
 from hostile_sounds import pink_noise
 from sensorium.actors.config.server import EngineConfig
-from sensorium.actors.models import load_model
+from sensorium.actors.model_loading import load_model
 from sensorium.actors.speech.model import SpeechModel
-from sensorium.media.voice_activity import VoiceActivityModel
-from sensorium.media.word_times import time_words
-from sensorium.protocols.transcript import Segment, TranscriptionOptions, Word
+from sensorium.media.speech.voice_activity import VoiceActivityModel
+from sensorium.media.speech.word_times import time_words
+from sensorium.protocols.transcription.transcript import Segment, TranscriptionOptions, Word
 from speech_grammar import LANGUAGES, Language
 from speech_synthesis import SAMPLE_RATE_HZ
 from speech_synthesis import Word as SpokenWord

@@ -1,4 +1,4 @@
-/* Keys and values of 8 bits: how they lie in a cache and how one is written. `kernels/kv_codes.py` says the
+/* Keys and values of 8 bits: how they lie in a cache and how one is written. `kernels/attention/kv_quantization.py` says the
  * same in torch.
  *
  * A vector is whole numbers up to ±127 and a scale in bfloat16. What a head keeps of a block of positions is

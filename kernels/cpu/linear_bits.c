@@ -4,7 +4,7 @@
  * scale. W lies in tiles of 64 outputs, and in a tile group after group, a panel each: for every four inputs the
  * 64 outputs' four bytes (in 4 bits outputs 0–15 are the lower halves of 16–31's, 32–47 of 48–63's), then 64
  * scales as floats and 64 zero points as bytes. So a tile is read once, from end to end, and a panel meets up to
- * MOST_ROWS rows while it is in the nearest cache. `kernels/linear_bits.py` says what is computed, in which order,
+ * MOST_ROWS rows while it is in the nearest cache. `kernels/linear/quantized_linear.py` says what is computed, in which order,
  * and nothing else may be. bits_ends.h makes bytes of rows and results of sums. Where the processor has registers of
  * tiles (tiles.h), which take 8 bits as they lie, more than a few rows are multiplied by these (tiles_of_bits.h).
  */

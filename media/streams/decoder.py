@@ -2,7 +2,7 @@
 
 The container is taken apart by code of ours (`matroska.py`, `ogg.py`, …), which opens nothing; its packets
 go to the one libavcodec decoder the container names, out of those `Codec` lists. **Law**: however the bytes
-are cut, the samples are those that `media/decode.py` makes of the whole file.
+are cut, the samples are those that `media/audio/decode.py` makes of the whole file.
 
 `push` only takes bytes apart; `take` decodes, a bounded amount at a time: few bytes may claim minutes of
 silence. Between calls a decoder can be pickled. What comes back goes on with the next packet: it has lost
@@ -19,15 +19,15 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from ...protocols.container_format import StreamContainer
-from ..decode import MAX_CHANNELS, MAX_RATE, MIN_RATE, frame_channels
-from ..mixing import Mixer, mean_of
-from ..pcm import is_sound
-from ..resample import StreamingResampler
-from ..timeline import Timeline
+from ...protocols.shared.container_format import StreamContainer
+from ..audio.decode import MAX_CHANNELS, MAX_RATE, MIN_RATE, frame_channels
+from ..audio.downmix import Mixer, mean_of
+from ..audio.pcm import is_sound
+from ..audio.resample import StreamingResampler
+from ..audio.timeline import Timeline
 from . import opus
 from .packets import Demuxer, Packet, StreamError, Track, rounded
-from .recognise import open_demuxer
+from .sniff import open_demuxer
 
 FloatArray = npt.NDArray[np.float32]
 

@@ -1,7 +1,7 @@
 """Tags between the frames of MP3 and ADTS streams, and around FLAC's: passed over as they come, however long
 they are.
 
-Used by `framed.py`, `flac.py` and `recognise.py`. Source: ID3v2.4, section 3.1; ID3v1 is 128 bytes that begin
+Used by `framed.py`, `flac.py` and `sniff.py`. Source: ID3v2.4, section 3.1; ID3v1 is 128 bytes that begin
 with `TAG`.
 """
 

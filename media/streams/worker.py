@@ -1,8 +1,8 @@
 """Inside a process that decodes live streams: many decoders, each fed a little in turn. Imports no trio.
 
-`actors/live/sound.py` owns the processes. A job is a batch of requests, one per stream at the most. What a
-stream needs to go on in another process comes back with each answer, so that whoever kills this process, on
-purpose or by a hostile packet, costs the other streams nothing but milliseconds.
+`actors/live/container_decoder.py` owns the processes. A job is a batch of requests, one per stream at the
+most. What a stream needs to go on in another process comes back with each answer, so that whoever kills this
+process, on purpose or by a hostile packet, costs the other streams nothing but milliseconds.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ...protocols.container_format import StreamContainer
-from ...protocols.panics import contained_job
+from ...protocols.shared.container_format import StreamContainer
+from ...protocols.shared.panics import contained_job
 from .decoder import StreamDecoder
 from .packets import StreamError
 

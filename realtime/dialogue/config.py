@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from ...protocols.messages import MediaKind
-from ...protocols.realtime_dialogue_session import DialoguePatch
+from ...protocols.engine.messages import MediaKind
+from ...protocols.realtime.conversation_session import DialoguePatch
 
 
 class VideoConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 One response at a time belongs to the conversation, up to `max_responses` in all are made; one waits until
 what it answers to is there: the transcripts of turns, the pictures of items. **Turns** that the server found
 in the audio become items as they are committed. With `create_response` (unless switched off) the end of one
-is answered once its transcript is there and has words (`realtime/dialogue/owed.py`); with
+is answered once its transcript is there and has words (`realtime/dialogue/pending_answers.py`); with
 `interrupt_response` the beginning of one ends the answer in progress, which keeps what was said of it
 (`status: incomplete`, reason `turn_detected`).
 
@@ -21,11 +21,11 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import assert_never
 
-from ...protocols.chat import Conversation
-from ...protocols.container_format import InputFormat
+from ...protocols.chat.request import Conversation
+from ...protocols.engine.messages import ItemId
 from ...protocols.errors import BadRequestError, SensoriumError
-from ...protocols.messages import ItemId
-from ...protocols.realtime import (
+from ...protocols.realtime.conversation_events import DialogueClientEvent
+from ...protocols.realtime.events import (
     ConversationItemInputAudioTranscriptionCompleted,
     ConversationItemInputAudioTranscriptionDelta,
     ConversationItemInputAudioTranscriptionFailed,
@@ -34,17 +34,15 @@ from ...protocols.realtime import (
     InputAudioBufferSpeechStarted,
     ServerEvent,
 )
-from ...protocols.realtime_dialogue import (
-    DialogueClientEvent,
-)
-from ...protocols.realtime_responses import EndReason, ResponseCancel, ResponseCreate
-from ...protocols.realtime_session import TurnDetectionView
-from ...protocols.realtime_video import (
+from ...protocols.realtime.responses import EndReason, ResponseCancel, ResponseCreate
+from ...protocols.realtime.session import TurnDetectionView
+from ...protocols.realtime.video import (
     InputImageBufferAppend,
     InputImageBufferClear,
     InputImageBufferCommit,
     VideoClientEvent,
 )
+from ...protocols.shared.container_format import InputFormat
 from ..outgoing import Outgoing
 from .config import DialogueConfig
 from .editor import Editor
@@ -71,7 +69,7 @@ from .effects import (
     Warm,
 )
 from .items import Item
-from .owed import OwedAnswers
+from .pending_answers import OwedAnswers
 from .prompt import clip_parts, conversation
 from .responses import Ending, Response
 from .settings import AnswerSettings, DialogueSettings, initial_settings, of_response

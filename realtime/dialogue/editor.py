@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...protocols.audio import wave_file
-from ...protocols.chat_content import TextPart
-from ...protocols.container_format import ContainerFormat, InputFormat
+from ...protocols.chat.content import TextPart
+from ...protocols.engine.messages import ItemId
 from ...protocols.errors import BadRequestError, wrong
-from ...protocols.messages import ItemId
-from ...protocols.realtime import ConversationItemAdded, ConversationItemDone
-from ...protocols.realtime_dialogue import (
+from ...protocols.realtime.conversation_events import (
     ConversationItemCreate,
     ConversationItemDelete,
     ConversationItemDeleted,
@@ -26,7 +23,10 @@ from ...protocols.realtime_dialogue import (
     ConversationTruncated,
     DialogueClientEvent,
 )
-from ...protocols.realtime_items import AudioGiven, ItemReference, NewItem, PartGiven, Picture
+from ...protocols.realtime.events import ConversationItemAdded, ConversationItemDone
+from ...protocols.realtime.items import AudioGiven, ItemReference, NewItem, PartGiven, Picture
+from ...protocols.shared.audio_format import wave_file
+from ...protocols.shared.container_format import ContainerFormat, InputFormat
 from ..outgoing import Outgoing
 from .config import DialogueConfig
 from .effects import ForgetMedia, ForgetPairs, MediaOpened, MediaRefused, OpenMedia

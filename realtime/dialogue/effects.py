@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from ...protocols.chat import Conversation
-from ...protocols.chat_content import MediaPart
+from ...protocols.chat.content import MediaPart
+from ...protocols.chat.request import Conversation
+from ...protocols.engine.messages import ItemId
 from ...protocols.errors import SensoriumError
-from ...protocols.messages import ItemId
-from ...protocols.realtime_responses import ResponseUsage
+from ...protocols.realtime.responses import ResponseUsage
 from .settings import AnswerSettings
 
 

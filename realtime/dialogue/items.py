@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ...protocols.chat_content import ChatMessage, MediaPart, Part, TextPart
+from ...protocols.chat.content import ChatMessage, MediaPart, Part, TextPart
+from ...protocols.engine.messages import ItemId
 from ...protocols.errors import BadRequestError
-from ...protocols.messages import ItemId
-from ...protocols.realtime_dialogue import ROOT
-from ...protocols.realtime_items import (
+from ...protocols.realtime.conversation_events import ROOT
+from ...protocols.realtime.items import (
     Call,
     CallOutput,
     ConversationItem,

@@ -1,7 +1,7 @@
 """What an item of a conversation consists of beside what clients create: sounds and live video.
 
-Text is `TextPart` of `protocols/chat_content.py`, pictures and calls are as they came
-(`protocols/realtime_items.py`). Used by `realtime/dialogue/items.py` and whoever looks into
+Text is `TextPart` of `protocols/chat/content.py`, pictures and calls are as they came
+(`protocols/realtime/items.py`). Used by `realtime/dialogue/items.py` and whoever looks into
 an item; knows no item.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...protocols.chat_content import TextPart
-from ...protocols.realtime_items import Call, CallOutput, Picture
+from ...protocols.chat.content import TextPart
+from ...protocols.realtime.items import Call, CallOutput, Picture
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...protocols.assistant_turn import AssistantTurn, call_result
-from ...protocols.chat import Conversation, thinking_kwargs
-from ...protocols.chat_content import ChatMessage, TextPart, read_arguments
+from ...protocols.chat.assistant_turn import AssistantTurn, call_result
+from ...protocols.chat.content import ChatMessage, TextPart, read_arguments
+from ...protocols.chat.request import Conversation, thinking_kwargs
+from ...protocols.chat.tools import nested
 from ...protocols.errors import BadRequestError
-from ...protocols.realtime_items import Call, CallOutput
-from ...protocols.tools import nested
+from ...protocols.realtime.items import Call, CallOutput
 from .effects import ClipParts
 from .items import Item
 from .settings import AnswerSettings

@@ -19,12 +19,12 @@ from typing import Literal
 
 from msgspec import UNSET
 
-from ...protocols.chat_content import TextPart
+from ...protocols.chat.content import TextPart
+from ...protocols.engine.messages import ItemId
 from ...protocols.errors import SensoriumError
-from ...protocols.messages import ItemId
-from ...protocols.realtime import ConversationItemAdded, ConversationItemDone
-from ...protocols.realtime_items import Call, ItemStatus
-from ...protocols.realtime_responses import (
+from ...protocols.realtime.events import ConversationItemAdded, ConversationItemDone
+from ...protocols.realtime.items import Call, ItemStatus
+from ...protocols.realtime.responses import (
     EndReason,
     RateLimitsUpdated,
     ResponseContentPartAdded,

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from ...protocols.messages import ItemId
-from ...protocols.realtime_dialogue_session import VideoView
-from ...protocols.realtime_video import EvictionReason, InputImageBufferEvicted
+from ...protocols.engine.messages import ItemId
+from ...protocols.realtime.conversation_session import VideoView
+from ...protocols.realtime.video import EvictionReason, InputImageBufferEvicted
 from ..outgoing import Outgoing
 from .effects import ForgetPairs
 from .items import Item, Items

@@ -1,7 +1,8 @@
 """The settings of a session that answers: merging a client's patch, and showing the result. All or nothing.
 
 How audio comes in is settled in `realtime/settings.py`, for every kind of session; tools are checked as
-`/v1/responses` checks them (`protocols/tools.py`). Refusals raise `BadRequestError` with the dotted field.
+`/v1/responses` checks them (`protocols/chat/tools.py`). Refusals raise `BadRequestError` with the dotted
+field.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from ...protocols.chat.tools import NO_TOOLS, ToolUse, read_tool_use
 from ...protocols.errors import BadRequestError, wrong
-from ...protocols.realtime_dialogue_session import (
+from ...protocols.realtime.conversation_session import (
     AnswerPatch,
     DialoguePatch,
     ReasoningPatch,
@@ -20,10 +22,9 @@ from ...protocols.realtime_dialogue_session import (
     VideoPatch,
     VideoView,
 )
-from ...protocols.realtime_responses import ResponseWish
-from ...protocols.realtime_session import SessionPatch
-from ...protocols.tools import NO_TOOLS, ToolUse, read_tool_use
-from ..wishes import either, merged
+from ...protocols.realtime.responses import ResponseWish
+from ...protocols.realtime.session import SessionPatch
+from ..transcription_options import either, merged
 from .config import DialogueConfig
 
 MAX_TOOL_BYTES: Final = 256 * 1024

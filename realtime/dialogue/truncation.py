@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ...protocols.realtime_dialogue_session import RetentionRatio
+from ...protocols.realtime.conversation_session import RetentionRatio
 from .config import DialogueConfig
 from .items import Item, Items
 from .settings import AnswerSettings, DialogueSettings

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from ...protocols.engine.messages import ItemId
 from ...protocols.errors import BadRequestError, ClientError, SensoriumError, TooLargeError
-from ...protocols.messages import ItemId
-from ...protocols.realtime import ConversationItemAdded, ConversationItemDone
-from ...protocols.realtime_dialogue import ConversationItemDeleted
-from ...protocols.realtime_video import (
+from ...protocols.realtime.conversation_events import ConversationItemDeleted
+from ...protocols.realtime.events import ConversationItemAdded, ConversationItemDone
+from ...protocols.realtime.video import (
     InputImageBufferAppend,
     InputImageBufferCleared,
     InputImageBufferCommitted,

@@ -11,10 +11,12 @@ from sensorium.actors.config.server import EngineConfig
 from sensorium.actors.kernel_choices import settle_kernels
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.registry import open_model
-from sensorium.kernels import choice as choice_module
-from sensorium.kernels import linear_tiles, native, onednn
-from sensorium.kernels.choice import choices
-from sensorium.kernels.choice_table import read_table, this_machine
+from sensorium.kernels import autotune as choice_module
+from sensorium.kernels import native
+from sensorium.kernels.autotune import choices
+from sensorium.kernels.autotune_table import read_table, this_machine
+from sensorium.kernels.linear import float32_tiles as linear_tiles
+from sensorium.kernels.linear import onednn
 from sensorium.protocols.errors import ModelLoadError
 from support.choices import no_others
 from support.command_line import Run, running

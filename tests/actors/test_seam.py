@@ -16,7 +16,7 @@ sys.modules["torch"] = None  # importing it, anywhere, is an ImportError
 num = 0
 rooms = import_module("sensorium.actors").__path__
 for room in pkgutil.iter_modules(rooms, "sensorium.actors."):
-    if not room.ispkg or room.name in ("sensorium.actors.engine", "sensorium.actors.local"):
+    if not room.ispkg or room.name in ("sensorium.actors.inference", "sensorium.actors.local"):
         continue
     for module in pkgutil.walk_packages(import_module(room.name).__path__, f"{room.name}."):
         import_module(module.name)
@@ -27,7 +27,7 @@ assert "transformers" not in sys.modules, "half a second, for who has a chat tem
 
 from sensorium.engine.text.chat_template import ChatTemplate
 from sensorium.engine.text.tokenizer import TextTokenizer
-from sensorium.protocols.chat import parse_chat
+from sensorium.protocols.chat.request import parse_chat
 
 text = TextTokenizer.from_folder(Path(sys.argv[1]))
 body = b'{"messages": [{"role": "user", "content": "good morning"}]}'
@@ -47,7 +47,7 @@ def test_nothing_but_what_runs_models_loads_torch() -> None:
 BEGUN_FIRST = """
 import sys
 from sensorium.actors import commands
-from sensorium.actors.remote.process import EngineProcess
+from sensorium.actors.engine_process.process import EngineProcess
 
 def begun(process):
     sys.exit(", ".join({"numpy", "starlette", "sensorium.actors.server"} & sys.modules.keys()) or 0)
@@ -67,7 +67,7 @@ def test_models_are_loaded_while_what_faces_clients_is_imported() -> None:
 TORCH_IS_WANTED = """
 import gc, sys
 from sensorium.actors import cli
-from sensorium.actors.remote.__main__ import open_next
+from sensorium.actors.engine_process.__main__ import open_next
 
 class Wanted:
     def find_spec(name, path, target=None):

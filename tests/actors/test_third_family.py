@@ -13,10 +13,10 @@ import pytest
 import soundfile
 import trio
 from sensorium.actors.config.server import EngineConfig
-from sensorium.actors.models import load_model
+from sensorium.actors.model_loading import load_model
 from sensorium.engine.models import families
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
-from sensorium.protocols.transcript import TranscriptionOptions
+from sensorium.protocols.transcription.transcript import TranscriptionOptions
 from support.asr_folder import FloatArray
 from support.ctc.folder import ENTRY, make_ctc_folder, said
 

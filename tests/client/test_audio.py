@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sensorium.client import AudioError
 from sensorium.client.audio import Audio, Pacer, read_wav, silence, varied, wav_bytes
-from sensorium.protocols.audio import AudioFormat
+from sensorium.protocols.shared.audio_format import AudioFormat
 
 
 def write(path: Path, samples: list[int], *, rate: int = 16_000, channels: int = 1, width: int = 2) -> Path:

@@ -23,7 +23,7 @@ from sensorium.client import (
     SensoriumTimeoutError,
     bounds,
 )
-from sensorium.client.chat_answer import Round
+from sensorium.client.chat.answer import Round
 from sensorium.client.connection import status_error
 from sensorium.client.requests import METRICS, MODELS, VERSION, transcription
 from sensorium.client.server_events import StreamDecoder

@@ -177,7 +177,7 @@ async def test_the_async_stream_and_errors() -> None:
 
 def test_the_sdk_needs_only_the_base_install() -> None:
     code = (
-        "import sys, sensorium.client, sensorium.client.commands as c; "
+        "import sys, sensorium.client, sensorium.client.cli.commands as c; "
         "heavy = {'numpy', 'torch', 'cyclopts', 'starlette'} & set(sys.modules); "
         "sys.exit(', '.join(heavy) or 0)"
     )

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from sensorium.client import Client, DialogueSession, RealtimeSession
 from sensorium.client.connection import PerProcess
-from sensorium.client.dialogue_core import DialogueCore
+from sensorium.client.realtime.conversation_machine import DialogueCore
 from support.fake_server import finals, serve_realtime
 from support.forks import in_fork
 

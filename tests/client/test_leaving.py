@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from sensorium.client import AsyncClient, AsyncRealtimeSession, Client, SessionClosedError, async_client
 from sensorium.client import connection as limits
-from sensorium.protocols.codec import encode_event
-from sensorium.protocols.realtime import SessionCreated
-from sensorium.protocols.realtime_session import SessionView
+from sensorium.protocols.realtime.codec import encode_event
+from sensorium.protocols.realtime.events import SessionCreated
+from sensorium.protocols.realtime.session import SessionView
 from support.both_loops import both_loops
 from support.cutting_proxy import CuttingProxy, cutting_proxy
 from support.fake_server import SESSION, FakeDialog, serve_realtime

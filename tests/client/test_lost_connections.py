@@ -14,13 +14,13 @@ import anyio
 import msgspec
 import pytest
 from sensorium.client import AsyncClient, AsyncRealtimeSession, Client, Event, Resumed, SessionClosedError
-from sensorium.client.async_shell import open_socket
 from sensorium.client.options import client_options
-from sensorium.client.shell import open_connection
-from sensorium.protocols.codec import decode_client_event, encode_event
-from sensorium.protocols.realtime import Error, ErrorDetail, SessionCreated, SessionUpdated
-from sensorium.protocols.realtime_lifecycle import SessionResume, SessionResumed
-from sensorium.protocols.realtime_session import SessionView
+from sensorium.client.realtime.async_socket import open_socket
+from sensorium.client.realtime.socket import open_connection
+from sensorium.protocols.realtime.codec import decode_client_event, encode_event
+from sensorium.protocols.realtime.events import Error, ErrorDetail, SessionCreated, SessionUpdated
+from sensorium.protocols.realtime.lifecycle import SessionResume, SessionResumed
+from sensorium.protocols.realtime.session import SessionView
 from support.both_loops import both_loops
 from support.fake_server import SESSION, DialogClosedError, FakeDialog, serve_realtime
 

@@ -9,6 +9,7 @@ import pytest
 from msgspec import UNSET
 from sensorium.client import APIError, TextDelta, TextDone, TextSegment
 from sensorium.client.connection import status_error
+from sensorium.client.realtime.transcription_machine import SessionOptions
 from sensorium.client.requests import (
     check_status,
     given,
@@ -19,10 +20,10 @@ from sensorium.client.requests import (
     transcription_form,
 )
 from sensorium.client.server_events import StreamDecoder
-from sensorium.client.session_core import SessionOptions
-from sensorium.protocols import rest
 from sensorium.protocols.errors import NotFoundError
-from sensorium.protocols.transcript import (
+from sensorium.protocols.transcription import rest
+from sensorium.protocols.transcription.form import TranscriptionRequest, parse_transcription_form
+from sensorium.protocols.transcription.transcript import (
     Segment,
     SpeechFilter,
     TimedSegment,
@@ -31,7 +32,6 @@ from sensorium.protocols.transcript import (
     Word,
     with_words,
 )
-from sensorium.protocols.transcription_form import TranscriptionRequest, parse_transcription_form
 
 TRANSCRIPT = Transcript(
     text="good day",

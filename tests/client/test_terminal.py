@@ -10,7 +10,8 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
-from sensorium.client import commands
+from sensorium.client.cli import commands
+from sensorium.client.cli.transcribe import stream_files, transcribe_files
 from sensorium.client.server_events import TextDelta
 from sensorium.client.terminal import (
     JsonLines,
@@ -24,7 +25,6 @@ from sensorium.client.terminal import (
     timestamp,
     write,
 )
-from sensorium.client.transcribe_files import stream_files, transcribe_files
 
 
 class Terminal(io.StringIO):

@@ -14,7 +14,7 @@ import pytest
 from sensorium.client.errors import AudioError
 from sensorium.client.requests import transcription
 from sensorium.client.upload import AudioFile, open_part, wav_file
-from sensorium.media.decode import DecodeLimits, decode_audio
+from sensorium.media.audio.decode import DecodeLimits, decode_audio
 
 Samples: TypeAlias = np.ndarray[Any, Any]
 LIMITS = DecodeLimits(max_bytes=2**20, max_seconds=60.0)

@@ -6,7 +6,7 @@ import base64
 
 import httpx
 import pytest
-from sensorium.protocols.audio import AudioFormat, wave_file
+from sensorium.protocols.shared.audio_format import AudioFormat, wave_file
 from support.server import Server
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from sensorium.actors.config.server import EngineConfig, FileConfig, ListenConfig, RealtimeConfig
-from sensorium.actors.http import keys
+from sensorium.actors.http import api_keys as keys
 from support.raw_socket import RawSession, raw_session, resumed_session
 from support.server import Server, make_config, running_server, wait_until
 from websockets.exceptions import InvalidStatus

@@ -23,9 +23,9 @@ from sensorium.client import (
     PictureError,
     Resumed,
     SessionClosedError,
-    async_dialogue,
 )
 from sensorium.client.pictures import Picture, picture_file
+from sensorium.client.realtime import async_conversation as async_dialogue
 from support.both_loops import both_loops
 from support.cutting_proxy import cutting_proxy
 from support.live_answers import as_messages, chat, text

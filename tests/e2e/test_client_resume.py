@@ -21,8 +21,8 @@ from sensorium.client import (
     SessionClosedError,
 )
 from sensorium.client.audio import Audio, wav_bytes
-from sensorium.client.events import SessionUpdated
-from sensorium.client.listen import listen_to
+from sensorium.client.cli.listen import listen_to
+from sensorium.client.realtime.events import SessionUpdated
 from support.both_loops import both_loops
 from support.cutting_proxy import CuttingProxy, cutting_proxy
 from support.raw_socket import pcm, silence

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sensorium.actors.engine.engine import Engine
 from sensorium.actors.http import event_stream
+from sensorium.actors.inference.engine import Engine
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.planning.plan import Plan, SequenceId, StepResult
-from sensorium.media.voice_activity import FrameCutter
+from sensorium.media.speech.voice_activity import FrameCutter
 from support.event_frames import event_frames
 from support.raw_socket import RawSession, pcm, raw_session
 from support.server import Server, make_config, running_server, wait_until

@@ -17,7 +17,7 @@ from openai import AuthenticationError, NotFoundError, OpenAI
 from sensorium import Client
 from sensorium.actors.config.server import FileConfig, ListenConfig, RealtimeConfig
 from sensorium.actors.http.service import Service
-from sensorium.actors.wire.http11 import HttpConnection
+from sensorium.actors.transport.http11 import HttpConnection
 from sensorium.client.errors import APIError
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.planning.plan import Plan, StepResult

@@ -36,7 +36,7 @@ options = SamplingOptions(regex="a?" * 4000)  # a second
 """
 STEPS = """
 import torch
-from sensorium.actors.engine import executor
+from sensorium.actors.inference import executor
 from sensorium.engine.execution.runner import Runner
 
 execute = Runner.execute

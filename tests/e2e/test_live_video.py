@@ -12,15 +12,16 @@ import live_camera
 import pytest
 import trio
 from sensorium.actors.text.generation import TextModel, answer_one
-from sensorium.client import Client, camera
-from sensorium.client.dialogue_core import DialogueOptions
-from sensorium.client.watch import watch_it
-from sensorium.media.frames import look_at_frame
-from sensorium.media.images import patch_item
-from sensorium.media.vision_config import read_vision_config
-from sensorium.protocols.chat import Conversation
-from sensorium.protocols.chat_content import ChatMessage, MediaPart, TextPart
-from sensorium.protocols.messages import MediaItems, SamplingParams
+from sensorium.client import Client
+from sensorium.client.cli import camera
+from sensorium.client.cli.watch import watch_it
+from sensorium.client.realtime.conversation_machine import DialogueOptions
+from sensorium.media.vision.config import read_vision_config
+from sensorium.media.vision.images import patch_item
+from sensorium.media.vision.live_frames import look_at_frame
+from sensorium.protocols.chat.content import ChatMessage, MediaPart, TextPart
+from sensorium.protocols.chat.request import Conversation
+from sensorium.protocols.engine.messages import MediaItems, SamplingParams
 from support.command_line import Run
 from support.live_answers import LiveTalk, live_talk, text, words_of
 from support.server import Server, wait_until

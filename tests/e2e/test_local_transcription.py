@@ -12,8 +12,8 @@ import soundfile
 from sensorium import AsyncLocalEngine, Client, LocalEngine
 from sensorium.actors.local.speech import TranscribeOptions
 from sensorium.protocols.errors import BadRequestError, MediaError
-from sensorium.protocols.realtime_session import Granularity
-from sensorium.protocols.transcript import TimedSegment, Transcript
+from sensorium.protocols.realtime.session import Granularity
+from sensorium.protocols.transcription.transcript import TimedSegment, Transcript
 from support.audio_files import tracks
 from support.server import Server
 from support.speech_conformance import assert_streamed

@@ -20,7 +20,7 @@ from openai import BadRequestError, OpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 from sensorium.actors.config.server import EngineConfig, McpConfig
-from sensorium.actors.http import response_rounds
+from sensorium.actors.http.responses import tool_rounds as response_rounds
 from support.mcp_server import McpHost, mcp_server, text
 from support.server import Server, make_config, running_server, wait_until
 from websockets.sync.client import connect

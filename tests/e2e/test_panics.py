@@ -16,7 +16,7 @@ from sensorium.engine.execution.runner import Runner
 from sensorium.engine.text import chat_template
 from sensorium.engine.text.detokenizer import Detokenizer
 from sensorium.engine.text.tokenizer import TextTokenizer
-from sensorium.media.voice_activity import FrameCutter
+from sensorium.media.speech.voice_activity import FrameCutter
 from support.event_frames import event_frames
 from support.raw_socket import RawSession, pcm, raw_session
 from support.server import Server

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from sensorium.actors.config.server import EngineConfig, ProcessConfig
-from sensorium.actors.remote.client import RemoteEngine
+from sensorium.actors.engine_process.client import RemoteEngine
 from support.raw_socket import RawSession, pcm, raw_session
 from support.server import Server, make_config, running_server, wait_until
 from support.transcripts import exact

@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
-from sensorium.actors.config.checks import ConfigError
 from sensorium.actors.config.server import EngineConfig, ListenConfig, ResponseConfig, ServerConfig
-from sensorium.actors.http.response_shape import ResponseShape
+from sensorium.actors.errors import ConfigError
+from sensorium.actors.http.responses.shape import ResponseShape
 from sensorium.protocols.errors import OverloadedError
 from support.event_frames import event_frames
 from support.server import Server, make_config, running_server, wait_until

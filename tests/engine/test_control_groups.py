@@ -1,4 +1,5 @@
-"""How many processors there are is what the process may use of them; memory is `models/test_memory.py`'s."""
+"""How many processors there are is what the process may use of them; memory is
+`tests/engine/models/test_memory.py`'s."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 import trio
-from sensorium.actors.kernel.nursery import first_error
 from sensorium.actors.local.core import LoadedLocal, LocalCore
+from sensorium.actors.runtime.nursery import first_error
 from sensorium.engine.execution.faults import out_of_memory
 from sensorium.engine.memory_limits import limited_bytes, naming_shortage, shortage
 from sensorium.engine.models import memory

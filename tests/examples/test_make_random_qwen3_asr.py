@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 from sensorium import LocalEngine
-from sensorium.protocols.transcript import Transcript
+from sensorium.protocols.transcription.transcript import Transcript
 from support.asr_folder import make_asr_folder
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from PIL import Image
-from sensorium.protocols.frame_list import pack_frames
+from sensorium.protocols.chat.frame_list import pack_frames
 from support.audio_files import encoded
 from support.sound_streams import FRAGMENTED, ogg, voice, webm
 from support.vision_files import picture, saved

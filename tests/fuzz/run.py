@@ -22,7 +22,12 @@ KEPT: Final = TESTS.parent / "build" / "fuzz"
 _LEAST_S: Final = 2
 _START_S: Final = 2
 """Of a process, with its imports instrumented."""
-_OURS: Final = ["sensorium.media", "sensorium.protocols", "sensorium.realtime.call", "sensorium.actors.wire"]
+_OURS: Final = [
+    "sensorium.media",
+    "sensorium.protocols",
+    "sensorium.realtime.calls.call",
+    "sensorium.actors.transport",
+]
 
 
 def main() -> None:

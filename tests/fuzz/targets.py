@@ -15,24 +15,24 @@ from typing import Final
 
 import h11
 import msgspec
-from sensorium.actors.fetching.networks import is_reachable
-from sensorium.actors.wire.heads import MAX_FIELDS, bound_heads
-from sensorium.actors.wire.requests import body_length, is_upgrade, scope_of
-from sensorium.actors.wire.websocket import handshake
-from sensorium.media.containers import sniff
-from sensorium.media.images import picture_size
+from sensorium.actors.config.blocked_networks import is_reachable
+from sensorium.actors.transport.asgi_scope import body_length, is_upgrade, scope_of
+from sensorium.actors.transport.h11_limits import MAX_FIELDS, bound_heads
+from sensorium.actors.transport.websocket import handshake
+from sensorium.media.audio.containers import sniff
 from sensorium.media.streams.packets import MAX_HEADER_BYTES, Demuxer, Item, Packet, StreamError
-from sensorium.media.streams.recognise import open_demuxer
-from sensorium.media.video_container import sniff_video
-from sensorium.protocols.calls import CallFrame, decode_call_frame
-from sensorium.protocols.chat_content import read_address, read_file
-from sensorium.protocols.codec import decode_client_event, decode_server_event
-from sensorium.protocols.container_format import StreamContainer, parse_container
-from sensorium.protocols.data_uri import read_data_text
+from sensorium.media.streams.sniff import open_demuxer
+from sensorium.media.vision.images import picture_size
+from sensorium.media.vision.video_container import sniff_video
+from sensorium.protocols.calls.frames import CallFrame, decode_call_frame
+from sensorium.protocols.chat.content import read_address, read_file
+from sensorium.protocols.chat.frame_list import is_frame_list, pack_frames, unpack_frames
 from sensorium.protocols.errors import ClientError, MediaError, SensoriumError, TooLargeError
-from sensorium.protocols.frame_list import is_frame_list, pack_frames, unpack_frames
-from sensorium.realtime.call import CallMachine
-from sensorium.realtime.call_effects import Begin, CallEffect, Hang, Tell
+from sensorium.protocols.realtime.codec import decode_client_event, decode_server_event
+from sensorium.protocols.shared.container_format import StreamContainer, parse_container
+from sensorium.protocols.shared.data_uri import read_data_text
+from sensorium.realtime.calls.call import CallMachine
+from sensorium.realtime.calls.effects import Begin, CallEffect, Hang, Tell
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side
 

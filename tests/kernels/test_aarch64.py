@@ -11,22 +11,26 @@ from collections.abc import Iterator
 import pytest
 import torch
 from sensorium.kernels.argmax import argmax, argmax_reference
-from sensorium.kernels.attention import CANDIDATES
-from sensorium.kernels.attention_inputs import HeadNorms, attention_inputs
-from sensorium.kernels.codes import Grid
-from sensorium.kernels.kv_cache import write_kv, write_kv_reference
-from sensorium.kernels.kv_codes import CODED, stored_size
-from sensorium.kernels.layer_norm import layer_norm, layer_norm_reference
-from sensorium.kernels.linear import DenseWeight, _linear_c, linear_reference
-from sensorium.kernels.linear_bits import linear_bits, linear_bits_reference, quantize_linear
-from sensorium.kernels.linear_tiles import CODES_OF_KINDS, linear_tiled, tile_linear
-from sensorium.kernels.onednn import Tiles
-from sensorium.kernels.paged_attention import (
+from sensorium.kernels.attention.attention_inputs import HeadNorms, attention_inputs
+from sensorium.kernels.attention.dense_attention import CANDIDATES
+from sensorium.kernels.attention.kv_cache import write_kv, write_kv_reference
+from sensorium.kernels.attention.kv_quantization import CODED, stored_size
+from sensorium.kernels.attention.paged_attention import (
     PagedSequence,
     paged_attention,
     paged_attention_reference,
     paged_batch,
 )
+from sensorium.kernels.layer_norm import layer_norm, layer_norm_reference
+from sensorium.kernels.linear.float32_tiles import CODES_OF_KINDS, linear_tiled, tile_linear
+from sensorium.kernels.linear.linear import DenseWeight, _linear_c, linear_reference
+from sensorium.kernels.linear.onednn import Tiles
+from sensorium.kernels.linear.quantized_linear import (
+    linear_bits,
+    linear_bits_reference,
+    quantize_linear,
+)
+from sensorium.kernels.linear.weight_codes import Grid
 from sensorium.kernels.rms_norm import rms_norm, rms_norm_reference
 from sensorium.kernels.rotary import apply_rotary, apply_rotary_reference, rotary_table
 from support.attention import attend_reference

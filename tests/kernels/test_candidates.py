@@ -7,22 +7,23 @@ from typing import Any
 
 import pytest
 import torch
-from sensorium.kernels import attention, linear
 from sensorium.kernels.activation import Activation
-from sensorium.kernels.choice import Choice, alike, choices, measure
-from sensorium.kernels.cross_attention import (
+from sensorium.kernels.attention import dense_attention as attention
+from sensorium.kernels.attention.cross_attention import (
     CrossSpan,
     cross_attention,
     cross_attention_by_products,
 )
-from sensorium.kernels.linear import (
+from sensorium.kernels.autotune import Choice, alike, choices, measure
+from sensorium.kernels.linear.float32_tiles import TiledWeight
+from sensorium.kernels.linear.linear import (
     MAX_NATIVE_ROWS,
     NUM_ALIKE_ROWS,
     DenseWeight,
+    linear,
     linear_reference,
     pack_linear,
 )
-from sensorium.kernels.linear_tiles import TiledWeight
 from support.attention import attend_reference, cross_attention_reference
 from support.choices import Stopwatch, any_threads
 from torch import Tensor

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from sensorium.kernels.cross_attention import CrossSpan, cross_attention
-from sensorium.kernels.linear import NUM_ALIKE_ROWS
+from sensorium.kernels.attention.cross_attention import CrossSpan, cross_attention
+from sensorium.kernels.attention.paged_attention import (
+    PagedSequence,
+    paged_attention,
+    paged_batch,
+)
+from sensorium.kernels.linear.linear import NUM_ALIKE_ROWS
 from sensorium.kernels.native import native_for
-from sensorium.kernels.paged_attention import PagedSequence, paged_attention, paged_batch
 from torch import Tensor
 
 HEADS, DIM, BLOCK = 8, 64, 16

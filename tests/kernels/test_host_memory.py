@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 from sensorium.kernels import host_memory
-from sensorium.kernels.codes import Grid
 from sensorium.kernels.host_memory import LARGE_PAGE, Ahead, lazy_zeros, recycled, use_large_pages
-from sensorium.kernels.linear import DenseWeight, linear, pack_linear
-from sensorium.kernels.linear_bits import quantize_linear
-from sensorium.kernels.linear_tiles import TiledWeight
-from sensorium.kernels.onednn import memory_of
+from sensorium.kernels.linear.float32_tiles import TiledWeight
+from sensorium.kernels.linear.linear import DenseWeight, linear, pack_linear
+from sensorium.kernels.linear.onednn import memory_of
+from sensorium.kernels.linear.quantized_linear import quantize_linear
+from sensorium.kernels.linear.weight_codes import Grid
 from torch import Tensor
 
 CPU = torch.device("cpu")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from sensorium.kernels import silu_mul as module
-from sensorium.kernels import triton_jit
+from sensorium.kernels.gpu import jit as triton_jit
 from sensorium.kernels.silu_mul import silu_mul
 from torch import Tensor
 
@@ -62,8 +62,8 @@ def test_a_cpu_needs_no_triton() -> None:
     code = """
 import sys, torch
 from sensorium.kernels.argmax import argmax
-from sensorium.kernels.kv_cache import write_kv
-from sensorium.kernels.paged_attention import PagedSequence, paged_attention, paged_batch
+from sensorium.kernels.attention.kv_cache import write_kv
+from sensorium.kernels.attention.paged_attention import PagedSequence, paged_attention, paged_batch
 from sensorium.kernels.rms_norm import rms_norm
 from sensorium.kernels.rotary import apply_rotary, rotary_table
 from sensorium.kernels.sampling import Filters, draw

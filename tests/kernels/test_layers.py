@@ -8,17 +8,28 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from sensorium.kernels import layers as module
-from sensorium.kernels.attention_inputs import HeadNorms, attention_inputs
-from sensorium.kernels.before import MOST_ROWS, LayerNorm, RmsNorm
-from sensorium.kernels.codes import Grid
-from sensorium.kernels.cross_attention import CrossSpan, cross_attention
-from sensorium.kernels.kv_cache import write_kv
-from sensorium.kernels.kv_codes import CODED, stored_size
+from sensorium.kernels.attention.attention_inputs import HeadNorms, attention_inputs
+from sensorium.kernels.attention.cross_attention import CrossSpan, cross_attention
+from sensorium.kernels.attention.kv_cache import write_kv
+from sensorium.kernels.attention.kv_quantization import CODED, stored_size
+from sensorium.kernels.attention.paged_attention import (
+    PagedBatch,
+    PagedSequence,
+    paged_attention,
+    paged_batch,
+)
 from sensorium.kernels.layers import CrossParts, Heads, LayerParts, Layers, Norm, written_down
-from sensorium.kernels.linear import DenseWeight, LinearWeight, PartedWeight, arrange_linear, linear
-from sensorium.kernels.linear_bits import BitsWeight
+from sensorium.kernels.linear.fused_input import MOST_ROWS, LayerNorm, RmsNorm
+from sensorium.kernels.linear.linear import (
+    DenseWeight,
+    LinearWeight,
+    PartedWeight,
+    arrange_linear,
+    linear,
+)
+from sensorium.kernels.linear.quantized_linear import BitsWeight
+from sensorium.kernels.linear.weight_codes import Grid
 from sensorium.kernels.native import library
-from sensorium.kernels.paged_attention import PagedBatch, PagedSequence, paged_attention, paged_batch
 from sensorium.kernels.rotary import RotaryTable, rotary_table
 from torch import Tensor
 

@@ -12,20 +12,20 @@ import pytest
 import torch
 from sensorium.kernels import native
 from sensorium.kernels.activation import Activation
-from sensorium.kernels.attention import CANDIDATES as WAYS_TO_ATTEND
-from sensorium.kernels.before import Before, LayerNorm, RmsNorm, told
-from sensorium.kernels.codes import GRIDS
-from sensorium.kernels.linear import DenseWeight, linear_reference
-from sensorium.kernels.linear import _choice_for as choice_for
-from sensorium.kernels.linear import _linear_c as linear_c
-from sensorium.kernels.linear_bits import linear_bits, quantize_linear
-from sensorium.kernels.onednn import Tiles
-from sensorium.kernels.paged_attention import (
+from sensorium.kernels.attention.dense_attention import CANDIDATES as WAYS_TO_ATTEND
+from sensorium.kernels.attention.paged_attention import (
     PagedSequence,
     paged_attention,
     paged_attention_reference,
     paged_batch,
 )
+from sensorium.kernels.linear.fused_input import Before, LayerNorm, RmsNorm, told
+from sensorium.kernels.linear.linear import DenseWeight, linear_reference
+from sensorium.kernels.linear.linear import _choice_for as choice_for
+from sensorium.kernels.linear.linear import _linear_c as linear_c
+from sensorium.kernels.linear.onednn import Tiles
+from sensorium.kernels.linear.quantized_linear import linear_bits, quantize_linear
+from sensorium.kernels.linear.weight_codes import GRIDS
 from support.attention import attend_reference
 from support.paged_case import make_case
 from torch import Tensor

@@ -8,15 +8,15 @@ from __future__ import annotations
 import pytest
 import torch
 from sensorium.kernels import rms_norm as rms_norm_module
-from sensorium.kernels.attention_inputs import HeadNorms
-from sensorium.kernels.kv_cache import write_kv_reference
+from sensorium.kernels.attention.attention_inputs import HeadNorms
+from sensorium.kernels.attention.kv_cache import write_kv_reference
+from sensorium.kernels.gpu.attention_inputs import attention_inputs
+from sensorium.kernels.gpu.rms_norm import rms_norm
+from sensorium.kernels.gpu.rotary import apply_rotary
+from sensorium.kernels.gpu.silu_mul import silu_mul
 from sensorium.kernels.rms_norm import rms_norm_reference
 from sensorium.kernels.rotary import apply_rotary_reference, interleaved_axes, rotary_table
 from sensorium.kernels.silu_mul import silu_mul_reference
-from sensorium.kernels.triton_attention_inputs import attention_inputs
-from sensorium.kernels.triton_rms_norm import rms_norm
-from sensorium.kernels.triton_rotary import apply_rotary
-from sensorium.kernels.triton_silu_mul import silu_mul
 from torch import Tensor
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -10,9 +10,9 @@ import pytest
 import torch
 from sensorium.media import embeds as module
 from sensorium.media.embeds import embeds_item
-from sensorium.protocols.embeds import Embeds
+from sensorium.protocols.chat.embeds import Embeds
+from sensorium.protocols.engine.messages import FloatType
 from sensorium.protocols.errors import MediaError
-from sensorium.protocols.messages import FloatType
 
 TYPES: dict[FloatType, torch.dtype] = {
     "float32": torch.float32,

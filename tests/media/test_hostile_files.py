@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import warnings
 
-from sensorium.media.decode import DecodeLimits, decode_audio
-from sensorium.media.images import prepare_image
-from sensorium.media.video import prepare_video
-from sensorium.media.vision_config import VideoConfig
+from sensorium.media.audio.decode import DecodeLimits, decode_audio
+from sensorium.media.vision.config import VideoConfig
+from sensorium.media.vision.images import prepare_image
+from sensorium.media.vision.video import prepare_video
 from sensorium.protocols.errors import ClientError
 from support.hostile_files import Hostile, damaged_files, good_files, lying_files
 from support.vision_files import pixel_config

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sensorium.media.decode import DecodedAudio, DecodeLimits
-from sensorium.media.images import prepare_image
-from sensorium.media.video import prepare_video
-from sensorium.media.vision_config import VideoConfig
+from sensorium.media.audio.decode import DecodedAudio, DecodeLimits
+from sensorium.media.vision.config import VideoConfig
+from sensorium.media.vision.images import prepare_image
+from sensorium.media.vision.video import prepare_video
 from sensorium.media.worker import (
     decode_job,
     decode_to_file,
     vision_to_file,
     with_features,
 )
+from sensorium.protocols.engine.messages import MediaItems
 from sensorium.protocols.errors import MediaError, SensoriumError, TooLargeError
-from sensorium.protocols.messages import MediaItems
 from support.audio_files import plain_wav, tone
 from support.vision_files import grey_steps, movie, pixel_config, png
 
@@ -91,7 +91,7 @@ def test_pictures_that_are_none_are_errors_as_values(tmp_path: Path) -> None:
         assert copy.param == param
 
 
-_CHILD = "from sensorium.media.confinement import peak_bytes; print(peak_bytes())"
+_CHILD = "from sensorium.media.sandbox import peak_bytes; print(peak_bytes())"
 
 
 def test_what_the_parent_needed_is_not_counted() -> None:
@@ -102,8 +102,8 @@ def test_what_the_parent_needed_is_not_counted() -> None:
 
 _TOO_BIG = """
 import sys
-from sensorium.media.decode import DecodeLimits
-from sensorium.media.confinement import confine
+from sensorium.media.audio.decode import DecodeLimits
+from sensorium.media.sandbox import confine
 from sensorium.media.worker import decode_job
 heavy = {"torch", "trio", "transformers", "onnxruntime", "starlette"} & sys.modules.keys()
 assert not heavy, heavy

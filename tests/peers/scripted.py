@@ -22,7 +22,7 @@ from sensorium.engine.models.families import FamilyEntry
 from sensorium.engine.models.qwen3_vl.model import open_source as open_qwen3_vl
 from sensorium.engine.models.source import ModelSource, Opening
 from sensorium.engine.text.tokenizer import TextTokenizer
-from sensorium.protocols.messages import Features
+from sensorium.protocols.engine.messages import Features
 from torch import Tensor
 
 ENTRY: Final = FamilyEntry(

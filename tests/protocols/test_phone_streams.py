@@ -6,10 +6,10 @@ import json
 
 import pytest
 from peers.phone_streams import OTHERS, STREAMS, sound
-from sensorium.protocols.calls import decode_call_frame
+from sensorium.protocols.calls.frames import decode_call_frame
 from sensorium.protocols.errors import ClientError
-from sensorium.realtime.call import CallMachine
-from sensorium.realtime.call_effects import Begin, CallEffect, HearTrack, OpenTrack, Tell
+from sensorium.realtime.calls.call import CallMachine
+from sensorium.realtime.calls.effects import Begin, CallEffect, HearTrack, OpenTrack, Tell
 
 
 def play(*frames: str | bytes) -> list[CallEffect]:

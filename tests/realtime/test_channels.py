@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.protocols.flat import FlatUpdate
-from sensorium.protocols.realtime import SessionUpdate
-from sensorium.protocols.realtime_dialogue_session import DialogueAudioPatch, DialoguePatch
-from sensorium.protocols.realtime_session import FormatPatch, InputPatch
+from sensorium.protocols.realtime.conversation_session import DialogueAudioPatch, DialoguePatch
+from sensorium.protocols.realtime.events import SessionUpdate
+from sensorium.protocols.realtime.session import FormatPatch, InputPatch
+from sensorium.protocols.realtime.vllm_events import FlatUpdate
 from sensorium.realtime.dialogue.config import DialogueConfig
 from sensorium.realtime.effects import ConfigureAudio, ResetVoiceActivity
-from sensorium.realtime.flat import FlatSession
+from sensorium.realtime.vllm_session import FlatSession
 from support.dialogs import Dialog
 
 STEREO = {"format": {"type": "audio/pcm", "rate": 16_000, "channels": 2}, "multichannel": True}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from sensorium.protocols.audio import ms_to_samples
-from sensorium.protocols.realtime import InputAudioBufferCommit
+from sensorium.protocols.realtime.events import InputAudioBufferCommit
+from sensorium.protocols.shared.audio_format import ms_to_samples
 from sensorium.realtime.conversation import MAX_PENDING
 from support.dialogs import COMMITTED, Dialog
 

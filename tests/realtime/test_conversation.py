@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 from sensorium.protocols.errors import UnavailableError
-from sensorium.protocols.transcript import Segment, TokenLogProb, Transcript, Word
+from sensorium.protocols.transcription.transcript import Segment, TokenLogProb, Transcript, Word
 from sensorium.realtime.events import HypothesisReady
 from support.dialogs import COMMITTED, Dialog, said
 

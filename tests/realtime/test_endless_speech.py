@@ -7,10 +7,10 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.protocols.audio import ms_to_samples
-from sensorium.protocols.realtime_session import Delay
+from sensorium.protocols.realtime.session import Delay
+from sensorium.protocols.shared.audio_format import ms_to_samples
 from sensorium.realtime.effects import Transcribe
-from sensorium.realtime.turns import FRAME_SAMPLES
+from sensorium.realtime.turns.detector import FRAME_SAMPLES
 from support.dialogs import COMMITTED, Dialog
 
 WORD_FRAMES = 12

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sensorium.protocols.audio import ms_to_samples
+from sensorium.protocols.shared.audio_format import ms_to_samples
 from support.dialogs import COMMITTED, Dialog
 
 FLUSHED = "input_audio_buffer.flushed"

@@ -2,10 +2,10 @@
 
 import random
 
-from sensorium.protocols.messages import ItemId
-from sensorium.protocols.transcript import Transcript
-from sensorium.realtime.pieces import pieces, plain, weight
-from sensorium.realtime.utterances import Heard
+from sensorium.protocols.engine.messages import ItemId
+from sensorium.protocols.transcription.transcript import Transcript
+from sensorium.realtime.transcript.pieces import pieces, plain, weight
+from sensorium.realtime.turns.utterances import Heard
 
 PIECES = ["one", " two,", " three.", " ", "四", "五", "e\u0301", " \u17d2x", "…", " and"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sensorium.protocols.audio import AudioFormat
 from sensorium.protocols.errors import BadRequestError
+from sensorium.protocols.shared.audio_format import AudioFormat
 from sensorium.realtime.effects import (
     ConfigureAudio,
     ConfigureTranscription,

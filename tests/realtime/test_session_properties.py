@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from sensorium.protocols.audio import samples_to_ms
-from sensorium.protocols.codec import decode_client_event
+from sensorium.protocols.engine.messages import ItemId
 from sensorium.protocols.errors import InternalError
-from sensorium.protocols.messages import ItemId
-from sensorium.protocols.realtime import InputAudioBufferAppend
-from sensorium.protocols.realtime_lifecycle import SessionResume
+from sensorium.protocols.realtime.codec import decode_client_event
+from sensorium.protocols.realtime.events import InputAudioBufferAppend
+from sensorium.protocols.realtime.lifecycle import SessionResume
+from sensorium.protocols.shared.audio_format import samples_to_ms
 from sensorium.realtime.effects import Transcribe
 from sensorium.realtime.events import AudioRefused, DrainStarted, HypothesisReady
 from support.dialogs import Dialog, said

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from sensorium.protocols.audio import AudioFormat, ms_to_samples
-from sensorium.protocols.codec import decode_client_event
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.realtime import InvalidEvent, SessionUpdate
-from sensorium.protocols.realtime_session import ServerVadView, SessionPatch, TranscriptionView
+from sensorium.protocols.realtime.codec import decode_client_event
+from sensorium.protocols.realtime.events import InvalidEvent, SessionUpdate
+from sensorium.protocols.realtime.session import ServerVadView, SessionPatch, TranscriptionView
+from sensorium.protocols.shared.audio_format import AudioFormat, ms_to_samples
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.settings import DEFAULT_VAD, SessionSettings, initial_settings, merge
 from support.dialogs import config

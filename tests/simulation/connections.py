@@ -1,4 +1,4 @@
-"""Connections without sockets: what `actors/wire` is to an application and to a client, in memory.
+"""Connections without sockets: what `actors/transport` is to an application and to a client, in memory.
 
 The application runs in a task of the server's, as it does there: a client that leaves does not end it, it is
 told, and has to end by itself. What is sent to a client that has left is dropped.
@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import trio
-from sensorium.actors.wire.websocket import AsgiApp, GoneError
+from sensorium.actors.transport.websocket import AsgiApp, GoneError
 
 Message = dict[str, Any]
 _PART_BYTES = 64 * 1024
@@ -39,7 +39,7 @@ class Connections:
     async def serve(
         self, app: AsgiApp, listener: object, *, stop: trio.Event, grace_s: float, **_: object
     ) -> None:
-        """In place of `actors/wire/listening.py`'s `serve_connections`."""
+        """In place of `actors/transport/listener.py`'s `serve_connections`."""
         async with trio.open_nursery() as nursery:
             self.app, self.nursery = app, nursery
             self.opened.set()

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 import trio
-from sensorium.actors.engine.engine import Engine
-from sensorium.protocols.statistics import EngineStatistics
+from sensorium.actors.inference.engine import Engine
+from sensorium.protocols.engine.statistics import EngineStatistics
 from simulation.clients import Ending
 from simulation.scenario import Client, Scenario
 from simulation.server import CONFIG, MODELS, Simulated

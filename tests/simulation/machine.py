@@ -24,8 +24,8 @@ from unittest.mock import patch
 import outcome
 import trio
 import trio_parallel
-from sensorium.actors.kernel import computing
-from sensorium.actors.kernel.actor import Inbox
+from sensorium.actors.runtime import compute_pool as computing
+from sensorium.actors.runtime.actor import Inbox
 from sensorium.actors.telemetry.logs import REQUEST_ID
 from simulation.faults import Faults
 from trio.testing import MockClock
@@ -173,7 +173,7 @@ class _Dead:
 
 
 class Device:
-    """A `Worker` (`actors/engine/executor.py`) whose jobs take virtual time."""
+    """A `Worker` (`actors/inference/executor.py`) whose jobs take virtual time."""
 
     def __init__(self, machine: Machine, model: str, step_s: float) -> None:
         self._machine = machine

@@ -22,28 +22,28 @@ from sensorium.actors import server
 from sensorium.actors.config.engine import EngineConfig
 from sensorium.actors.config.files import FileConfig
 from sensorium.actors.config.server import ServerConfig
-from sensorium.actors.engine.client import EngineClient
-from sensorium.actors.engine.engine import Engine, EngineBounds, EngineText
+from sensorium.actors.engine_process import messages
+from sensorium.actors.engine_process import server as remote_server
+from sensorium.actors.engine_process.framing import small_frame
+from sensorium.actors.engine_process.process import EngineProcess
+from sensorium.actors.engine_process.server import EngineServer
 from sensorium.actors.http import routes
-from sensorium.actors.http.described import Described
+from sensorium.actors.http.openapi_routes import Described
 from sensorium.actors.http.service import Service
-from sensorium.actors.kernel.supervisor import RestartPolicy
-from sensorium.actors.loaded import LoadedModel, loaded_model
-from sensorium.actors.remote import messages
-from sensorium.actors.remote import server as remote_server
-from sensorium.actors.remote.frames import small_frame
-from sensorium.actors.remote.orders import orders_of
-from sensorium.actors.remote.process import EngineProcess
-from sensorium.actors.remote.server import EngineServer
+from sensorium.actors.inference.client import EngineClient
+from sensorium.actors.inference.engine import Engine, EngineBounds, EngineText
+from sensorium.actors.runtime.supervisor import RestartPolicy
+from sensorium.actors.served_model import LoadedModel, loaded_model
 from sensorium.actors.telemetry.logs import LogConfig
+from sensorium.actors.worker_config import orders_of
 from sensorium.engine.models.info import ModelInfo
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.side import ModelSide, info_fields
+from sensorium.engine.planning.activity import Presence
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import EncodeStep, Plan, SequenceStep, StepResult
-from sensorium.engine.planning.presence import Presence
-from sensorium.media.voice_activity import FloatArray, VoiceActivityModel
-from sensorium.protocols.messages import Features
+from sensorium.media.speech.voice_activity import FloatArray, VoiceActivityModel
+from sensorium.protocols.engine.messages import Features
 from simulation.connections import Connections
 from simulation.machine import Device, Machine
 from support.fake_runner import BYTES_PER_SLOT, STOP_ID, FakeRunner
@@ -319,7 +319,7 @@ class SimulatedProcess(EngineProcess):
             await trio.sleep(late_s)
 
     async def _live(self, stream: trio.abc.Stream, popen: _Popen) -> None:
-        """What `actors/remote/child.py` does, without the process around it."""
+        """What `actors/engine_process/child.py` does, without the process around it."""
         with trio.CancelScope() as self._scope:
             await trio.sleep(self._simulated.machine.duration_s(0.5))
             presence = Presence()

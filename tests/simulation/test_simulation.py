@@ -4,8 +4,8 @@ run by hand: `docs/reliability.md`."""
 from __future__ import annotations
 
 import pytest
-from sensorium.actors.engine.detokenizer import DetokenizerHandle
-from sensorium.actors.engine.encoder_cache import EncoderCacheHandle
+from sensorium.actors.inference.detokenizer import DetokenizerHandle
+from sensorium.actors.inference.encoder_cache import EncoderCacheHandle
 from simulation.faults import Fault
 from simulation.regressions import REGRESSIONS
 from simulation.scenario import Client, Scenario, drawn

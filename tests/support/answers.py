@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sensorium.engine.text.tools.events import (
+from sensorium.engine.text.tools.formats import FORMATS, FormatName
+from sensorium.engine.text.tools.json_calls import Tools
+from sensorium.engine.text.tools.machine import AnswerFormat, AnswerMachine
+from sensorium.engine.text.tools.thinking import THINK, Thinking, ThinkTags
+from sensorium.protocols.chat.answer_events import (
     ArgumentsAdded,
     CallBegun,
     Event,
@@ -12,10 +16,6 @@ from sensorium.engine.text.tools.events import (
     TextAdded,
     merged,
 )
-from sensorium.engine.text.tools.formats import FORMATS, FormatName
-from sensorium.engine.text.tools.json_calls import Tools
-from sensorium.engine.text.tools.machine import AnswerFormat, AnswerMachine
-from sensorium.engine.text.tools.thinking import THINK, Thinking, ThinkTags
 
 Said = tuple[str, ...]
 """("text", …), ("thought", …) or ("call", name, arguments)."""

@@ -10,9 +10,9 @@ from sensorium.engine.models.prompts import Prompt
 from sensorium.engine.models.qwen3_asr.info import Qwen3AsrInfo
 from sensorium.engine.models.qwen3_asr.text import Qwen3AsrText
 from sensorium.engine.models.source import ModelSource
-from sensorium.media.features import FeatureConfig
-from sensorium.media.windows import WindowedLogMel
-from sensorium.protocols.messages import EncoderItem
+from sensorium.media.audio.encoder_windows import WindowedLogMel
+from sensorium.media.audio.features import FeatureConfig
+from sensorium.protocols.engine.messages import EncoderItem
 from support.asr_folder import FloatArray
 from torch import Tensor
 

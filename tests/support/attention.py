@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from sensorium.kernels.cross_attention import CrossSpan
+from sensorium.kernels.attention.cross_attention import CrossSpan
 from torch import Tensor
 
 

@@ -3,7 +3,7 @@
 Written anew from what the published list says of each case, and the standards behind it: RFC 6455, and for
 UTF-8 RFC 3629 with the sequences of Markus Kuhn's test file. Sections 12 and 13 are permessage-deflate,
 which is not spoken here; 8 and 11 have no cases. `python -m support.autobahn` in `tests/` runs all of them,
-some minutes because frames have a rate; `tests/actors/wire/test_autobahn.py` runs those that are quick.
+some minutes because frames have a rate; `tests/actors/transport/test_autobahn.py` runs those that are quick.
 """
 
 from __future__ import annotations

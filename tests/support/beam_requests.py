@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 from sensorium.engine.text.beam_search import Beam, BeamSearch
-from sensorium.protocols.messages import Generate, RequestId, SamplingParams, TextGenerated
+from sensorium.protocols.engine.messages import Generate, RequestId, SamplingParams, TextGenerated
 from support.fake_runner import decode, likeliest_alone
 
 STOPS = (7, 11, 13, 17, 19, 23)

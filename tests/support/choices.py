@@ -9,8 +9,8 @@ from weakref import WeakValueDictionary
 
 import pytest
 import torch
-from sensorium.kernels import choice as module
-from sensorium.kernels.choice import Choice, Run
+from sensorium.kernels import autotune as module
+from sensorium.kernels.autotune import Choice, Run
 from torch import Tensor
 
 ROWS = (1, 4, 16, 64)

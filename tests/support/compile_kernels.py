@@ -15,17 +15,15 @@ from typing import Any
 
 import torch
 import triton
-from sensorium.kernels import (
-    triton_attention_inputs,
-    triton_kv_cache,
-    triton_paged_attention,
-    triton_rms_norm,
-    triton_rotary,
-    triton_sampling,
-    triton_silu_mul,
-)
-from sensorium.kernels.attention_inputs import HeadNorms
-from sensorium.kernels.paged_attention import PagedSequence, paged_batch
+from sensorium.kernels.attention.attention_inputs import HeadNorms
+from sensorium.kernels.attention.paged_attention import PagedSequence, paged_batch
+from sensorium.kernels.gpu import attention_inputs as triton_attention_inputs
+from sensorium.kernels.gpu import kv_cache as triton_kv_cache
+from sensorium.kernels.gpu import paged_attention as triton_paged_attention
+from sensorium.kernels.gpu import rms_norm as triton_rms_norm
+from sensorium.kernels.gpu import rotary as triton_rotary
+from sensorium.kernels.gpu import sampling as triton_sampling
+from sensorium.kernels.gpu import silu_mul as triton_silu_mul
 from sensorium.kernels.rotary import rotary_table
 from sensorium.kernels.sampling import Filters
 from triton.backends.compiler import GPUTarget

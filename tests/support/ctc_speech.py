@@ -6,21 +6,13 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from uuid import uuid4
 
-from sensorium.actors.engine.client import EngineClient
-from sensorium.actors.speech.family import (
-    CutRule,
-    DetectedLanguage,
-    FamilyFacts,
-    Range,
-    RangeAnswer,
-    RangeRequest,
-    check_answered,
-)
-from sensorium.actors.speech.model import Samples
+from sensorium.actors.inference.client import EngineClient
+from sensorium.actors.speech.families.family import CutRule, FamilyFacts, RangeRequest, check_answered
 from sensorium.engine.models.info import ModelInfo
-from sensorium.media.features import FeatureConfig, IncrementalLogMel
-from sensorium.protocols.messages import Align, EncoderItem, Generate, RequestId, SamplingParams
-from sensorium.protocols.transcript import Word
+from sensorium.media.audio.features import FeatureConfig, IncrementalLogMel
+from sensorium.media.transcript.range_answer import DetectedLanguage, Range, RangeAnswer, Samples
+from sensorium.protocols.engine.messages import Align, EncoderItem, Generate, RequestId, SamplingParams
+from sensorium.protocols.transcription.transcript import Word
 from support.ctc.text import BLANK, END, CtcText
 
 

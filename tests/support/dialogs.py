@@ -13,13 +13,13 @@ from collections import Counter
 from typing import Any
 
 import msgspec
-from sensorium.protocols.audio import ms_to_samples, samples_to_ms
-from sensorium.protocols.codec import decode_client_event, encode_event
+from sensorium.protocols.engine.messages import ItemId
 from sensorium.protocols.errors import InternalError, SensoriumError
-from sensorium.protocols.messages import ItemId
-from sensorium.protocols.realtime import InputAudioBufferAppend
-from sensorium.protocols.realtime_lifecycle import SessionResume
-from sensorium.protocols.transcript import Transcript
+from sensorium.protocols.realtime.codec import decode_client_event, encode_event
+from sensorium.protocols.realtime.events import InputAudioBufferAppend
+from sensorium.protocols.realtime.lifecycle import SessionResume
+from sensorium.protocols.shared.audio_format import ms_to_samples, samples_to_ms
+from sensorium.protocols.transcription.transcript import Transcript
 from sensorium.realtime.effects import (
     Close,
     Effect,
@@ -38,7 +38,7 @@ from sensorium.realtime.events import (
     SpeechScored,
 )
 from sensorium.realtime.session import RealtimeModel, Session, SessionConfig
-from sensorium.realtime.turns import FRAME_SAMPLES
+from sensorium.realtime.turns.detector import FRAME_SAMPLES
 
 COMMITTED = ["committed", "added", "done"]
 """What follows every commit that is not refused."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from sensorium.actors.live.audio import Decode, EndSound, Hear, ListeningMachine, LiveEffect, Then
-from sensorium.actors.speech.model import Samples
-from sensorium.media.voice_activity import VoiceActivityModel, VoiceActivityStream
+from sensorium.media.speech.voice_activity import VoiceActivityModel, VoiceActivityStream
+from sensorium.media.transcript.range_answer import Samples
 from sensorium.realtime.effects import Effect
 
 SCORED = 4_096

@@ -20,8 +20,8 @@ from sensorium.engine.models.base import EncoderOutput, MediaEmbedding, Model, S
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import Slot
 from sensorium.engine.planning.scheduler import Scheduler
-from sensorium.kernels.paged_attention import PagedSequence, paged_batch
-from sensorium.protocols.messages import (
+from sensorium.kernels.attention.paged_attention import PagedSequence, paged_batch
+from sensorium.protocols.engine.messages import (
     ContentHash,
     EncoderItem,
     Generate,

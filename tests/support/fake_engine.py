@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import trio
-from sensorium.actors.engine.client import EngineClient
-from sensorium.actors.engine.engine import Engine, EngineBounds, EngineText
-from sensorium.actors.engine.executor import Runner, Worker
-from sensorium.actors.engine.grammars import Grammars
-from sensorium.actors.kernel.supervisor import RestartPolicy
+from sensorium.actors.inference.client import EngineClient
+from sensorium.actors.inference.engine import Engine, EngineBounds, EngineText
+from sensorium.actors.inference.executor import Runner, Worker
+from sensorium.actors.inference.grammars import Grammars
+from sensorium.actors.runtime.supervisor import RestartPolicy
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.text.detokenizer import Decode
-from sensorium.protocols.messages import ContentHash, Generate, RequestId, SamplingParams, SessionKey
-from sensorium.protocols.statistics import EngineStatistics
+from sensorium.protocols.engine.messages import ContentHash, Generate, RequestId, SamplingParams, SessionKey
+from sensorium.protocols.engine.statistics import EngineStatistics
 from support.fake_runner import BYTES_PER_SLOT, INFO, FakeRunner, decode
 from support.inline_worker import InlineWorker
 

@@ -16,11 +16,11 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).parents[1])  # its own folder has names of packages
 
 from sensorium.actors.config.engine import EngineConfig
-from sensorium.actors.engine.engine import Engine
-from sensorium.actors.engine.executor import ThreadWorker
-from sensorium.actors.remote.child import run_child
-from sensorium.actors.remote.orders import ModelOrder, Orders
+from sensorium.actors.engine_process.child import run_child
+from sensorium.actors.inference.engine import Engine
+from sensorium.actors.inference.executor import ThreadWorker
 from sensorium.actors.telemetry.logs import LogConfig
+from sensorium.actors.worker_config import ModelOrder, Orders
 from sensorium.engine.models.info import ModelInfo
 from sensorium.protocols.errors import ModelLoadError
 from support.fake_engine import make_fake_engine
@@ -31,7 +31,7 @@ COMMAND = (sys.executable, __file__)
 
 @dataclass(frozen=True)
 class Opened:
-    """See `actors/remote/child.py`."""
+    """See `actors/engine_process/child.py`."""
 
     engine: Engine
     info: ModelInfo

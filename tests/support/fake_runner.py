@@ -25,7 +25,7 @@ from sensorium.engine.planning.plan import (
     Slot,
     StepResult,
 )
-from sensorium.protocols.messages import (
+from sensorium.protocols.engine.messages import (
     ContentHash,
     EncoderItem,
     Fault,

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 from sensorium.client import Completed, Event
-from sensorium.protocols.codec import decode_client_event, encode_event
-from sensorium.protocols.realtime import (
+from sensorium.protocols.realtime.codec import decode_client_event, encode_event
+from sensorium.protocols.realtime.events import (
     ConversationItemInputAudioTranscriptionCompleted,
     ConversationItemInputAudioTranscriptionDelta,
     Error,
@@ -35,8 +35,8 @@ from sensorium.protocols.realtime import (
     SessionUpdate,
     SessionUpdated,
 )
-from sensorium.protocols.realtime_session import SessionView
-from sensorium.protocols.transcript_view import TokenUsage
+from sensorium.protocols.realtime.session import SessionView
+from sensorium.protocols.transcription.view import TokenUsage
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.sync.server import ServerConnection, serve

@@ -10,19 +10,20 @@ from typing import Any
 import trio
 from msgspec import structs
 from sensorium.actors.callers import NOBODY, Caller
-from sensorium.actors.live.hearing import OpenEar
-from sensorium.actors.live.line import Line
-from sensorium.actors.live.meter import SessionMeter
+from sensorium.actors.live.connection import Line
 from sensorium.actors.live.outbox import Outbox
 from sensorium.actors.live.registry import SessionRegistry
 from sensorium.actors.live.session import SessionActor
-from sensorium.actors.speech.counts import SpeechCounts
-from sensorium.actors.speech.model import FILE, ReadAudio, Samples
+from sensorium.actors.live.session_metrics import SessionMeter
+from sensorium.actors.live.voice_activity import OpenEar
+from sensorium.actors.speech.model import FILE, ReadAudio
+from sensorium.actors.speech.statistics import SpeechCounts
 from sensorium.actors.telemetry.metrics import Metrics
+from sensorium.media.transcript.range_answer import Samples
+from sensorium.protocols.engine.messages import Lane
+from sensorium.protocols.engine.statistics import SpeechStatistics
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.messages import Lane
-from sensorium.protocols.statistics import SpeechStatistics
-from sensorium.protocols.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
+from sensorium.protocols.transcription.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.replay import Replay
 from support.ears import loudness_ear

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sensorium.media.features import FeatureConfig, FloatArray, IncrementalLogMel
+from sensorium.media.audio.features import FeatureConfig, FloatArray, IncrementalLogMel
 
 
 def log_mel(config: FeatureConfig, samples: FloatArray) -> FloatArray:

@@ -10,7 +10,7 @@ from sensorium.engine.text.detokenizer import Detokenizer, decoder_maker
 from sensorium.engine.text.token_bytes import byte_table
 from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.engine.text.tools.machine import AnswerFormat
-from sensorium.protocols.messages import Grammar, RequestId, SamplingParams, TokensSampled
+from sensorium.protocols.engine.messages import Grammar, RequestId, SamplingParams, TokensSampled
 from support.grammars import matcher_of
 from support.text_folder import byte_level_tokenizer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sensorium.engine.execution.grammar import GrammarMatcher
 from sensorium.engine.execution.grammar_store import GrammarStore
-from sensorium.protocols.messages import Grammar
+from sensorium.protocols.engine.messages import Grammar
 
 
 def matcher_of(store: GrammarStore, grammar: Grammar) -> GrammarMatcher:

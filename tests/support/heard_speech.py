@@ -13,21 +13,13 @@ from typing import Any
 
 import numpy as np
 import trio
-from sensorium.actors.speech.family import (
-    CutRule,
-    DetectedLanguage,
-    FamilyFacts,
-    LanguageSource,
-    Range,
-    RangeAnswer,
-    RangeRequest,
-)
-from sensorium.actors.speech.model import Samples
-from sensorium.media.coverage import expected_s
-from sensorium.media.spoken_length import spoken_length_s
-from sensorium.media.voice_activity import FloatArray, VoiceActivityModel
-from sensorium.protocols.messages import ContentHash, EncoderItem, Features
-from sensorium.protocols.transcript import Word
+from sensorium.actors.speech.families.family import CutRule, FamilyFacts, LanguageSource, RangeRequest
+from sensorium.media.speech.coverage import expected_s
+from sensorium.media.speech.spoken_length import spoken_length_s
+from sensorium.media.speech.voice_activity import FloatArray, VoiceActivityModel
+from sensorium.media.transcript.range_answer import DetectedLanguage, Range, RangeAnswer, Samples
+from sensorium.protocols.engine.messages import ContentHash, EncoderItem, Features
+from sensorium.protocols.transcription.transcript import Word
 
 from .scripted_speech import ScriptedEngine
 

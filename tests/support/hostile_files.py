@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 import numpy as np
 from PIL import Image
-from sensorium.protocols.frame_list import pack_frames
+from sensorium.protocols.chat.frame_list import pack_frames
 
 from .audio_files import encoded, sound_file, tone
 from .vision_files import grey_steps, movie, picture, saved

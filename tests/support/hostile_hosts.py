@@ -46,7 +46,7 @@ class Names:
         self._asked: dict[str, int] = {}
 
     def __call__(self, name: str, port: int) -> Sequence[str]:
-        """See `sensorium.actors.fetching.names.Resolve`."""
+        """See `sensorium.actors.fetching.dns.Resolve`."""
         if name.startswith("rebind"):
             self._asked[name] = self._asked.get(name, 0) + 1
             return [ALLOWED] if self._asked[name] == 1 else [FORBIDDEN]

@@ -26,7 +26,7 @@ class InlineWorker:
     def submit(
         self, job: Callable[[], T], done: Callable[[T], None], failed: Callable[[Exception], None]
     ) -> None:
-        """See `actors/engine/executor.py`."""
+        """See `actors/inference/executor.py`."""
         start = max(self._free_at, trio.current_time())
         self._free_at = start + self._job_s
         number = self._num_jobs

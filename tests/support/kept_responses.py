@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 from sensorium.actors.callers import Caller, caller_by_key
-from sensorium.actors.http.response_rows import KeptResponse
-from sensorium.protocols.chat_content import ChatMessage, MediaPart, TextPart
-from sensorium.protocols.response_items import ResponseObject, ResponseStatus
+from sensorium.actors.http.responses.row_codec import KeptResponse
+from sensorium.protocols.chat.content import ChatMessage, MediaPart, TextPart
+from sensorium.protocols.responses.output_items import ResponseObject, ResponseStatus
 
 MINE: Final = caller_by_key("mine")
 YOURS: Final = caller_by_key("yours")

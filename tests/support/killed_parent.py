@@ -8,7 +8,7 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).parents[1])  # its own folder has names of packages
 
 import trio  # noqa: E402
-from sensorium.actors.remote.process import EngineProcess  # noqa: E402
+from sensorium.actors.engine_process.process import EngineProcess  # noqa: E402
 from support.fake_process import COMMAND, orders  # noqa: E402
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sensorium.engine.planning.cache_effects import Ask, CacheEffect
-from sensorium.engine.planning.claim_line import MAX_OVERTAKES, Ticket
-from sensorium.engine.planning.encoder_cache import EncoderCache
-from sensorium.protocols.messages import ContentHash, EncoderItem, Features, Lane, Service
+from sensorium.engine.planning.encoder.admission_queue import MAX_OVERTAKES, Ticket
+from sensorium.engine.planning.encoder.cache import EncoderCache
+from sensorium.engine.planning.encoder.effects import Ask, CacheEffect
+from sensorium.protocols.engine.messages import ContentHash, EncoderItem, Features, Lane, Service
 
 
 def item(name: str) -> EncoderItem:

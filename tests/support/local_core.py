@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import trio
-from sensorium.actors.kernel.nursery import open_work
 from sensorium.actors.local.core import LoadedLocal, LocalCore
 from sensorium.actors.local.options import Delta
+from sensorium.actors.runtime.nursery import open_work
 from sensorium.protocols.errors import UnavailableError
 
 DELTA = Delta("x", (1,), None)

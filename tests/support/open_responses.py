@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Raw, Struct
-from sensorium.protocols.whole_numbers import without_fractions
+from sensorium.protocols.shared.whole_numbers import without_fractions
 
 _EXTENSIONS: Final = ("response.mcp_", "response.reasoning_text.")
 

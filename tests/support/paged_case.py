@@ -6,9 +6,9 @@ import random
 from typing import Literal, NamedTuple
 
 import torch
-from sensorium.kernels.kv_cache import write_kv
-from sensorium.kernels.kv_codes import CODED, decode, stored_size
-from sensorium.kernels.paged_attention import (
+from sensorium.kernels.attention.kv_cache import write_kv
+from sensorium.kernels.attention.kv_quantization import CODED, decode, stored_size
+from sensorium.kernels.attention.paged_attention import (
     PagedBatch,
     PagedSequence,
     paged_attention,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 import torch
-from sensorium.actors.engine.executor import Runner
+from sensorium.actors.inference.executor import Runner
 from sensorium.engine.planning.plan import (
     EncodeStep,
     MediaRows,
@@ -23,7 +23,7 @@ from sensorium.engine.planning.plan import (
     SequenceStep,
     Slot,
 )
-from sensorium.protocols.messages import (
+from sensorium.protocols.engine.messages import (
     Features,
     ProbabilityProbe,
     PromptLogprobs,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from sensorium.protocols.transcript import TokenLogProb
-from sensorium.realtime.releases import ReleaseConfig
+from sensorium.protocols.transcription.transcript import TokenLogProb
+from sensorium.realtime.transcript.delay_presets import ReleaseConfig
 
 
 def config(**changes: float) -> ReleaseConfig:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import trio
-from sensorium.actors.engine.engine import Engine
-from sensorium.actors.remote import messages
-from sensorium.actors.remote.client import RemoteEngine
-from sensorium.actors.remote.line import Line
-from sensorium.actors.remote.link import LinkLostError
-from sensorium.actors.remote.messages import Message
-from sensorium.actors.remote.server import EngineServer
+from sensorium.actors.engine_process import messages
+from sensorium.actors.engine_process.client import RemoteEngine
+from sensorium.actors.engine_process.connection import Line
+from sensorium.actors.engine_process.messages import Message
+from sensorium.actors.engine_process.multiplexer import LinkLostError
+from sensorium.actors.engine_process.server import EngineServer
+from sensorium.actors.inference.engine import Engine
 from sensorium.engine.models.side import info_fields
 from sensorium.protocols.errors import SensoriumError, UnavailableError
 from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_pair

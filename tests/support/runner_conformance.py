@@ -14,7 +14,7 @@ import msgspec
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import Slot
 from sensorium.engine.planning.scheduler import Scheduler
-from sensorium.protocols.messages import (
+from sensorium.protocols.engine.messages import (
     ContentHash,
     EncoderItem,
     Generate,

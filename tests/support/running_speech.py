@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import trio
 from sensorium.actors.config.server import EngineConfig
-from sensorium.actors.engine.engine import Engine
-from sensorium.actors.models import load_model
-from sensorium.actors.speech.qwen3_asr import Qwen3Asr
+from sensorium.actors.inference.engine import Engine
+from sensorium.actors.model_loading import load_model
+from sensorium.actors.speech.families.qwen3_asr import Qwen3Asr
+from sensorium.actors.speech.families.whisper import Whisper
 from sensorium.actors.speech.transcriber import Transcriber
-from sensorium.actors.speech.whisper import Whisper
-from sensorium.media.voice_activity import VoiceActivityModel
-from sensorium.protocols.statistics import EngineStatistics
+from sensorium.media.speech.voice_activity import VoiceActivityModel
+from sensorium.protocols.engine.statistics import EngineStatistics
 from support.asr_folder import AsrShape, make_asr_folder
 from support.text_folder import QwenShape
 from support.whisper_folder import WhisperShape, make_whisper_folder

@@ -8,7 +8,7 @@ from typing import Any
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import SequenceId
 from sensorium.engine.planning.scheduler import Scheduler
-from sensorium.protocols.messages import (
+from sensorium.protocols.engine.messages import (
     Align,
     ContentHash,
     Generate,

@@ -10,18 +10,10 @@ from typing import Any
 
 import numpy as np
 import trio
-from sensorium.actors.speech.family import (
-    CutRule,
-    DetectedLanguage,
-    FamilyFacts,
-    LanguageSource,
-    Range,
-    RangeAnswer,
-    RangeRequest,
-)
-from sensorium.actors.speech.model import Samples
-from sensorium.protocols.messages import ContentHash, EncoderItem, Features, Lane, SessionKey
-from sensorium.protocols.transcript import Word
+from sensorium.actors.speech.families.family import CutRule, FamilyFacts, LanguageSource, RangeRequest
+from sensorium.media.transcript.range_answer import DetectedLanguage, Range, RangeAnswer, Samples
+from sensorium.protocols.engine.messages import ContentHash, EncoderItem, Features, Lane, SessionKey
+from sensorium.protocols.transcription.transcript import Word
 
 RANGE_SAMPLES = 16_000
 

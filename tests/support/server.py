@@ -21,8 +21,8 @@ from sensorium.actors.config.server import (
 )
 from sensorium.actors.http.service import Service
 from sensorium.actors.server import serve
-from sensorium.actors.telemetry.loop_hold import LoopHold
-from sensorium.protocols.statistics import EngineStatistics
+from sensorium.actors.telemetry.loop_blocking import LoopHold
+from sensorium.protocols.engine.statistics import EngineStatistics
 
 START_S = 300.0
 STOP_S = 180.0

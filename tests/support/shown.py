@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import html
 
-from sensorium.protocols.subtitles import srt, vtt
-from sensorium.protocols.transcript import Transcript
+from sensorium.protocols.transcription.subtitles import srt, vtt
+from sensorium.protocols.transcription.transcript import Transcript
 
 
 def letters(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sensorium.protocols.messages import Phrases
+from sensorium.protocols.engine.messages import Phrases
 
 Ids = tuple[int, ...]
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from sensorium.media.streams.decoder import StreamDecoder
 from sensorium.media.streams.ogg import checksum
-from sensorium.protocols.container_format import StreamContainer
+from sensorium.protocols.shared.container_format import StreamContainer
 from support.audio_files import FloatArray, encoded, tone
 
 OPUS_RATE: Final = 48_000

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sensorium.actors.live.sound import Decoded, Sound
+from sensorium.actors.live.container_decoder import Decoded, Sound
 from sensorium.media.streams.decoder import StreamDecoder
 from sensorium.media.streams.packets import StreamError
-from sensorium.protocols.container_format import StreamContainer
 from sensorium.protocols.errors import MediaError
+from sensorium.protocols.shared.container_format import StreamContainer
 
 
 class InlineSound:

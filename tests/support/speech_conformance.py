@@ -10,10 +10,16 @@ import msgspec
 import numpy as np
 import pytest
 import trio
-from sensorium.actors.speech.answer_guard import cut_loops
-from sensorium.actors.speech.model import LiveTurn, Samples, SpeechModel
+from sensorium.actors.speech.model import LiveTurn, SpeechModel
+from sensorium.media.transcript.answer_guard import cut_loops
+from sensorium.media.transcript.range_answer import Samples
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.transcript import Segment, TimedSegment, Transcript, TranscriptionOptions
+from sensorium.protocols.transcription.transcript import (
+    Segment,
+    TimedSegment,
+    Transcript,
+    TranscriptionOptions,
+)
 
 _LOGPROBS = {"logprob", "avg_logprob", "probability", "language_probability", "no_speech_prob"}
 """They hang, in the last digits, on what else was batched."""

@@ -14,7 +14,7 @@ from sensorium.engine.planning.events import (
 )
 from sensorium.engine.planning.plan import Plan, Slot, StepResult
 from sensorium.engine.planning.scheduler import Scheduler
-from sensorium.protocols.messages import Generate, RequestId, TokensAligned, TokensSampled
+from sensorium.protocols.engine.messages import Generate, RequestId, TokensAligned, TokensSampled
 
 
 class PlanRunner(Protocol):

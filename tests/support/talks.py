@@ -12,12 +12,12 @@ import json
 from typing import Any
 
 import msgspec
-from sensorium.protocols.codec import decode_client_event
+from sensorium.protocols.engine.messages import ItemId
 from sensorium.protocols.errors import SensoriumError
-from sensorium.protocols.messages import ItemId
-from sensorium.protocols.realtime import InputAudioBufferAppend
-from sensorium.protocols.realtime_lifecycle import SessionResume
-from sensorium.protocols.realtime_responses import InputDetails, OutputDetails, ResponseUsage
+from sensorium.protocols.realtime.codec import decode_client_event
+from sensorium.protocols.realtime.events import InputAudioBufferAppend
+from sensorium.protocols.realtime.lifecycle import SessionResume
+from sensorium.protocols.realtime.responses import InputDetails, OutputDetails, ResponseUsage
 from sensorium.realtime.dialogue.config import DialogueConfig
 from sensorium.realtime.dialogue.effects import (
     AnswerBegan,

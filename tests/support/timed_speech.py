@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import soundfile
-from sensorium.protocols.transcript import Word
+from sensorium.protocols.transcription.transcript import Word
 
 _FOLDER = Path(__file__).parents[1] / "data" / "timed_speech"
 LANGUAGES = ("en", "es", "de")

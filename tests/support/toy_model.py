@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from sensorium.engine.models.base import EncoderOutput, KvShape, StepBatch
 from sensorium.engine.models.info import ModelInfo
-from sensorium.kernels.kv_cache import write_kv
-from sensorium.kernels.paged_attention import paged_attention
-from sensorium.protocols.messages import Features
+from sensorium.kernels.attention.kv_cache import write_kv
+from sensorium.kernels.attention.paged_attention import paged_attention
+from sensorium.protocols.engine.messages import Features
 from torch import Tensor
 
 DIM = 16

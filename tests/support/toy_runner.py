@@ -9,7 +9,7 @@ import torch
 from sensorium.engine.execution.grammar_store import GrammarStore
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.planning.plan import Plan, Sampled, SequenceId, SequenceStart, SequenceStep
-from sensorium.protocols.messages import RequestId, SamplingParams
+from sensorium.protocols.engine.messages import RequestId, SamplingParams
 from support.toy_model import ToyModel
 
 GREEDY = SamplingParams(max_tokens=12)

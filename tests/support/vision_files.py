@@ -11,7 +11,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
-from sensorium.media.vision_config import PixelConfig
+from sensorium.media.vision.config import PixelConfig
 
 PixelArray = npt.NDArray[np.uint8]
 

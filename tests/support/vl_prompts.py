@@ -12,10 +12,10 @@ import torch
 from sensorium.engine.models.prompts import Prompt
 from sensorium.engine.models.qwen3_vl.text import VisionTokens, expand_vision
 from sensorium.engine.text.tokenizer import TextTokenizer
-from sensorium.media.images import image_item
-from sensorium.media.video import prepare_frames
-from sensorium.media.vision_config import VisionConfig
-from sensorium.protocols.messages import EncoderItem, MediaItems
+from sensorium.media.vision.config import VisionConfig
+from sensorium.media.vision.images import image_item
+from sensorium.media.vision.video import prepare_frames
+from sensorium.protocols.engine.messages import EncoderItem, MediaItems
 from support.text_folder import SENTENCES
 from support.vision_files import picture
 from support.vl_folder import IMAGE_PLACE, VIDEO_PLACE

@@ -9,9 +9,9 @@ from typing import Any
 
 import h11
 import trio
-from sensorium.actors.wire.guard import ConnectionLimits, Guard
-from sensorium.actors.wire.listening import open_listener, serve_connections
-from sensorium.actors.wire.refusals import Refusal, Refusals
+from sensorium.actors.transport.connection_limits import ConnectionLimits, Guard
+from sensorium.actors.transport.listener import open_listener, serve_connections
+from sensorium.actors.transport.refusals import Refusal, Refusals
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side
 

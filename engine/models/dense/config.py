@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from ....kernels.codes import Quantization
+from ....kernels.linear.weight_codes import Quantization
 from ....protocols.errors import ModelLoadError
 from ..base import KvShape
 from ..info import generation_config, token_ids

@@ -15,17 +15,17 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from ....kernels.attention_inputs import HeadNorms, attention_inputs
-from ....kernels.before import RmsNorm
-from ....kernels.codes import HEAD_GRID
+from ....kernels.attention.attention_inputs import HeadNorms, attention_inputs
+from ....kernels.attention.paged_attention import PagedBatch, paged_attention
 from ....kernels.layers import Heads, LayerParts, written_down
-from ....kernels.linear import LinearWeight, arrange_linear, linear
-from ....kernels.linear_bits import BitsWeight
-from ....kernels.logits import head_logits
-from ....kernels.paged_attention import PagedBatch, paged_attention
+from ....kernels.linear.fused_input import RmsNorm
+from ....kernels.linear.linear import LinearWeight, arrange_linear, linear
+from ....kernels.linear.logits import head_logits
+from ....kernels.linear.quantized_linear import BitsWeight
+from ....kernels.linear.weight_codes import HEAD_GRID
 from ....kernels.rms_norm import rms_norm
 from ....kernels.rotary import RotaryTable, rotary_table
-from ....protocols.messages import Features
+from ....protocols.engine.messages import Features
 from ...text.tokenizer import TextTokenizer
 from ..base import EncoderOutput, MediaEmbedding, StepBatch, is_whole, values_of
 from ..info import ModelInfo
@@ -97,7 +97,7 @@ class Decoder:
         return F.embedding(token_ids, self._tokens)
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
-        """Hidden states [rows, hidden] before the final norm; see `models/base.py`."""
+        """Hidden states [rows, hidden] before the final norm; see `engine/models/base.py`."""
         c, batches = self.config, batch.paged
         x = _place(self._embed(batch.token_ids), batch.media)
         table = rotary_table(batch.positions, self._frequencies, axes=self._axes, scaling=c.rotary_scaling)
@@ -216,7 +216,7 @@ class DecoderModel:
         tensors.finish()
 
     def check_features(self, features: Features) -> None:
-        """See `models/base.py`."""
+        """See `engine/models/base.py`."""
         if features.encoded is None:
             self.check_input(features)
             return
@@ -229,7 +229,7 @@ class DecoderModel:
             raise ValueError(f"embeddings must be finite numbers, also as {self.dtype}".replace("torch.", ""))
 
     def encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
-        """See `models/base.py`; what was encoded elsewhere is taken as it is."""
+        """See `engine/models/base.py`; what was encoded elsewhere is taken as it is."""
         encoded = iter(self.encode_inputs([item for item in items if item.encoded is None]))
         return [next(encoded) if item.encoded is None else self._embedded(item) for item in items]
 
@@ -251,11 +251,11 @@ class DecoderModel:
         return EmbeddedRows(rows, tuple(deepstack))
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
-        """See `models/base.py`."""
+        """See `engine/models/base.py`."""
         return self._decoder.forward(batch, cache)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """See `models/base.py`."""
+        """See `engine/models/base.py`."""
         return self._decoder.logits(hidden)
 
 
@@ -266,7 +266,7 @@ class DenseModel(DecoderModel):
         super().__init__(info, Decoder(config, tensors), tensors)
 
     def check_features(self, features: Features) -> None:
-        """See `models/base.py`."""
+        """See `engine/models/base.py`."""
         self.check_input(features)
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypedDict
 
-from ....kernels.codes import HEAD_GRID
-from ....kernels.linear_bits import num_packed_bytes
+from ....kernels.linear.quantized_linear import num_packed_bytes
+from ....kernels.linear.weight_codes import HEAD_GRID
 from ...text.tokenizer import TextTokenizer
 from ..base import Model
 from ..info import ModelInfo

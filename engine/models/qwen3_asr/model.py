@@ -13,8 +13,8 @@ from typing import Final
 
 from transformers import PreTrainedConfig, Qwen3ASRConfig
 
+from ....protocols.engine.messages import Features
 from ....protocols.errors import ModelLoadError
-from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
 from ..base import is_whole, values_of
 from ..dense.config import DecoderConfig, check_size, decoder_config, parse_config

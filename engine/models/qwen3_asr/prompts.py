@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ....protocols.body import refuse, unsupported
-from ....protocols.chat import Conversation
-from ....protocols.chat_content import ChatMessage
+from ....protocols.chat.content import ChatMessage
+from ....protocols.chat.request import Conversation
+from ....protocols.engine.messages import MediaItems
 from ....protocols.errors import BadRequestError, wrong
-from ....protocols.messages import MediaItems
+from ....protocols.shared.json_body import refuse, unsupported
 from ..prompts import AudioWindows, EmbedsRule, MediaRules, Prompt, plain_text
 from .text import Qwen3AsrText
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final
 
+from ....protocols.engine.messages import EncoderItem, MediaSpan, Phrases
 from ....protocols.errors import BadRequestError, ModelLoadError
-from ....protocols.languages import check_language
-from ....protocols.messages import EncoderItem, MediaSpan, Phrases
-from ...text.phrases import phrases_of
+from ....protocols.shared.languages import check_language
+from ...text.keyword_boosting import phrases_of
 from ...text.tokenizer import TextTokenizer
 from ..prompts import Prompt, unique
 from .info import Qwen3AsrInfo

@@ -19,8 +19,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from ....kernels.activation import Activation
-from ....kernels.attention import attend_items, attention_choice
-from ....kernels.linear import linear
+from ....kernels.attention.dense_attention import attend_items, attention_choice
+from ....kernels.linear.linear import linear
 from ..layer import attended, fed_forward, in_range, projected, take_biased, take_layer, take_norm
 from ..weights import Shape, TensorReader
 from .windows import num_audio_tokens, num_conv_tokens

@@ -1,8 +1,8 @@
 """Qwen3-VL: the vision tower (`tower.py`) in front of Qwen3's decoder (`dense/model.py`).
 
 An item is an image, or one temporal patch of a video: features [patches, patch values] and a grid
-(1, height, width), as `media/images.py` and `media/video.py` make them. Where they lie in a prompt is
-`engine/models/qwen3_vl/text.py`'s business, rotary positions are `engine/planning/positions.py`'s.
+(1, height, width), as `media/vision/images.py` and `media/vision/video.py` make them. Where they lie in a
+prompt is `engine/models/qwen3_vl/text.py`'s business, rotary positions are `engine/planning/positions.py`'s.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from transformers import PreTrainedConfig, Qwen3VLConfig
 
 from ....kernels.activation import Activation
 from ....kernels.rotary import interleaved_axes
+from ....protocols.engine.messages import Features
 from ....protocols.errors import ModelLoadError
-from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
 from ..base import is_whole, values_of
 from ..dense.config import DecoderConfig, check_size, decoder_config, parse_config
@@ -35,7 +35,7 @@ _SECTION: Final = (24, 20, 20)  # transformers' own default
 
 
 class Qwen3VlModel(DecoderModel):
-    """Tower and decoder of one checkpoint; see `models/base.py` for what the methods promise."""
+    """Tower and decoder of one checkpoint; see `engine/models/base.py` for what the methods promise."""
 
     rotary_axes = 3
 

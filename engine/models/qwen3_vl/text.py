@@ -15,10 +15,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
-from ....protocols.chat import Conversation
+from ....protocols.chat.request import Conversation
+from ....protocols.engine.messages import EncoderItem, MediaItems, MediaSpan
 from ....protocols.errors import BadRequestError, ModelLoadError
-from ....protocols.json_file import read_json
-from ....protocols.messages import EncoderItem, MediaItems, MediaSpan
+from ....protocols.shared.json_file import read_json
 from ...text.tokenizer import TextTokenizer
 from ..prompts import EmbedsRule, MediaRules, Prompt, TextPrompts, unique
 

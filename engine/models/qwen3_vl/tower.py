@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from ....kernels.activation import Activation
-from ....kernels.attention import attend_items, attention_choice
-from ....kernels.before import LayerNorm
+from ....kernels.attention.dense_attention import attend_items, attention_choice
 from ....kernels.layers import LayerParts
-from ....kernels.linear import LinearWeight, linear, pack_linear
+from ....kernels.linear.fused_input import LayerNorm
+from ....kernels.linear.linear import LinearWeight, linear, pack_linear
 from ....kernels.rotary import RotaryTable, apply_rotary
 from ..dense.model import EmbeddedRows
 from ..layer import attended, fed_forward, projected, take_biased, take_norm

@@ -25,17 +25,17 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils import ModelOutput
 
-from ....kernels.codes import Quantization
-from ....kernels.kv_cache import write_kv
-from ....kernels.paged_attention import PagedBatch, PagedSequence, paged_attention, paged_batch
+from ....kernels.attention.kv_cache import write_kv
+from ....kernels.attention.paged_attention import PagedBatch, PagedSequence, paged_attention, paged_batch
+from ....kernels.linear.weight_codes import Quantization
+from ....protocols.engine.messages import Features
 from ....protocols.errors import ModelLoadError
-from ....protocols.messages import Features
 from ...text.tokenizer import TextTokenizer
 from ..base import EncoderOutput, KvShape, StepBatch
 from ..dense.config import check_size, max_context, parse_config, stop_token_ids
 from ..dense.side import side_of
 from ..info import ModelInfo
-from ..published import FIELDS
+from ..quantization_config import FIELDS
 from ..source import ModelSource, Opening, tensor_reader
 from ..weights import check_files, num_bytes
 from .reading import model_class, read_model, said
@@ -194,15 +194,15 @@ class TransformersModel:
         return [torch.cat(each) for each in rows]
 
     def check_features(self, features: Features) -> None:
-        """See `models/base.py`."""
+        """See `engine/models/base.py`."""
         raise ValueError(f"{self.info.name} takes text only")
 
     def encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
-        """See `models/base.py`; there is nothing to encode."""
+        """See `engine/models/base.py`; there is nothing to encode."""
         raise ValueError(f"{self.info.name} takes text only")
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
-        """See `models/base.py`."""
+        """See `engine/models/base.py`."""
         with _running(_Step(batch.paged, cache)):
             output = self._decoder(
                 input_ids=batch.token_ids[None], position_ids=batch.positions[None], use_cache=False
@@ -211,7 +211,7 @@ class TransformersModel:
         return cast(Tensor, output.last_hidden_state[0])
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """See `models/base.py`."""
+        """See `engine/models/base.py`."""
         self._given.hidden = hidden[None]
         output = self._model(inputs_embeds=hidden[None], use_cache=False)
         return cast(Tensor, output.logits[0].float())

@@ -16,7 +16,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging
 
-from ....kernels.linear_bits import BitsWeight
+from ....kernels.linear.quantized_linear import BitsWeight
 from ....protocols.errors import ModelLoadError
 from ..source import CheckedTensors, Opening
 from ..weights import TensorReader, check_finite, listed

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ....kernels.codes import GRIDS, Quantization
-from ....kernels.linear_bits import BitsWeight, linear_bits, quantize_linear
+from ....kernels.linear.quantized_linear import BitsWeight, linear_bits, quantize_linear
+from ....kernels.linear.weight_codes import GRIDS, Quantization
 
 
 class Rounded(nn.Module):

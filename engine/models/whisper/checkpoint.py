@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from ....kernels.activation import Activation
-from ....kernels.codes import Quantization
+from ....kernels.linear.weight_codes import Quantization
 from ..base import KvShape
 from ..weights import Shape, num_bytes
 

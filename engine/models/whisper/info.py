@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from ....protocols.audio import INTERNAL_RATE
 from ....protocols.errors import ModelLoadError
-from ....protocols.json_file import read_json
-from ....protocols.transcript import Task
+from ....protocols.shared.audio_format import INTERNAL_RATE
+from ....protocols.shared.json_file import read_json
+from ....protocols.transcription.transcript import Task
 from ..info import ModelInfo
 
 _LANGUAGE_TOKEN: Final = re.compile(r"<\|([a-z]{2,3})\|>")

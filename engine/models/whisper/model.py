@@ -14,18 +14,18 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from ....kernels.attention import attend_items, attention_choice
-from ....kernels.before import prepared
-from ....kernels.codes import HEAD_GRID
-from ....kernels.cross_attention import CrossSpan, cross_attention, cross_scores
+from ....kernels.attention.cross_attention import CrossSpan, cross_attention, cross_scores
+from ....kernels.attention.dense_attention import attend_items, attention_choice
+from ....kernels.attention.kv_cache import write_kv
+from ....kernels.attention.kv_quantization import CODED, MULTIPLE, codes_between, stored_size
+from ....kernels.attention.paged_attention import PagedSequence, paged_attention, paged_batch
 from ....kernels.host_memory import recycled
-from ....kernels.kv_cache import write_kv
-from ....kernels.kv_codes import CODED, MULTIPLE, codes_between, stored_size
 from ....kernels.layers import CrossParts, Heads, written_down
-from ....kernels.linear import LinearWeight, arrange_linear, linear, linear_planes, pack_linear
-from ....kernels.logits import exact_head_logits
-from ....kernels.paged_attention import PagedSequence, paged_attention, paged_batch
-from ....protocols.messages import Align, Features
+from ....kernels.linear.fused_input import prepared
+from ....kernels.linear.linear import LinearWeight, arrange_linear, linear, linear_planes, pack_linear
+from ....kernels.linear.logits import exact_head_logits
+from ....kernels.linear.weight_codes import HEAD_GRID
+from ....protocols.engine.messages import Align, Features
 from ..base import EncoderOutput, Listener, StepBatch, is_whole, values_of
 from ..layer import attended, fed_forward, in_range, projected, take_biased, take_layer, take_norm
 from ..weights import TensorReader
@@ -42,7 +42,7 @@ _ALIGNMENT_BLOCK_SIZE = 16
 @dataclass(frozen=True, slots=True)
 class CrossKeyValues:
     """What one encoded window is to the decoder: keys and values [layers, 2, heads, positions, dim], or their
-    codes (`kernels/kv_codes.py`)."""
+    codes (`kernels/attention/kv_quantization.py`)."""
 
     memory: Tensor
     num_positions: int

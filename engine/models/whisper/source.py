@@ -11,9 +11,9 @@ from typing import Any
 
 from transformers import WhisperConfig
 
-from ....kernels.codes import HEAD_GRID
-from ....kernels.kv_codes import CODED, MULTIPLE
-from ....kernels.linear_bits import num_packed_bytes
+from ....kernels.attention.kv_quantization import CODED, MULTIPLE
+from ....kernels.linear.quantized_linear import num_packed_bytes
+from ....kernels.linear.weight_codes import HEAD_GRID
 from ....protocols.errors import ModelLoadError
 from ..dense.config import parse_config
 from ..info import generation_config, misfit

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import msgspec
 
+from ....protocols.engine.messages import Phrases, ProbabilityProbe, SamplingParams
 from ....protocols.errors import BadRequestError
-from ....protocols.languages import check_language
-from ....protocols.messages import Phrases, ProbabilityProbe, SamplingParams
-from ....protocols.transcript import Task, Word
-from ...text.phrases import phrases_of
+from ....protocols.shared.languages import check_language
+from ....protocols.transcription.transcript import Task, Word
+from ...text.keyword_boosting import phrases_of
 from ...text.token_bytes import make_table
 from ...text.tokenizer import TextTokenizer
 from ..info import generation_config, misfit, token_ids

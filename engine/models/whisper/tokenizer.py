@@ -11,7 +11,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from ....protocols.errors import ModelLoadError
-from ....protocols.panics import native_call
+from ....protocols.shared.panics import native_call
 from ...text.tokenizer import TextTokenizer, check_added, check_ids
 
 

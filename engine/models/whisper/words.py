@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ....protocols.scripts import parts_words
+from ....protocols.shared.scripts import parts_words
 
 _PREPENDED: Final = "\"'“¿([{-"
 

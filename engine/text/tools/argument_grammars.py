@@ -11,8 +11,8 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
+from ....protocols.chat.tools import Tool
 from ....protocols.errors import BadRequestError
-from ....protocols.tools import Tool
 from .grammar_writer import ANY_TEXT, GrammarWriter, any_of
 from .schemas import STRING, Leaf, as_json, as_number, leaves_of, type_of, types_of
 

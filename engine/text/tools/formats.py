@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from .events import EventSink, MakeId
+from ....protocols.chat.answer_events import EventSink, MakeId
 from .gemma_calls import FUNCTION_GEMMA, GEMMA_4, read_gemma
 from .harmony import HARMONY, read_harmony
 from .json_calls import (

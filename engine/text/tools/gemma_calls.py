@@ -10,7 +10,7 @@ import json
 import re
 from typing import Final
 
-from .events import EventSink
+from ....protocols.chat.answer_events import EventSink
 from .json_calls import Tools
 from .json_text import begin_call, read_json, read_value
 from .schemas import as_json, escaped

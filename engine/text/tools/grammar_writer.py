@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
+from ....protocols.engine.messages import Grammar
 from ....protocols.errors import BadRequestError
-from ....protocols.messages import Grammar
 from .machine import AnswerFormat
 
 TokenId = Callable[[str], int | None]

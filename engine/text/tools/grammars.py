@@ -1,8 +1,8 @@
 """Calls that must come, or may beside an answer in a given form, as a grammar in the format the model writes:
 whatever its weights, they can be read.
 
-A grammar is llguidance's Lark with JSON schemas beside (`protocols/messages.py`: an "answer"). Marks that are
-tokens of the model's are those tokens. Where the model thinks first it may, in front. Read
+A grammar is llguidance's Lark with JSON schemas beside (`protocols/engine/messages.py`: an "answer"). Marks
+that are tokens of the model's are those tokens. Where the model thinks first it may, in front. Read
 `engine/execution/grammar.py` for who compiles it.
 """
 
@@ -12,8 +12,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ....protocols.messages import Grammar
-from ....protocols.tools import Tool
+from ....protocols.chat.tools import Tool
+from ....protocols.engine.messages import Grammar
 from .argument_grammars import gemma_value, members, tagged_value, unheld
 from .gemma_calls import FUNCTION_GEMMA, GEMMA_4, written_key
 from .grammar_writer import GrammarWriter, TokenId, any_of

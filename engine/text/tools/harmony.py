@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from .events import EventSink
+from ....protocols.chat.answer_events import EventSink
 from .json_calls import Tools
 from .source import Source, Steps, collect, peek, until
 

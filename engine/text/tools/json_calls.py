@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .events import EventSink
+from ....protocols.chat.answer_events import EventSink
 from .json_text import NAME, begin_call, ignore, read_calls, read_value
 from .source import Source, Steps, collect, literal, peek, skip_space, until
 

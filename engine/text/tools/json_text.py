@@ -11,7 +11,7 @@ import re
 from collections.abc import Container
 from typing import Any, Final
 
-from .events import EventSink
+from ....protocols.chat.answer_events import EventSink
 from .source import Sink, Source, Steps, literal, peek, skip_space
 
 _BRACKETS: Final = re.compile(r'["{}\[\]]')

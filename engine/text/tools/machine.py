@@ -1,7 +1,7 @@
 """One answer, fed as it comes: pieces of text in, events out; the same events however it was cut.
 
 Knows no tokens, no requests and no wire: it can stand behind any surface. What it finds is in
-`engine/text/tools/events.py`; the formats are chosen by `engine/text/tools/formats.py`.
+`protocols/chat/answer_events.py`; the formats are chosen by `engine/text/tools/formats.py`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ....protocols.chat.answer_events import Event, EventSink, Span, TextAdded
 from .asides import Asides
-from .events import Event, EventSink, Span, TextAdded
 from .formats import FORMATS, FormatName, ToolFormat, format_of
 from .harmony import CHANNEL, ENDS, HARMONY
 from .json_calls import Tools

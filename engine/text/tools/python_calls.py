@@ -11,7 +11,7 @@ import json
 import re
 from typing import Final
 
-from .events import EventSink
+from ....protocols.chat.answer_events import EventSink
 from .json_calls import Tools
 from .json_text import decoded, read_calls, whole_pairs
 from .source import Source, Steps, literal, peek, read_run, skip_space, until

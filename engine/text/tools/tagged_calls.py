@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from .events import EventSink
+from ....protocols.chat.answer_events import EventSink
 from .json_calls import Tools
 from .json_text import begin_call
 from .schemas import STRING, as_json, escaped, types_of

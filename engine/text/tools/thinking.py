@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from .events import EventSink
+from ....protocols.chat.answer_events import EventSink
 from .json_calls import KIMI
 from .source import Source, Steps, literal, skip_space, until
 

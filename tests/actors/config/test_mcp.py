@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from sensorium.actors.config.checks import ConfigError
 from sensorium.actors.config.mcp import McpConfig, read_mcp_address
+from sensorium.actors.errors import ConfigError
 
 
 def is_allowed(url: str, *allowed: str) -> bool:

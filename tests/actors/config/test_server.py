@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sensorium.actors.config.checks import ConfigError
 from sensorium.actors.config.server import (
     EngineConfig,
     FetchConfig,
@@ -15,6 +14,7 @@ from sensorium.actors.config.server import (
     RealtimeConfig,
     ServerConfig,
 )
+from sensorium.actors.errors import ConfigError
 from sensorium.engine.models.memory import MemorySize
 
 

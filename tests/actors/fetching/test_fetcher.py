@@ -12,8 +12,8 @@ import pytest
 import trio
 from sensorium.actors.config.fetching import FetchConfig
 from sensorium.actors.fetching import fetcher as fetcher_file
+from sensorium.actors.fetching.dns import Names
 from sensorium.actors.fetching.fetcher import Fetcher
-from sensorium.actors.fetching.names import Names
 from sensorium.protocols.errors import FetchError, OverloadedError
 from support.file_host import answer, file_host, redirect
 

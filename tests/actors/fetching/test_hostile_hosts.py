@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 from sensorium.actors.config.fetching import FetchConfig
+from sensorium.actors.fetching.dns import Names as Resolver
 from sensorium.actors.fetching.fetcher import Fetcher
-from sensorium.actors.fetching.names import Names as Resolver
 from sensorium.protocols.errors import FetchError
 from support.file_host import answer, file_host
 from support.hostile_hosts import ALLOWED, FORBIDDEN, GOOD, HostileHost, Names, hostile_hosts

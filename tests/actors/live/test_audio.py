@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from sensorium.actors.live.audio import AudioBatch, ListeningMachine, pieces
-from sensorium.actors.speech.model import Samples
-from sensorium.media.resample import StreamingResampler
-from sensorium.media.voice_activity import FRAME_SAMPLES, VoiceActivityModel, VoiceActivityStream
-from sensorium.protocols.audio import AudioFormat
-from sensorium.protocols.realtime import (
+from sensorium.media.audio.resample import StreamingResampler
+from sensorium.media.speech.voice_activity import FRAME_SAMPLES, VoiceActivityModel, VoiceActivityStream
+from sensorium.media.transcript.range_answer import Samples
+from sensorium.protocols.realtime.events import (
     InputAudioBufferClear,
     InputAudioBufferCommit,
     InputAudioBufferSpeechStarted,
 )
-from sensorium.protocols.realtime_session import AudioPatch, FormatPatch, InputPatch, SessionPatch
+from sensorium.protocols.realtime.session import AudioPatch, FormatPatch, InputPatch, SessionPatch
+from sensorium.protocols.shared.audio_format import AudioFormat
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.effects import Effect, Send
 from sensorium.realtime.events import SessionEvent

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import trio
-from sensorium.actors.live.line import Line
-from sensorium.actors.live.meter import SessionMeter
+from sensorium.actors.live.connection import Line
 from sensorium.actors.live.outbox import Outbox
 from sensorium.actors.live.session import SessionActor
+from sensorium.actors.live.session_metrics import SessionMeter
 from sensorium.actors.telemetry.metrics import Metrics
-from sensorium.protocols.transcript import Transcript
+from sensorium.protocols.transcription.transcript import Transcript
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.replay import Replay
 from support.ears import loudness_ear

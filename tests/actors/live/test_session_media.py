@@ -10,13 +10,13 @@ from typing import cast
 import numpy as np
 import pytest
 import trio
-from sensorium.actors.live.pictures import SessionMedia
+from sensorium.actors.live.conversation_media import SessionMedia
 from sensorium.actors.live.video import Seen
 from sensorium.actors.text.generation import TextModel
 from sensorium.media.hashing import encoder_item
-from sensorium.protocols.chat_content import MediaPart
+from sensorium.protocols.chat.content import MediaPart
+from sensorium.protocols.engine.messages import EncoderItem, ItemId, MediaItems
 from sensorium.protocols.errors import MediaError
-from sensorium.protocols.messages import EncoderItem, ItemId, MediaItems
 from sensorium.realtime.dialogue.effects import (
     EncodePair,
     ForgetPairs,

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 import trio
-from sensorium.actors.live import intake
-from sensorium.media.decode import decode_audio
+from sensorium.actors.live import inbound as intake
+from sensorium.media.audio.decode import decode_audio
 from support.fake_sessions import Event, FakeSocket, Sessions, wish
 from support.sound_streams import ogg, voice, webm
 from trio.testing import MockClock

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import trio
 from msgspec.structs import replace
-from sensorium.actors.live.store import AudioStore
+from sensorium.actors.live.audio_store import AudioStore
 from sensorium.actors.live.turns import PATIENCE_S, LiveTurns, Outcome
+from sensorium.protocols.engine.messages import ItemId
 from sensorium.protocols.errors import EngineFailedError, UnavailableError
-from sensorium.protocols.messages import ItemId
-from sensorium.protocols.transcript import Transcript
+from sensorium.protocols.transcription.transcript import Transcript
 from sensorium.realtime.effects import Transcribe
 from sensorium.realtime.events import HypothesisFailed
 from support.fake_sessions import FakeModel, FakeTurn

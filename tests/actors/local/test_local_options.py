@@ -20,11 +20,11 @@ from sensorium.actors.local.options import (
     read_samples,
 )
 from sensorium.actors.local.speech import read_wish
-from sensorium.actors.text.opening import Frames, Samples
-from sensorium.protocols.chat_content import MediaPart, TextPart
+from sensorium.actors.text.media_opening import Frames, Samples
+from sensorium.protocols.chat.content import MediaPart, TextPart
+from sensorium.protocols.engine.messages import Grammar, SamplingParams
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.generation import SamplingDefaults
-from sensorium.protocols.messages import Grammar, SamplingParams
+from sensorium.protocols.shared.generation import SamplingDefaults
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 

@@ -13,13 +13,13 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.actors.config.mcp import McpConfig
-from sensorium.actors.fetching.names import Names
-from sensorium.actors.mcp import messages
+from sensorium.actors.fetching.dns import Names
+from sensorium.actors.mcp import json_rpc as messages
 from sensorium.actors.mcp.client import MAX_GOODBYES, McpClients, McpFailure
-from sensorium.actors.mcp.messages import EventData, result_in
+from sensorium.actors.mcp.json_rpc import EventData, result_in
 from sensorium.actors.mcp.session import MAX_ANSWER_BYTES, McpSession
 from sensorium.actors.telemetry.metrics import Metrics
-from sensorium.protocols.mcp_tools import McpServer
+from sensorium.protocols.responses.mcp_tools import McpServer
 from support.file_host import Behave, FileHost, answer, file_host, redirect
 
 pytestmark = pytest.mark.slow

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from sensorium.actors.speech import qwen3_asr
-from sensorium.protocols.messages import SamplingParams
+from sensorium.actors.speech.families import qwen3_asr
+from sensorium.protocols.engine.messages import SamplingParams
 
 NUM_TOKENS = 24
 

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from sensorium.actors.speech import qwen3_asr
-from sensorium.actors.speech.answer_guard import LoopGuard, cut_loops
-from sensorium.actors.speech.model import Samples
+from sensorium.actors.speech.families import qwen3_asr
 from sensorium.engine.models.qwen3_asr.text import parse_answer
 from sensorium.engine.models.registry import open_model
-from sensorium.protocols.messages import EncoderItem
-from sensorium.protocols.transcript import Transcript, TranscriptionOptions
+from sensorium.media.transcript.answer_guard import LoopGuard, cut_loops
+from sensorium.media.transcript.range_answer import Samples
+from sensorium.protocols.engine.messages import EncoderItem
+from sensorium.protocols.transcription.transcript import Transcript, TranscriptionOptions
 from support.asr_folder import load_reference, make_audio
 from support.asr_prompts import asr_text, transcription
 from support.running_speech import RunningSpeech, random_asr_folder, random_folder, running_speech, sound

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.actors.speech.channels import together
 from sensorium.actors.speech.transcriber import Transcriber
-from sensorium.protocols.transcript import Segment, Transcript, TranscriptionOptions, Word
+from sensorium.protocols.transcription.transcript import Segment, Transcript, TranscriptionOptions, Word
 from support.scripted_speech import ScriptedFamily, scripted_audio
 
 SAID = (("en", "hello"), ("en", "who is there?"), ("en", "me"), ("de", "wer?"))

@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 
 import pytest
-from sensorium.protocols.transcript import TranscriptionOptions
+from sensorium.protocols.transcription.transcript import TranscriptionOptions
 from support.asr_folder import make_audio
 from support.running_speech import EXACT, random_asr_folder, random_folder, running_speech, sound
 

@@ -10,7 +10,7 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.protocols.transcript import TranscriptionOptions
+from sensorium.protocols.transcription.transcript import TranscriptionOptions
 from support import speech_conformance as suite
 from support.asr_folder import make_audio
 from support.fake_sessions import FakeModel

@@ -17,9 +17,9 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.protocols.messages import Generate, TextGenerated
-from sensorium.protocols.numerals import Numerals
-from sensorium.protocols.transcript import TimedSegment, TranscriptionOptions
+from sensorium.protocols.engine.messages import Generate, TextGenerated
+from sensorium.protocols.transcription.numerals import Numerals
+from sensorium.protocols.transcription.transcript import TimedSegment, TranscriptionOptions
 from support.asr_folder import make_audio
 from support.running_speech import RunningSpeech, random_asr_folder, running_speech, sound
 from support.shown import assert_same_words, letters

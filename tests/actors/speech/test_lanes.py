@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import msgspec
-from sensorium.actors.kernel.computing import LANE
+from sensorium.actors.runtime.compute_pool import LANE
 from sensorium.actors.speech.model import FILE, LIVE_FINAL, LIVE_FIRST
 from sensorium.actors.speech.transcriber import Transcriber
-from sensorium.protocols.messages import Lane
-from sensorium.protocols.transcript import TranscriptionOptions
+from sensorium.protocols.engine.messages import Lane
+from sensorium.protocols.transcription.transcript import TranscriptionOptions
 from support.scripted_speech import ScriptedFamily, scripted_audio
 
 PLAIN = TranscriptionOptions()

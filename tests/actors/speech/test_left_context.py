@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 import torch
 import trio
-from sensorium.actors.speech import whisper as whisper_family
-from sensorium.actors.speech.answer_guard import LoopGuard, cut_loops
-from sensorium.actors.speech.family import DetectedLanguage, RangeAnswer
-from sensorium.actors.speech.memory import Memory
-from sensorium.actors.speech.model import Samples
-from sensorium.media.voice_activity import VoiceActivityModel
-from sensorium.protocols.messages import EncoderItem, Generate, TextGenerated
-from sensorium.protocols.transcript import TranscriptionOptions
+from sensorium.actors.speech.families import whisper as whisper_family
+from sensorium.actors.speech.recording_state import Memory
+from sensorium.media.speech.voice_activity import VoiceActivityModel
+from sensorium.media.transcript.answer_guard import LoopGuard, cut_loops
+from sensorium.media.transcript.range_answer import DetectedLanguage, RangeAnswer, Samples
+from sensorium.protocols.engine.messages import EncoderItem, Generate, TextGenerated
+from sensorium.protocols.transcription.transcript import TranscriptionOptions
 from support.running_speech import RunningSpeech, random_asr_folder, random_folder, running_speech, sound
 from support.timed_speech import mean_error_s, timed_speech
 from transformers import WhisperForConditionalGeneration

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 from sensorium.actors.config.server import EngineConfig
 from sensorium.actors.live.audio import AudioBatch, ListeningMachine, LiveEffect, pieces
-from sensorium.actors.speech import qwen3_asr
-from sensorium.actors.speech.family import RangeAnswer
-from sensorium.actors.speech.model import LiveTurn, ReadAudio, Samples, SpeechModel
-from sensorium.actors.speech.qwen3_asr import Qwen3Asr
-from sensorium.protocols.codec import decode_client_event
-from sensorium.protocols.messages import EncoderItem, ItemId
-from sensorium.protocols.statistics import EngineStatistics
-from sensorium.protocols.transcript import TranscriptionOptions
+from sensorium.actors.speech.families import qwen3_asr
+from sensorium.actors.speech.families.qwen3_asr import Qwen3Asr
+from sensorium.actors.speech.model import LiveTurn, ReadAudio, SpeechModel
+from sensorium.media.transcript.range_answer import RangeAnswer, Samples
+from sensorium.protocols.engine.messages import EncoderItem, ItemId
+from sensorium.protocols.engine.statistics import EngineStatistics
+from sensorium.protocols.realtime.codec import decode_client_event
+from sensorium.protocols.transcription.transcript import TranscriptionOptions
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.effects import ForgetBefore, ForgetItem, Transcribe
 from sensorium.realtime.events import HypothesisReady, SessionEvent

@@ -1,7 +1,7 @@
 """Qwen3-ASR live: every hypothesis is what `transformers` makes of the same samples, from scratch in float32.
 
-Independent of `tests/actors/speech/test_qwen3_asr.py`: the reference has its own features, weights and
-decoding, and shares only the prompt (compared with the processor's in
+Independent of `tests/actors/speech/families/test_qwen3_asr.py`: the reference has its own features, weights
+and decoding, and shares only the prompt (compared with the processor's in
 `tests/engine/models/qwen3_asr/test_text.py`) and the guards.
 """
 
@@ -19,14 +19,14 @@ import torch
 import trio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sensorium.actors.speech import qwen3_asr
-from sensorium.actors.speech.answer_guard import LoopGuard, cut_loops
-from sensorium.actors.speech.model import Samples
+from sensorium.actors.speech.families import qwen3_asr
 from sensorium.actors.speech.recording import SILENT_PEAK
 from sensorium.engine.models.qwen3_asr.text import parse_answer
 from sensorium.engine.models.registry import open_model
-from sensorium.media.segments import split
-from sensorium.protocols.transcript import Transcript, TranscriptionOptions
+from sensorium.media.speech.cut_points import split
+from sensorium.media.transcript.answer_guard import LoopGuard, cut_loops
+from sensorium.media.transcript.range_answer import Samples
+from sensorium.protocols.transcription.transcript import Transcript, TranscriptionOptions
 from support.asr_folder import load_reference, make_audio
 from support.asr_prompts import asr_text, transcription
 from support.exactness import TIE, reference_case

@@ -12,19 +12,20 @@ import pytest
 import soundfile
 import trio
 from msgspec import UNSET
-from sensorium.actors.live.store import AudioStore
+from sensorium.actors.live.audio_store import AudioStore
 from sensorium.actors.live.turns import LiveTurns, Outcome
-from sensorium.actors.speech import languages, settling
-from sensorium.actors.speech.family import CutRule, LanguageSource
-from sensorium.actors.speech.memory import Memory
+from sensorium.actors.speech.families.family import CutRule, LanguageSource
+from sensorium.actors.speech.languages import resolution as settling
 from sensorium.actors.speech.model import FILE, LIVE_FINAL, LIVE_FIRST, LIVE_PARTIAL, is_first
 from sensorium.actors.speech.recipe import Prior, transcribe_ranges
 from sensorium.actors.speech.recording import Recording
+from sensorium.actors.speech.recording_state import Memory
 from sensorium.actors.speech.transcriber import Transcriber
-from sensorium.media.voice_activity import VoiceActivityModel
+from sensorium.media.speech.voice_activity import VoiceActivityModel
+from sensorium.media.transcript import language_detection as languages
+from sensorium.protocols.engine.messages import ItemId, Lane
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.messages import ItemId, Lane
-from sensorium.protocols.transcript import Transcript, TranscriptionOptions
+from sensorium.protocols.transcription.transcript import Transcript, TranscriptionOptions
 from sensorium.realtime.effects import Transcribe
 from support.scripted_speech import RANGE_SAMPLES, ScriptedFamily, scripted_audio
 

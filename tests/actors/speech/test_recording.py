@@ -9,7 +9,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.actors.speech.recording import LiveRecording, Recording
-from sensorium.media.voice_activity import VoiceActivityModel
+from sensorium.media.speech.voice_activity import VoiceActivityModel
 from support.raw_socket import pcm
 from support.running_speech import sound
 from support.scripted_speech import ScriptedFamily, scripted_audio

@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 from sensorium.actors.speech.transcriber import Transcriber
-from sensorium.media.voice_activity import VoiceActivityModel
-from sensorium.protocols.subtitles import srt
-from sensorium.protocols.transcript import Transcript, TranscriptionOptions
+from sensorium.media.speech.voice_activity import VoiceActivityModel
+from sensorium.protocols.transcription.subtitles import srt
+from sensorium.protocols.transcription.transcript import Transcript, TranscriptionOptions
 from support.asr_folder import make_audio
 from support.running_speech import random_asr_folder, running_speech, sound
 from support.timed_speech import LANGUAGES, mean_error_s, timed_speech

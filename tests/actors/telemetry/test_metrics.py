@@ -14,13 +14,13 @@ import trio
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
+from sensorium.actors.calls.callback_queue import PostingStatistics
 from sensorium.actors.fetching.fetcher import FetchStatistics
-from sensorium.actors.kernel.actor import InboxStatistics
-from sensorium.actors.live.posting import PostingStatistics
-from sensorium.actors.live.sound import SoundStatistics
-from sensorium.actors.media.cache import MediaCacheStatistics
-from sensorium.actors.media.pool import DecoderPool, MediaStatistics
-from sensorium.actors.speech.counts import SpeechCounts
+from sensorium.actors.live.container_decoder import SoundStatistics
+from sensorium.actors.media_decoding.cache import MediaCacheStatistics
+from sensorium.actors.media_decoding.worker_pool import DecoderPool, MediaStatistics
+from sensorium.actors.runtime.actor import InboxStatistics
+from sensorium.actors.speech.statistics import SpeechCounts
 from sensorium.actors.telemetry.collectors import (
     BY_SERVICE,
     ENGINE,
@@ -33,9 +33,9 @@ from sensorium.actors.telemetry.collectors import (
     TIMES,
 )
 from sensorium.actors.telemetry.metrics import Metrics
-from sensorium.actors.wire.guard import ConnectionStatistics
-from sensorium.protocols.messages import Service
-from sensorium.protocols.statistics import GAUGES, EngineStatistics, RequestTimes
+from sensorium.actors.telemetry.statistics import ConnectionStatistics
+from sensorium.protocols.engine.messages import Service
+from sensorium.protocols.engine.statistics import GAUGES, EngineStatistics, RequestTimes
 from support.fake_engine import make_fake_engine, request
 from trio.testing import MockClock
 

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 import trio
-from sensorium.actors.engine.engine import Engine
+from sensorium.actors.inference.engine import Engine
 from sensorium.actors.text.generation import Answer, TextModel, answer_all, answer_one, with_ends
 from sensorium.actors.text.prompts import Prompter
 from sensorium.engine.models.prompts import Prompt
+from sensorium.protocols.engine.messages import Grammar, RequestId, SamplingParams, TextGenerated
 from sensorium.protocols.errors import OverloadedError
-from sensorium.protocols.messages import Grammar, RequestId, SamplingParams, TextGenerated
 from support.fake_engine import make_fake_engine
 
 PROMPT = Prompt(tuple(range(1, 10)))

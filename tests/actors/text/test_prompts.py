@@ -13,16 +13,17 @@ import numpy as np
 import pytest
 import trio
 from PIL import Image
-from sensorium.actors.media.budget import MediaBudget
-from sensorium.actors.media.cache import MediaCache
-from sensorium.actors.text.openers import ThreadOpener
-from sensorium.actors.text.opening import Frames, MediaLimits, Samples, Source, media_bytes
+from sensorium.actors.media_decoding.cache import MediaCache
+from sensorium.actors.media_decoding.memory_budget import MediaBudget
+from sensorium.actors.text.media_opener import ThreadOpener
+from sensorium.actors.text.media_opening import Frames, MediaLimits, Samples, Source, media_bytes
 from sensorium.actors.text.prompts import Prompter
 from sensorium.engine.models.prompts import Prompt, PromptBuilder, media_parts
 from sensorium.engine.models.registry import open_model
-from sensorium.media.decode import DecodedAudio, DecodeLimits
-from sensorium.protocols.chat import Conversation
-from sensorium.protocols.chat_content import ChatMessage, MediaPart, Part, TextPart
+from sensorium.media.audio.decode import DecodedAudio, DecodeLimits
+from sensorium.protocols.chat.content import ChatMessage, MediaPart, Part, TextPart
+from sensorium.protocols.chat.request import Conversation
+from sensorium.protocols.engine.messages import MediaItems, MediaKind
 from sensorium.protocols.errors import (
     BadRequestError,
     InternalError,
@@ -30,7 +31,6 @@ from sensorium.protocols.errors import (
     OverloadedError,
     TooLargeError,
 )
-from sensorium.protocols.messages import MediaItems, MediaKind
 from support.asr_folder import make_asr_folder
 from support.vl_folder import make_vl_folder
 

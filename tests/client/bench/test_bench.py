@@ -22,12 +22,12 @@ from sensorium.client.bench.bench import (
     this_machine,
 )
 from sensorium.client.bench.files import FilesRound
-from sensorium.client.bench.metrics import Work
 from sensorium.client.bench.realtime import GAP_S, RealtimeRound, Recording
 from sensorium.client.bench.report import report, table
 from sensorium.client.bench.statistics import WordErrors
 from sensorium.client.bench.turns import SpokenTurn
-from sensorium.protocols.realtime import SessionUpdate
+from sensorium.client.metrics import Work
+from sensorium.protocols.realtime.events import SessionUpdate
 from support.fake_server import Answer, FakeDialog, serve_realtime, serve_rest
 
 NOISE = Audio(array("h", range(16_000)).tobytes(), 16_000)

@@ -10,15 +10,15 @@ from sensorium.client.audio import Audio, wav_bytes
 from sensorium.client.bench.bench import BenchPlan, measure
 from sensorium.client.bench.flat import spoken
 from sensorium.client.errors import SDKError
-from sensorium.protocols.codec import ClientDecoder, encode_event
-from sensorium.protocols.flat import (
+from sensorium.protocols.realtime.codec import ClientDecoder, encode_event
+from sensorium.protocols.realtime.events import InputAudioBufferAppend
+from sensorium.protocols.realtime.vllm_events import (
     FlatCommit,
     FlatError,
     FlatUpdate,
     TranscriptionDelta,
     TranscriptionDone,
 )
-from sensorium.protocols.realtime import InputAudioBufferAppend
 from support.fake_server import WORD_MS, WORDS, DialogClosedError, FakeDialog, serve_realtime
 
 RATE = 16_000

@@ -17,8 +17,8 @@ from sensorium.client import (
 )
 from sensorium.client.bench.statistics import WordErrors
 from sensorium.client.bench.turns import SpokenTurn, TurnLog, read_spoken_turns
-from sensorium.protocols.realtime import ErrorDetail
-from sensorium.protocols.transcript_view import TokenUsage
+from sensorium.protocols.realtime.events import ErrorDetail
+from sensorium.protocols.transcription.view import TokenUsage
 
 USAGE = TokenUsage(input_tokens=0, output_tokens=0, total_tokens=0)
 

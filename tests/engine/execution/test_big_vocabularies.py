@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from sensorium.engine.execution.grammar_store import GrammarStore
 from sensorium.engine.text.token_bytes import byte_of_character
+from sensorium.protocols.engine.messages import Grammar
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.messages import Grammar
 from support.grammars import matcher_of
 
 NUM_TOKENS = 49_152

@@ -12,7 +12,7 @@ from sensorium.engine.planning.plan import (
     SequenceStart,
     SequenceStep,
 )
-from sensorium.protocols.messages import ContentHash, Generate, MediaSpan, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import ContentHash, Generate, MediaSpan, RequestId, SamplingParams
 from support.fake_runner import NAN_ID, FakeRunner, answer_alone, item, next_token
 from support.runner_conformance import RunnerCase, answers_alone, check_runner
 

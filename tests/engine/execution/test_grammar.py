@@ -12,12 +12,12 @@ import torch
 from sensorium.engine.execution.grammar import GrammarError
 from sensorium.engine.execution.grammar_store import GrammarStore
 from sensorium.engine.execution.logits import RowSpan
-from sensorium.engine.execution.rules import RuleBook
 from sensorium.engine.execution.sampler import accept, choose
 from sensorium.engine.execution.sequence import SequenceState
+from sensorium.engine.execution.token_rules import RuleBook
 from sensorium.engine.planning.plan import Sampled, SequenceId, SequenceStart
+from sensorium.protocols.engine.messages import Grammar, RequestId, SamplingParams
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.messages import Grammar, RequestId, SamplingParams
 from support.grammars import matcher_of
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 

@@ -10,8 +10,8 @@ import pytest
 from sensorium.engine.execution import grammar_store
 from sensorium.engine.execution.grammar import MAX_LARK_BYTES, GrammarError, compiled_bytes
 from sensorium.engine.execution.grammar_store import MAX_KEPT_BYTES, GrammarStore
+from sensorium.protocols.engine.messages import Grammar
 from sensorium.protocols.errors import BadRequestError, OverloadedError
-from sensorium.protocols.messages import Grammar
 from support.text_folder import byte_level_tokenizer
 
 SMALL = 256 << 10

@@ -12,14 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.engine.execution.graphs import DecodeGraphs, batch_sizes
-from sensorium.engine.execution.rules import RuleBook
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.execution.step import FedSequence, Limits, step_batch
+from sensorium.engine.execution.token_rules import RuleBook
 from sensorium.engine.models.base import Model, StepBatch
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.planning.plan import MediaRows, Plan, SequenceId, SequenceStart, SequenceStep, Slot
-from sensorium.protocols.messages import ProbabilityProbe, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import ProbabilityProbe, RequestId, SamplingParams
 from support.plan_loop import Job, run_jobs
 from support.rerun_graphs import RerunGraphs
 from support.text_folder import make_qwen3_folder

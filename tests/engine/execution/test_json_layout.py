@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 from sensorium.engine.execution.grammar import MAX_OPTIONAL, GrammarError, GrammarMatcher
 from sensorium.engine.execution.grammar_store import GrammarStore
+from sensorium.protocols.engine.messages import Grammar
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.messages import Grammar
 from support.grammars import matcher_of
 from support.text_folder import byte_level_tokenizer
 from tokenizers import Tokenizer

@@ -10,8 +10,8 @@ import pytest
 from sensorium.engine.execution.grammar import GrammarError
 from sensorium.engine.execution.grammar_store import GrammarStore
 from sensorium.engine.execution.json_schema import FORMATS, prepared
+from sensorium.protocols.engine.messages import Grammar
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.messages import Grammar
 from support.grammars import matcher_of
 from support.text_folder import byte_level_tokenizer
 

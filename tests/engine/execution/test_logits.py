@@ -12,12 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.engine.execution.logits import RowSpan, apply_rules, unpack_mask
-from sensorium.engine.execution.rules import RuleBook
 from sensorium.engine.execution.sampler import choose
 from sensorium.engine.execution.sequence import SequenceState
+from sensorium.engine.execution.token_rules import RuleBook
 from sensorium.engine.planning.plan import SequenceStart
-from sensorium.protocols.generation import MAX_NGRAM_SIZE
-from sensorium.protocols.messages import RequestId, SamplingParams, ThoughtBudget
+from sensorium.protocols.engine.messages import RequestId, SamplingParams, ThoughtBudget
+from sensorium.protocols.shared.generation import MAX_NGRAM_SIZE
 from transformers.generation.logits_process import (
     NoBadWordsLogitsProcessor,
     NoRepeatNGramLogitsProcessor,

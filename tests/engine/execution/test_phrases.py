@@ -8,11 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.engine.execution.logits import RowSpan, add_phrases
-from sensorium.engine.execution.rules import RuleBook
 from sensorium.engine.execution.sampler import Choice, accept, choose
 from sensorium.engine.execution.sequence import SequenceState
+from sensorium.engine.execution.token_rules import RuleBook
 from sensorium.engine.planning.plan import Sampled, SequenceId, SequenceStart
-from sensorium.protocols.messages import Phrases, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import Phrases, RequestId, SamplingParams
 from support.slow_phrases import bonuses
 
 VOCAB = 6

@@ -21,12 +21,7 @@ from sensorium.engine.planning.plan import (
     SequenceStart,
     SequenceStep,
 )
-from sensorium.protocols.messages import (
-    Grammar,
-    ProbabilityProbe,
-    RequestId,
-    SamplingParams,
-)
+from sensorium.protocols.engine.messages import Grammar, ProbabilityProbe, RequestId, SamplingParams
 from support.plan_loop import Job, Placed, run_jobs, to_features
 from support.toy_model import DIM, POISON, ToyModel
 from support.toy_runner import GOOD, GREEDY, full_above, greedy, make, run, step

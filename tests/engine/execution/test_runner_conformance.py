@@ -11,7 +11,7 @@ from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.whisper.text import WhisperText
 from sensorium.engine.planning.limits import SchedulerConfig
-from sensorium.protocols.messages import ContentHash, EncoderItem, Generate, RequestId
+from sensorium.protocols.engine.messages import ContentHash, EncoderItem, Generate, RequestId
 from support.plan_loop import to_features
 from support.runner_conformance import RunnerCase, check_runner
 from support.whisper_folder import make_whisper_folder

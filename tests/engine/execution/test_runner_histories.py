@@ -16,7 +16,7 @@ import torch
 from sensorium.engine.execution.grammar_store import GrammarStore
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.planning.limits import SchedulerConfig
-from sensorium.protocols.messages import (
+from sensorium.protocols.engine.messages import (
     ContentHash,
     EncoderItem,
     Generate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from sensorium.engine.planning.plan import EncodeStep, Plan
-from sensorium.protocols.messages import SamplingParams
+from sensorium.protocols.engine.messages import SamplingParams
 from support.plan_loop import Job, run_jobs, to_features
 from support.toy_model import DIM, ToyModel
 from support.toy_runner import GOOD, full_above, greedy, make, run, step

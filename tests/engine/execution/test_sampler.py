@@ -16,11 +16,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.engine.execution.logits import RowSpan
-from sensorium.engine.execution.rules import RuleBook
 from sensorium.engine.execution.sampler import accept, choose, draw, logprobs, prompt_logprobs, uniform
 from sensorium.engine.execution.sequence import SequenceState
+from sensorium.engine.execution.token_rules import RuleBook
 from sensorium.engine.planning.plan import Sampled, SequenceId, SequenceStart
-from sensorium.protocols.messages import RequestId, SamplingParams
+from sensorium.protocols.engine.messages import RequestId, SamplingParams
 from transformers.generation.logits_process import (
     MinPLogitsWarper,
     TemperatureLogitsWarper,

@@ -7,7 +7,7 @@ from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.execution.step import FedSequence, Limits, step_batch
 from sensorium.engine.models.base import StepBatch
 from sensorium.engine.planning.plan import SequenceId, SequenceStart, SequenceStep
-from sensorium.protocols.messages import ProbabilityProbe, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import ProbabilityProbe, RequestId, SamplingParams
 
 LIMITS = Limits(num_blocks=99, block_size=16, max_context=512, vocab_size=300, listens=False, rotary_axes=1)
 

@@ -10,7 +10,7 @@ import torch
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.base import EncoderOutput
 from sensorium.engine.planning.plan import EncodeStep, Plan, StepResult
-from sensorium.protocols.messages import Features
+from sensorium.protocols.engine.messages import Features
 from support.plan_loop import to_features
 from support.toy_model import DIM, ToyModel
 from support.toy_runner import GOOD, make, run, step

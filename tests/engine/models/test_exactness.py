@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.whisper.text import WhisperText
-from sensorium.protocols.transcript import Task
+from sensorium.protocols.transcription.transcript import Task
 from support.covering import covering_seeds
 from support.plan_loop import Job, encode, run_jobs
 from support.whisper_folder import WhisperShape, make_whisper_folder

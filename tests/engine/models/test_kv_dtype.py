@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from sensorium.actors.config.server import EngineConfig
-from sensorium.actors.models import open_engine
+from sensorium.actors.model_loading import open_engine
 from sensorium.engine.models.base import Listener, Model, StepBatch
 from sensorium.engine.models.registry import open_model
-from sensorium.kernels.kv_codes import CODED
-from sensorium.kernels.paged_attention import PagedSequence, paged_batch
+from sensorium.kernels.attention.kv_quantization import CODED
+from sensorium.kernels.attention.paged_attention import PagedSequence, paged_batch
+from sensorium.protocols.engine.messages import Align, ContentHash, Features, RequestId
 from sensorium.protocols.errors import ModelLoadError
-from sensorium.protocols.messages import Align, ContentHash, Features, RequestId
 from support.exactness import NUM_TOKENS, TIE, Case, Engine, check_every_way
 from support.text_folder import QwenShape, make_qwen3_folder
 from support.whisper_folder import WhisperShape, make_whisper_folder

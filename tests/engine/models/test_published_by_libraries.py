@@ -1,7 +1,7 @@
 """Weights as the libraries of their formats write them: read as the numbers those libraries say they are.
 
-The formats number by number, and what is refused: `test_published.py`. The libraries are imported by who runs
-these, and not by everybody who lists them.
+The formats number by number, and what is refused: `test_quantization_config.py`. The libraries are imported
+by who runs these, and not by everybody who lists them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from sensorium.engine.models.published import read_published
+from sensorium.engine.models.quantization_config import read_published
 from sensorium.engine.models.weights import read_tensors
 from torch import Tensor
 

@@ -19,11 +19,11 @@ from sensorium.engine.models import registry
 from sensorium.engine.models.base import Model, StepBatch
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.weights import grid_of
-from sensorium.kernels.codes import HEAD_GRID, Quantization, quantize
-from sensorium.kernels.linear_bits import BitsWeight
-from sensorium.kernels.paged_attention import PagedSequence, paged_batch
+from sensorium.kernels.attention.paged_attention import PagedSequence, paged_batch
+from sensorium.kernels.linear.quantized_linear import BitsWeight
+from sensorium.kernels.linear.weight_codes import HEAD_GRID, Quantization, quantize
+from sensorium.protocols.engine.messages import Features
 from sensorium.protocols.errors import ModelLoadError
-from sensorium.protocols.messages import Features
 from support.asr_folder import make_asr_folder
 from support.text_folder import QwenShape, make_qwen3_folder, make_text_folder
 from support.vl_folder import make_vl_folder

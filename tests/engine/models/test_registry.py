@@ -17,7 +17,7 @@ from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.protocols.errors import ModelLoadError
-from sensorium.protocols.generation import SamplingDefaults
+from sensorium.protocols.shared.generation import SamplingDefaults
 from support.text_folder import END, END_OF_MESSAGE, QwenShape, byte_level_tokenizer, make_qwen3_folder
 from support.whisper_folder import make_whisper_folder
 

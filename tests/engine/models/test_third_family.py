@@ -10,9 +10,9 @@ import torch
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models import families
 from sensorium.engine.models.registry import open_model
-from sensorium.media.features import FeatureConfig
+from sensorium.media.audio.features import FeatureConfig
+from sensorium.protocols.engine.messages import SamplingParams
 from sensorium.protocols.errors import ModelLoadError
-from sensorium.protocols.messages import SamplingParams
 from support.ctc.folder import ENTRY, make_ctc_folder, said
 from support.ctc.text import BLANK, END
 from support.features import log_mel

@@ -16,7 +16,7 @@ from sensorium.engine.planning.drafts import (
     PredictionDrafter,
     make_drafters,
 )
-from sensorium.protocols.messages import Generate, NgramDraft, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import Generate, NgramDraft, RequestId, SamplingParams
 
 tokens_lists = st.lists(st.integers(0, 2), max_size=30)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sensorium.engine.planning.cache_effects import Ask, Encode, Grant
-from sensorium.engine.planning.claim_line import Ticket
-from sensorium.protocols.messages import ContentHash
+from sensorium.engine.planning.encoder.admission_queue import Ticket
+from sensorium.engine.planning.encoder.effects import Ask, Encode, Grant
+from sensorium.protocols.engine.messages import ContentHash
 from support.ledger import features, item, make
 
 T = [Ticket(number) for number in range(4)]

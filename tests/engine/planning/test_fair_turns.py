@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.engine.planning.fair_turns import FairLines, FairTurns
+from sensorium.protocols.engine.messages import Align, Generate, Lane, Service, SessionKey
 from sensorium.protocols.errors import OverloadedError
-from sensorium.protocols.messages import Align, Generate, Lane, Service, SessionKey
 from support.fake_runner import item
 from support.scheduler_dialogs import align, generate, make_loop
 

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from sensorium.engine.planning.limits import SchedulerConfig
-from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.messages import (
+from sensorium.protocols.engine.messages import (
     Align,
     ContentHash,
     Generate,
@@ -19,6 +18,7 @@ from sensorium.protocols.messages import (
     RequestId,
     SamplingParams,
 )
+from sensorium.protocols.errors import BadRequestError
 
 CONFIG = SchedulerConfig(num_blocks=10, block_size=4, max_context=60, vocab_size=50)
 GOOD = Generate(RequestId("r"), (1,) * 30, SamplingParams(max_tokens=11))

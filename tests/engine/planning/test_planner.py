@@ -7,12 +7,12 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.engine.planning.lanes import HEAVY_PATIENCE, LIVE_PATIENCE, SERVICES
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import Plan
 from sensorium.engine.planning.scheduler import Scheduler
+from sensorium.engine.planning.service_classes import HEAVY_PATIENCE, LIVE_PATIENCE, SERVICES
+from sensorium.protocols.engine.messages import RequestId, Service
 from sensorium.protocols.errors import OverloadedError
-from sensorium.protocols.messages import RequestId, Service
 from support.fake_runner import FakeRunner, item
 from support.scheduler_dialogs import align, expect_all_free, expect_answer, generate, make_loop
 from support.step_loop import StepLoop

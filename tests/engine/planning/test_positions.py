@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.engine.planning.positions import RotaryPositions, rotary_positions
-from sensorium.protocols.messages import ContentHash, MediaSpan
+from sensorium.protocols.engine.messages import ContentHash, MediaSpan
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
 
 pieces = st.lists(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sensorium.engine.planning.plan import Plan, SequenceId, SequenceStart, SequenceStep
 from sensorium.engine.planning.request_times import RequestClocks
-from sensorium.protocols.distributions import SECONDS, Distribution, Tally
-from sensorium.protocols.messages import (
+from sensorium.protocols.engine.histograms import SECONDS, Distribution, Tally
+from sensorium.protocols.engine.messages import (
     FinishReason,
     Generate,
     Lane,
@@ -14,7 +14,7 @@ from sensorium.protocols.messages import (
     SamplingParams,
     TokensSampled,
 )
-from sensorium.protocols.statistics import RequestTimes
+from sensorium.protocols.engine.statistics import RequestTimes
 
 A = RequestId("a")
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from sensorium.protocols.engine.messages import NgramDraft, ProbabilityProbe, RequestId
 from sensorium.protocols.errors import BadRequestError, InternalError, OverloadedError
-from sensorium.protocols.messages import (
-    NgramDraft,
-    ProbabilityProbe,
-    RequestId,
-)
 from support.fake_runner import NAN_ID, FakeRunner, answer_alone, item, probability
 from support.scheduler_dialogs import align, expect_all_free, expect_answer, generate, ids, make_loop, span
 

@@ -14,12 +14,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sensorium.engine.planning.events import EncodeDropped, EncodeFailed, WindowEncoded
-from sensorium.engine.planning.lanes import SERVICES
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import Plan, SequenceId, Slot
 from sensorium.engine.planning.scheduler import Scheduler
-from sensorium.protocols.errors import BadRequestError, OverloadedError
-from sensorium.protocols.messages import (
+from sensorium.engine.planning.service_classes import SERVICES
+from sensorium.protocols.engine.messages import (
     ContentHash,
     Generate,
     Lane,
@@ -30,6 +29,7 @@ from sensorium.protocols.messages import (
     SamplingParams,
     SessionKey,
 )
+from sensorium.protocols.errors import BadRequestError, OverloadedError
 from support.fake_runner import NAN_ID, STOP_ID, UNENCODABLE, FakeRunner, answer_alone, item, probability
 from support.scheduler_record import record, replay
 from support.step_loop import StepLoop

@@ -16,7 +16,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from sensorium.engine.text.beam_search import Beam, BeamSearch
-from sensorium.protocols.messages import TopLogprobs
+from sensorium.protocols.engine.messages import TopLogprobs
 from transformers import LlamaConfig, LlamaForCausalLM
 
 VOCAB_SIZE = 24

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from sensorium.engine.text.chat_size import is_short
-from sensorium.protocols.chat import Conversation
-from sensorium.protocols.chat_content import ChatMessage
+from sensorium.protocols.chat.content import ChatMessage
+from sensorium.protocols.chat.request import Conversation
 
 
 @pytest.mark.parametrize(

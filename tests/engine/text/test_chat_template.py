@@ -13,8 +13,8 @@ from sensorium.engine.models.info import ModelInfo
 from sensorium.engine.models.prompts import PromptBuilder, TextPrompts
 from sensorium.engine.text.chat_template import ChatTemplate
 from sensorium.engine.text.tokenizer import TextTokenizer
-from sensorium.protocols.chat import Conversation, parse_chat
-from sensorium.protocols.chat_content import ChatMessage, MediaPart, TextPart
+from sensorium.protocols.chat.content import ChatMessage, MediaPart, TextPart
+from sensorium.protocols.chat.request import Conversation, parse_chat
 from sensorium.protocols.errors import BadRequestError
 from support.chat_templates import TEMPLATES
 from support.text_folder import CONTROL_TOKENS, TEXT_LIKE_TOKENS, byte_level_tokenizer, write_tokenizer

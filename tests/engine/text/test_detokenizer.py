@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sensorium.engine.text.detokenizer import Collected, Detokenizer, decoder_maker
 from sensorium.engine.text.text_decoder import ByteDecoder
 from sensorium.engine.text.token_bytes import byte_of_character, byte_table
-from sensorium.protocols.messages import (
+from sensorium.protocols.engine.messages import (
     Ending,
     PromptLogprobs,
     RequestId,

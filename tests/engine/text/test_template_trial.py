@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from sensorium.actors import loaded
+from sensorium.actors import served_model as loaded
 from sensorium.engine.text import template_trial
 from sensorium.engine.text.chat_template import read_template
 from sensorium.engine.text.template_trial import MAX_SOURCE, fault_of

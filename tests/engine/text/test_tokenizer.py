@@ -16,7 +16,7 @@ from sensorium.engine.models.whisper.tokenizer import read_tokenizer
 from sensorium.engine.text import tokenizer as tokenizer_module
 from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
-from sensorium.protocols.panics import PanicError
+from sensorium.protocols.shared.panics import PanicError
 from support.text_folder import (
     CHAT_TEMPLATE,
     CONTROL_TOKENS,

@@ -6,10 +6,10 @@ import json
 
 import bench_tool_calls as bench
 import pytest
-from sensorium.actors.http.chat_events import message_of
 from sensorium.engine.text.tools.formats import FORMATS, FormatName
 from sensorium.engine.text.tools.machine import AnswerFormat, AnswerMachine, read_whole
-from sensorium.protocols.chat_answers import AnswerMessage
+from sensorium.protocols.chat.response import AnswerMessage
+from sensorium.protocols.chat.stream_events import message_of
 
 TEXT = bench.words(40)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from gpu_kernels import Case, Ceilings, Clock, Shape
 from sensorium.engine.execution.runner import Runner
-from sensorium.kernels.paged_attention import PagedBatch
+from sensorium.kernels.attention.paged_attention import PagedBatch
 from support.rerun_graphs import RerunGraphs
 from support.text_folder import QwenShape
 from torch import Tensor

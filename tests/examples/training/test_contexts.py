@@ -4,8 +4,8 @@ import random
 
 import pytest
 from contexts import context, drawn_context, told, with_words
-from sensorium.actors.speech.qwen3_asr import _context
-from sensorium.protocols.transcript import TranscriptionOptions
+from sensorium.actors.speech.families.qwen3_asr import _context
+from sensorium.protocols.transcription.transcript import TranscriptionOptions
 from support.word_samples import open_text
 
 TEXT = "Tell Brennick that the Okanda kitchen light is on."

@@ -16,9 +16,9 @@ from lessons import CLIP_CELLS, EVERYTHING, LESSONS, STILL_CELLS, lesson_at
 from scenes import drawn_scene
 from sensorium.engine.models.qwen3_vl.text import read_vision_tokens
 from sensorium.engine.text.tokenizer import TextTokenizer
-from sensorium.media.images import image_item
-from sensorium.media.video import prepare_frames
-from sensorium.media.vision_config import read_vision_config
+from sensorium.media.vision.config import read_vision_config
+from sensorium.media.vision.images import image_item
+from sensorium.media.vision.video import prepare_frames
 from still_questions import STILL_KINDS
 from support.vl_prompts import expand
 from tiny_qwen3_vl_data import (

@@ -11,9 +11,9 @@ from scenes import drawn_scene
 from sensorium.engine.models.qwen3_vl.text import read_vision_tokens
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.text.tokenizer import TextTokenizer
-from sensorium.media.images import image_item
-from sensorium.media.video import prepare_frames
-from sensorium.media.vision_config import read_vision_config
+from sensorium.media.vision.config import read_vision_config
+from sensorium.media.vision.images import image_item
+from sensorium.media.vision.video import prepare_frames
 from support.exactness import check_every_way, reference_case
 from support.text_folder import randomise
 from support.vl_prompts import expand

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.media.decode import decode_audio, measure_audio
+from sensorium.media.audio.decode import decode_audio, measure_audio
 from sensorium.media.streams.decoder import MAX_TURN_SAMPLES, StreamDecoder
 from sensorium.media.streams.packets import StreamError
 from sensorium.protocols.errors import MediaError

@@ -9,7 +9,7 @@ import time
 import av
 import numpy as np
 import pytest
-from sensorium.media.decode import decode_audio
+from sensorium.media.audio.decode import decode_audio
 from sensorium.media.streams.matroska import MatroskaDemuxer
 from sensorium.media.streams.packets import MAX_HEADER_BYTES, Item, Packet, StreamError, Track
 from support.audio_files import video

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.media.decode import decode_audio
+from sensorium.media.audio.decode import decode_audio
 from sensorium.media.streams import flac
 from sensorium.media.streams.adts import AdtsDemuxer
 from sensorium.media.streams.flac import FlacDemuxer, _read_head
 from sensorium.media.streams.mp3 import Mp3Demuxer
 from sensorium.media.streams.mp4 import Mp4Demuxer
 from sensorium.media.streams.packets import Packet, StreamError
-from sensorium.media.streams.recognise import begins_stream
-from sensorium.protocols.container_format import StreamContainer
+from sensorium.media.streams.sniff import begins_stream
+from sensorium.protocols.shared.container_format import StreamContainer
 from support.audio_files import encoded, sound_file
 from support.sound_streams import FRAGMENTED, streamed, voice
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sensorium.protocols.chat_content import MediaPart
+from sensorium.protocols.chat.content import MediaPart
 from sensorium.protocols.errors import BadRequestError, InternalError, MediaError
 from sensorium.realtime.events import DrainStarted
 from support.talks import PICTURE, Talk, said, shown

@@ -7,10 +7,10 @@ import weakref
 from itertools import count
 
 import pytest
-from sensorium.protocols.chat_content import TextPart
-from sensorium.protocols.messages import ItemId
-from sensorium.protocols.realtime_items import NewItem
-from sensorium.protocols.realtime_responses import ResponseCreate, ResponseWish
+from sensorium.protocols.chat.content import TextPart
+from sensorium.protocols.engine.messages import ItemId
+from sensorium.protocols.realtime.items import NewItem
+from sensorium.protocols.realtime.responses import ResponseCreate, ResponseWish
 from sensorium.realtime.dialogue.config import DialogueConfig
 from sensorium.realtime.dialogue.effects import Respond
 from sensorium.realtime.dialogue.items import Item, Items

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sensorium.protocols.chat_content import ChatMessage
+from sensorium.protocols.chat.content import ChatMessage
 from support.talks import Talk, said
 
 TOOL = {"type": "function", "name": "look", "description": "Look there.", "parameters": {"type": "object"}}

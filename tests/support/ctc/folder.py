@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from sensorium.engine.models.families import FamilyEntry
-from sensorium.media.features import FeatureConfig
+from sensorium.media.audio.features import FeatureConfig
 from support.asr_folder import FloatArray
 from support.ctc.model import STRIDE
 from support.ctc.text import CHARACTERS, END, FIRST, CtcInfo

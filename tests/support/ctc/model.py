@@ -14,7 +14,7 @@ import torch
 from sensorium.engine.models.base import EncoderOutput, KvShape, StepBatch
 from sensorium.engine.models.source import ModelSource, Opening, tensor_reader
 from sensorium.engine.models.weights import Shape, TensorReader, num_bytes
-from sensorium.protocols.messages import Align, Features
+from sensorium.protocols.engine.messages import Align, Features
 from support.ctc.text import BLANK, END, VOCAB_SIZE, CtcInfo, open_side
 from torch import Tensor
 

@@ -16,10 +16,10 @@ from sensorium.engine.models.dense.config import decoder_config, decoder_tensors
 from sensorium.engine.models.dense.model import Decoder, EmbeddedRows
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.weights import read_tensors
-from sensorium.kernels.paged_attention import PagedSequence, paged_batch
+from sensorium.kernels.attention.paged_attention import PagedSequence, paged_batch
 from sensorium.kernels.rms_norm import rms_norm
 from sensorium.kernels.rotary import interleaved_axes
-from sensorium.protocols.messages import Features
+from sensorium.protocols.engine.messages import Features
 from support.exactness import check_every_way, reference_case, run_model
 from support.text_folder import QwenShape, make_qwen3_folder
 from transformers import AutoModelForCausalLM, Qwen3VLTextConfig

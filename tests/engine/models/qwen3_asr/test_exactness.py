@@ -1,6 +1,7 @@
 """Qwen3-ASR's greedy answers equal `transformers` in float32, from the samples on, however run.
 
-The reference gets its own features, ours come from `media/windows.py`; so a whole transcription is compared.
+The reference gets its own features, ours come from `media/audio/encoder_windows.py`; so a whole transcription
+is compared.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 from sensorium.engine.models.base import Model
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.source import ModelSource
-from sensorium.protocols.messages import EncoderItem
+from sensorium.protocols.engine.messages import EncoderItem
 from support.asr_folder import AsrShape, FloatArray, make_asr_folder, make_asr_model, make_audio
 from support.asr_prompts import Transcription, asr_text, new_windows, transcription
 from support.covering import covering_seeds

@@ -16,10 +16,10 @@ from sensorium.engine.models.base import MediaEmbedding, Model, StepBatch
 from sensorium.engine.models.qwen3_asr.info import Qwen3AsrInfo
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.source import ModelSource
-from sensorium.kernels.paged_attention import PagedSequence, paged_batch
-from sensorium.media.features import FeatureConfig
+from sensorium.kernels.attention.paged_attention import PagedSequence, paged_batch
+from sensorium.media.audio.features import FeatureConfig
+from sensorium.protocols.engine.messages import EncoderItem, Features
 from sensorium.protocols.errors import ModelLoadError
-from sensorium.protocols.messages import EncoderItem, Features
 from support.asr_folder import (
     AsrShape,
     asr_tokenizer,

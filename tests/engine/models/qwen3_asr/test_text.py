@@ -25,11 +25,11 @@ from sensorium.engine.models.qwen3_asr.text import (
 )
 from sensorium.engine.models.qwen3_asr.windows import num_audio_tokens
 from sensorium.engine.text.tokenizer import TextTokenizer
-from sensorium.protocols.chat import Conversation
-from sensorium.protocols.chat_content import ChatMessage, MediaPart, Part, TextPart
+from sensorium.protocols.chat.content import ChatMessage, MediaPart, Part, TextPart
+from sensorium.protocols.chat.request import Conversation
+from sensorium.protocols.engine.messages import ContentHash, EncoderItem, Features, MediaItems, MediaSpan
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
-from sensorium.protocols.languages import known_language
-from sensorium.protocols.messages import ContentHash, EncoderItem, Features, MediaItems, MediaSpan
+from sensorium.protocols.shared.languages import known_language
 from support.asr_folder import AUDIO_TOKENS, asr_tokenizer, make_asr_folder, make_audio
 from transformers import Qwen3ASRProcessor
 from transformers.models.qwen3_asr import processing_qwen3_asr as reference

@@ -13,9 +13,9 @@ import torch
 from sensorium.engine.models.qwen3_vl.text import read_vision_tokens
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.text.tokenizer import TextTokenizer
-from sensorium.media.images import prepare_image
-from sensorium.media.video import prepare_video
-from sensorium.media.vision_config import read_vision_config
+from sensorium.media.vision.config import read_vision_config
+from sensorium.media.vision.images import prepare_image
+from sensorium.media.vision.video import prepare_video
 from support.exactness import check_every_way, reference_case
 from support.vl_prompts import expand
 from transformers import AutoTokenizer, Qwen3VLForConditionalGeneration

@@ -21,11 +21,11 @@ from sensorium.engine.models.source import ModelSource
 from sensorium.engine.planning.positions import RotaryPositions
 from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.media.embeds import embeds_item
-from sensorium.media.images import image_item
-from sensorium.media.vision_config import VisionConfig, read_vision_config
-from sensorium.protocols.embeds import Embeds
+from sensorium.media.vision.config import VisionConfig, read_vision_config
+from sensorium.media.vision.images import image_item
+from sensorium.protocols.chat.embeds import Embeds
+from sensorium.protocols.engine.messages import EncoderItem, Features, FloatType
 from sensorium.protocols.errors import ModelLoadError
-from sensorium.protocols.messages import EncoderItem, Features, FloatType
 from support.exactness import Case, Engine, check_every_way, reference_case
 from support.vision_files import picture
 from support.vl_folder import VlShape, make_vl_folder

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.engine.models.qwen3_vl.text import VisionTokens, expand_vision, read_vision_tokens
 from sensorium.engine.text.tokenizer import TextTokenizer
+from sensorium.protocols.engine.messages import ContentHash, EncoderItem, Features, MediaItems
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
-from sensorium.protocols.messages import ContentHash, EncoderItem, Features, MediaItems
 from support.text_folder import SENTENCES, byte_level_tokenizer
 from support.vl_folder import (
     IMAGE_PAD,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sensorium.engine.models.base import EncoderOutput, Model
 from sensorium.engine.models.dense.model import EmbeddedRows
 from sensorium.engine.models.registry import open_model
-from sensorium.protocols.messages import Features
+from sensorium.protocols.engine.messages import Features
 from support.vl_folder import VlShape, make_vl_folder
 from torch import Tensor
 from transformers import Qwen3VLForConditionalGeneration

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.source import ModelSource
 from sensorium.engine.models.transformers import model as transformers_model
+from sensorium.protocols.engine.messages import Features
 from sensorium.protocols.errors import ModelLoadError
-from sensorium.protocols.messages import Features
 from support.exactness import check_every_way, reference_case
 from support.text_folder import byte_level_tokenizer, make_text_folder
 from transformers import AutoModelForCausalLM, PreTrainedConfig

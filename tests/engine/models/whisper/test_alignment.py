@@ -13,7 +13,7 @@ from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.whisper.alignment import median_filter, row_starts, token_boundaries
 from sensorium.engine.planning.plan import AlignStep, Plan
-from sensorium.protocols.messages import Align, ContentHash, RequestId
+from sensorium.protocols.engine.messages import Align, ContentHash, RequestId
 from support.plan_loop import encode
 from support.whisper_folder import WhisperShape, make_whisper_folder, special_tokens
 from transformers import WhisperForConditionalGeneration

@@ -22,9 +22,9 @@ from sensorium.engine.planning.plan import (
     SequenceStart,
     SequenceStep,
 )
-from sensorium.kernels.kv_codes import KvDtype, decode
-from sensorium.kernels.paged_attention import PagedSequence, paged_batch
-from sensorium.protocols.messages import Align, ContentHash, Features, RequestId, SamplingParams
+from sensorium.kernels.attention.kv_quantization import KvDtype, decode
+from sensorium.kernels.attention.paged_attention import PagedSequence, paged_batch
+from sensorium.protocols.engine.messages import Align, ContentHash, Features, RequestId, SamplingParams
 from support.plan_loop import Job, encode, run_jobs, to_features
 from support.whisper_folder import WhisperShape, make_whisper_folder
 from transformers import WhisperForConditionalGeneration

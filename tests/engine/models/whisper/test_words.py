@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.engine.models.whisper.text import WhisperText
 from sensorium.engine.models.whisper.words import split_words
-from sensorium.protocols.scripts import parts_words
+from sensorium.protocols.shared.scripts import parts_words
 from support.whisper_folder import SENTENCES, make_whisper_folder
 from transformers import WhisperTokenizer
 from transformers.models.whisper.tokenization_whisper import _combine_tokens_into_words

@@ -9,9 +9,9 @@ import pytest
 from sensorium.engine.text.tools.formats import FORMATS, FormatName
 from sensorium.engine.text.tools.grammars import call_grammar
 from sensorium.engine.text.tools.machine import AnswerFormat, AnswerMachine, read_whole
+from sensorium.protocols.chat.tools import Tool
+from sensorium.protocols.engine.messages import Grammar
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.messages import Grammar
-from sensorium.protocols.tools import Tool
 from support.answers import said
 from support.grammar_sampler import Sampler
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.engine.text.tools.asides import Asides
-from sensorium.engine.text.tools.events import Event
 from sensorium.engine.text.tools.formats import FORMATS, FormatName
 from sensorium.engine.text.tools.machine import AnswerFormat, AnswerMachine
 from sensorium.engine.text.tools.thinking import THINK
+from sensorium.protocols.chat.answer_events import Event
 from support.answers import TOOLS, Said, said
 
 NAMES = ("<|box|>", "<|boxes|>", "<pad>", "<s>")

@@ -6,14 +6,14 @@ import json
 from typing import Any, get_args
 
 import pytest
-from sensorium.engine.text.tools.events import Event
 from sensorium.engine.text.tools.formats import FORMATS, FormatName
 from sensorium.engine.text.tools.grammars import behind_thinking, call_grammar
 from sensorium.engine.text.tools.machine import AnswerFormat, AnswerMachine, read_whole
 from sensorium.engine.text.tools.thinking import THINK, Thinking
+from sensorium.protocols.chat.answer_events import Event
+from sensorium.protocols.chat.tools import NO_ARGUMENTS, Tool
+from sensorium.protocols.engine.messages import Grammar
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.messages import Grammar
-from sensorium.protocols.tools import NO_ARGUMENTS, Tool
 from support.answers import said
 from support.grammar_sampler import Sampler
 from support.grammars import matcher_of

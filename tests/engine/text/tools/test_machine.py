@@ -9,10 +9,17 @@ from typing import get_args
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sensorium.engine.text.tools.events import ArgumentsAdded, CallBegun, CallEnded, Event, TextAdded, merged
 from sensorium.engine.text.tools.formats import FORMATS, FormatName
 from sensorium.engine.text.tools.machine import AnswerFormat, AnswerMachine, read_whole
 from sensorium.engine.text.tools.thinking import THINK, Thinking, ThinkTags, tags_of
+from sensorium.protocols.chat.answer_events import (
+    ArgumentsAdded,
+    CallBegun,
+    CallEnded,
+    Event,
+    TextAdded,
+    merged,
+)
 from support.answers import TOOLS, machine, said
 
 names = st.sampled_from(sorted(FORMATS))

@@ -1,0 +1,1 @@
+"""Telephone calls: the actor of a call, and the callbacks that report it."""

@@ -1,0 +1,84 @@
+"""What is said of an option whose value is not allowed. Used by what `actors/config/server.py` composes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import msgspec
+
+from ...engine.models.memory import MemorySize
+from ...protocols.chat.request import check_template_kwargs
+from ...protocols.errors import BadRequestError
+from ..errors import ConfigError
+
+MIB: Final = 1024 * 1024
+
+
+def is_whole(kind: object) -> bool:
+    """Whether a type of an option has whole numbers, also in a list, or None beside them."""
+    return kind is int or any(map(is_whole, get_args(kind)))
+
+
+def check(option: str, value: float, low: float, high: float = math.inf) -> None:
+    """Raise ConfigError unless the value is inside."""
+    if not low <= value <= high or value == math.inf:
+        allowed = f"{low:g} to {high:g}" if high < math.inf else f"at least {low:g}"
+        allowed += ", and finite" if value == math.inf else ""
+        raise ConfigError(f"--{option.replace('_', '-')} is {value!r}; allowed: {allowed}")
+
+
+def check_bytes(option: str, value: str) -> None:
+    """Raise ConfigError unless the value is a size, not a share."""
+    size = memory_size(option, value)
+    if size is None or size.unit != "bytes":
+        name = option.replace("_", "-")
+        raise ConfigError(f"--{name} is {value!r}; allowed: a size as 2GiB or 512MiB")
+
+
+def check_word(option: str, value: str, allowed: Sequence[str]) -> None:
+    """Raise ConfigError unless the value is one of these."""
+    if value not in allowed:
+        raise ConfigError(f"--{option.replace('_', '-')} is {value!r}; allowed: {', '.join(allowed)}")
+
+
+def check_file(option: str, value: str) -> None:
+    """Raise ConfigError for a path of no file; empty: there is none."""
+    if value and not Path(value).is_file():
+        raise ConfigError(f"--{option.replace('_', '-')} is {value!r}: no such file")
+
+
+def memory_size(option: str, value: str) -> MemorySize | None:
+    """A size or a share; None for auto. Raises ConfigError."""
+    if value == "auto":
+        return None
+    try:
+        return MemorySize.parse(value)
+    except ValueError:
+        raise ConfigError(
+            f"--{option.replace('_', '-')} is {value!r}; allowed: auto, a size as 2GiB or 512MiB, or a share "
+            "as 0.5"
+        ) from None
+
+
+def read_pins(value: str) -> dict[str, str]:
+    """`linear=c,attention=fused` as a mapping. Raises ConfigError."""
+    pairs = [part.split("=") for part in value.split(",") if part.strip()]
+    if not all(len(pair) == 2 and pair[0].strip() and pair[1].strip() for pair in pairs):
+        raise ConfigError(f"--pin-kernels is {value!r}; allowed: as linear=onednn,attention=fused")
+    return {operation.strip(): candidate.strip() for operation, candidate in pairs}
+
+
+def read_template_kwargs(value: str) -> dict[str, Any]:
+    """The JSON of `default_chat_template_kwargs`; empty: nothing. Raises ConfigError."""
+    try:
+        kwargs: object = msgspec.json.decode(value or "{}")
+        if isinstance(kwargs, dict):
+            check_template_kwargs(kwargs)
+            return kwargs
+        said = 'allowed: a JSON object, as {"enable_thinking": false}'
+    except (msgspec.DecodeError, BadRequestError) as error:
+        said = str(error)
+    raise ConfigError(f"--default-chat-template-kwargs is {value!r}: {said}")

@@ -1,0 +1,150 @@
+"""The side of those who ask: engines of another process, each an `EngineClient`.
+
+A `RemoteEngine` stays while processes come and go; a `Line` is the connection to one of them. Between two of
+them everything that is asked fails with UnavailableError, as it does while an engine of this process
+restarts. Read `actors/engine_process/process.py` for who makes lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import trio
+
+from ...engine.models.info import ModelInfo
+from ...protocols.engine.messages import (
+    INTERACTIVE,
+    Align,
+    Generate,
+    ItemKey,
+    Lane,
+    SessionKey,
+    TextGenerated,
+    TokensAligned,
+)
+from ...protocols.engine.statistics import EngineStatistics
+from ...protocols.errors import SensoriumError, UnavailableError
+from ..inference.client import EngineClient, Fetch, unavailable
+from ..inference.detokenizer import TextStream
+from ..runtime.actor import InboxStatistics
+from ..runtime.supervisor import Health
+from . import messages
+from .connection import Line
+
+_LOOK_TIMEOUT_S: Final = 1.0
+_NO_STATE: Final = messages.ModelState("starting", EngineStatistics(), ())
+
+
+class RemoteEngine(EngineClient):
+    """One model of another process. All methods are called from the trio loop."""
+
+    def __init__(
+        self, name: str, index: int, down: Callable[[], Health], back_in_s: Callable[[], float]
+    ) -> None:
+        """`index` is its place among the process' models; `down` says what is while there is no process, and
+        `back_in_s` when there should be one."""
+        self.name = name
+        self._index = index
+        self._down = down
+        self._back_in_s = back_in_s
+        self._info: ModelInfo | None = None
+        self._line: Line | None = None
+        self._state = _NO_STATE
+        self._former = EngineStatistics()  # counters of the processes before
+
+    def set_info(self, info: ModelInfo) -> None:
+        """What is known of the model, from its process."""
+        self._info = info
+
+    def connect(self, line: Line) -> None:
+        """There is a process, and it is ready."""
+        self._line = line
+
+    def disconnect(self) -> None:
+        """It is gone, and there will be another; its counters stay."""
+        if self._line is None:
+            return
+        self._line = None
+        self._former += EngineStatistics(num_restarts=1)
+        self._former += self._state.statistics.counters()
+        self._state = _NO_STATE
+
+    def take(self, state: messages.State) -> None:
+        """What the process says of all its engines."""
+        self._state = state.models[self._index]
+
+    @property
+    def info(self) -> ModelInfo:
+        """See `EngineClient.info`. Raises UnavailableError before the first start is done."""
+        if self._info is None:
+            raise UnavailableError(f"the model {self.name} is not loaded yet")
+        return self._info
+
+    @property
+    def health(self) -> Health:
+        """The process', or its engine's as it last said."""
+        if self._line is None:
+            return self._down()
+        return "unresponsive" if self._line.is_silent else self._state.health
+
+    def statistics(self) -> EngineStatistics:
+        """As of the last quarter of a second, or the last `refresh`."""
+        return self._former + self._state.statistics
+
+    def inboxes(self) -> Sequence[InboxStatistics]:
+        """Statistics of the engine's inboxes, as old as `statistics`."""
+        return self._state.inboxes
+
+    async def refresh(self) -> None:
+        """See `EngineClient.refresh`. Takes a second at most."""
+        if self._line is None or self._line.is_silent:
+            return
+        with trio.move_on_after(_LOOK_TIMEOUT_S):
+            try:
+                async with self._line.call(messages.Look()) as call:
+                    await call.answer(messages.State)
+            except SensoriumError:
+                return
+
+    @asynccontextmanager
+    async def held(
+        self, items: tuple[ItemKey, ...], fetch: Fetch, *, lane: Lane = INTERACTIVE
+    ) -> AsyncIterator[None]:
+        line = self._live()
+        if not items:
+            yield
+            return
+        async with line.call(messages.Hold(self._index, items, lane)) as call:
+            while isinstance(
+                answer := await call.answer(messages.Missing, messages.Accepted), messages.Missing
+            ):
+                features = await fetch(answer.hashes)
+                assert len(features) == len(answer.hashes)
+                await call.supply(features)
+            yield
+
+    @asynccontextmanager
+    async def generate(self, request: Generate) -> AsyncIterator[TextStream]:
+        stream = TextStream(request.request_id)
+        async with self._live().call(messages.Run(self._index, request, whole=False), stream) as call:
+            await call.answer(messages.Accepted)
+            yield stream
+
+    async def complete(self, request: Generate) -> TextGenerated:
+        async with self._live().call(messages.Run(self._index, request, whole=True)) as call:
+            return (await call.answer(messages.Text)).body
+
+    async def align(self, command: Align) -> TokensAligned:
+        async with self._live().call(messages.Times(self._index, command)) as call:
+            return (await call.answer(messages.Aligned)).aligned
+
+    def close_session(self, session: SessionKey) -> None:
+        if self._line is not None:
+            self._line.tell(messages.CloseSession(self._index, session))
+
+    def _live(self) -> Line:
+        if self._line is None or self.health != "ready":
+            raise unavailable(self.name, self.health, back_in_s=self._back_in_s())
+        return self._line

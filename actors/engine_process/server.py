@@ -1,0 +1,171 @@
+"""The side of those who run engines: takes calls from a line, asks the engines, sends the answers back.
+
+Whoever is at the other end has left when the line is lost: `run` returns then, and everything of theirs has
+been given back. It tells the state of the engines several times a second, and before any failure, so that
+nobody is told that an engine is down and finds it "ready". Read `actors/engine_process/connection.py` for the
+other end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
+
+from ...protocols.engine.messages import ContentHash, Features, Generate, TextGenerated
+from ...protocols.errors import InternalError, OverloadedError, SensoriumError
+from ..inference.engine import Engine
+from ..runtime.panic_guard import contained
+from . import messages
+from .chunking import read_message, send_message
+from .messages import Message
+from .multiplexer import Link, LinkLostError
+
+logger = logging.getLogger(__name__)
+
+STATE_INTERVAL_S: Final = 0.25
+MAX_CALLS: Final = 20_000
+"""More than the other side keeps in flight (`actors/engine_process/connection.py`)."""
+
+
+@dataclass(slots=True, eq=False)
+class _Work:
+    """One call that is worked on."""
+
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    done: trio.Event = field(default_factory=trio.Event)
+    supplied: trio.Event = field(default_factory=trio.Event)
+    features: tuple[Features, ...] = ()
+
+
+class EngineServer:
+    """Answers for `engines`, which run, on one line."""
+
+    def __init__(self, engines: Sequence[Engine], stream: trio.abc.Stream) -> None:
+        self._engines = engines
+        self._link = Link(stream)
+        self._works: dict[int, _Work] = {}
+        self._told_health: list[str] = []
+
+    async def run(self, opened: messages.Opened) -> None:
+        """Say hello, then serve until the line is lost."""
+        self._answer(
+            messages.NEWS, self._state()
+        )  # before, so that who is told of models knows of their health
+        self._answer(messages.NEWS, opened)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._link.run_sending)
+            nursery.start_soon(self._tell_states)
+            self._nursery = nursery
+            try:
+                await self._link.run_receiving(self._take)
+            except LinkLostError as error:
+                logger.debug("%s", error)
+            nursery.cancel_scope.cancel()
+
+    async def _tell_states(self) -> None:
+        while True:
+            await trio.sleep(STATE_INTERVAL_S)
+            await self._link.settled()  # the other side may be stopped (Ctrl-Z) for hours
+            self._answer(messages.NEWS, self._state())
+
+    def _state(self) -> messages.State:
+        self._told_health = [engine.health for engine in self._engines]
+        return messages.State(
+            tuple(
+                messages.ModelState(engine.health, engine.statistics(), tuple(engine.inboxes()))
+                for engine in self._engines
+            )
+        )
+
+    def _answer(self, number: int, message: Message) -> None:
+        self._link.tell(number, messages.encode(message))
+
+    async def _take(self, number: int, parts: list[bytes]) -> None:
+        message, buffers = await read_message(parts)
+        work = self._works.get(number)
+        match message:
+            case messages.CloseSession(model, session):
+                self._engines[model].close_session(session)
+            case messages.Look():
+                self._answer(number, self._state())
+            case messages.Supply() if work is not None:
+                work.features = messages.features_of(message, buffers)
+                work.supplied.set()
+            case messages.Leave():
+                if self._link.abandon(number):
+                    self._answer(number, messages.Leave())
+                if work is not None:
+                    work.scope.cancel()
+                    await work.done.wait()  # who leaves may use its request id again at once
+            case messages.Hold() | messages.Run() | messages.Times() if len(self._works) < MAX_CALLS:
+                self._works[number] = work = _Work()
+                self._nursery.start_soon(self._work, number, message, work)
+            case messages.Hold() | messages.Run() | messages.Times():
+                self._answer(number, messages.failed(OverloadedError("too many requests are in flight")))
+            case _:
+                pass  # of a call that is over
+
+    async def _work(
+        self, number: int, message: messages.Hold | messages.Run | messages.Times, work: _Work
+    ) -> None:
+        try:
+            with contained, work.scope:
+                await self._perform(number, message, work)
+        except SensoriumError as error:
+            self._fail(number, error)
+        except LinkLostError:
+            pass  # `run` ends as well
+        except Exception as error:
+            # One call's, as it would be one request's in a process of both.
+            logger.error("a call failed: %s", type(message).__name__, exc_info=error)
+            self._fail(number, InternalError("The engine failed on this request."))
+        finally:
+            del self._works[number]
+            work.done.set()
+
+    def _fail(self, number: int, error: SensoriumError) -> None:
+        if self._told_health != [engine.health for engine in self._engines]:
+            self._answer(messages.NEWS, self._state())
+        self._answer(number, messages.failed(error))
+
+    async def _perform(
+        self, number: int, message: messages.Hold | messages.Run | messages.Times, work: _Work
+    ) -> None:
+        engine = self._engines[message.model]
+        match message:
+            case messages.Hold():
+                await self._hold(number, engine, message, work)
+            case messages.Times():
+                self._answer(number, messages.Aligned(await engine.align(message.body)))
+            case messages.Run(whole=True):
+                await send_message(self._link, number, messages.Text(await engine.complete(message.body)))
+            case messages.Run():
+                last = await self._stream(number, engine, message.body)
+                await send_message(self._link, number, messages.Text(last))
+
+    async def _hold(self, number: int, engine: Engine, message: messages.Hold, work: _Work) -> None:
+        async def fetch(missing: Sequence[ContentHash]) -> Sequence[Features]:
+            work.supplied = trio.Event()
+            self._answer(number, messages.Missing(tuple(missing)))
+            await work.supplied.wait()
+            features, work.features = work.features, ()
+            return features
+
+        async with engine.held(message.items, fetch, lane=message.lane):
+            self._answer(number, messages.Accepted())
+            await trio.sleep_forever()
+
+    async def _stream(self, number: int, engine: Engine, request: Generate) -> TextGenerated:
+        """Send all texts but the last, which follows when the engine has let go of the request."""
+        async with engine.generate(request) as stream:
+            self._answer(number, messages.Accepted())
+            async for text in stream:
+                if text.finish_reason is not None:
+                    return text
+                await send_message(self._link, number, messages.Text(text))
+                await self._link.settled()
+        raise InternalError("The engine ended without a reason.")

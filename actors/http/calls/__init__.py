@@ -1,0 +1,1 @@
+"""Telephone calls: the routes that accept and start them."""

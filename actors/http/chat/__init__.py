@@ -1,0 +1,1 @@
+"""Text generation: chat completions, completions and token routes."""

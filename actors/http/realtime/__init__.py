@@ -1,0 +1,1 @@
+"""`/v1/realtime`: who may open a session, and its socket."""

@@ -1,0 +1,259 @@
+"""`/v1/realtime`: who may open a session, and the socket a `SessionActor` talks through.
+
+Refusals before the handshake are HTTP answers in the error shape (401); refusals after it are one `error`
+event and a close, because that is all a WebSocket client can read. The session itself is
+`actors/live/session.py`; a connection that cannot begin one may still resume one (`actors/live/registry.py`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import trio
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from ....protocols.errors import (
+    OverloadedError,
+    SensoriumError,
+    UnauthorizedError,
+    UnavailableError,
+    close_code,
+)
+from ....protocols.openapi.shapes import REALTIME_QUERY
+from ....protocols.query_string import check_session_address
+from ....protocols.realtime.codec import decode_client_event
+from ....protocols.realtime.conversation_session import DialoguePatch
+from ....protocols.realtime.lifecycle import SessionResume
+from ....protocols.realtime.session import SessionPatch
+from ....protocols.shared.lenient_json import is_event
+from ....realtime.config import SessionConfig
+from ....realtime.replay import Replay
+from ...callers import Caller, has_room
+from ...live.connection import Line, refusal
+from ...live.outbox import Outbox
+from ...live.responses import LiveAnswers, OpenAnswers
+from ...live.session import SessionActor
+from ...live.session_metrics import SessionMeter
+from ...text.generation import TextModel
+from ..api_keys import note_key, sent_key
+from ..service import Service
+from .client_secrets import Secret, is_secret
+
+_SUBPROTOCOL: Final = "realtime"
+_GOODBYES: Final = frozenset({1000, 1003, 1005, 1007, 1008, 1009})
+"""Close codes of a connection that ended on purpose: done, no code at all, and the refusals of what the other
+side sent, ours among them. A client comes back after an accident only."""
+_GOING: Final = frozenset({1001, 1002})
+"""What a page says that is left, and what Caddy says to both sides when it reads its configuration again (2.6
+in a frame without a mask, which is 1002)."""
+_LOST: Final = 1006
+_FIRST_EVENT_S: Final = 1.0
+"""How long a connection that cannot get a session of its own may take to ask for one it has already."""
+
+
+class RealtimeSocket:
+    """An accepted WebSocket in the shape sessions use."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self._websocket = websocket
+        self.said_goodbye = False
+        self.went_away = False
+        self._is_closing = False
+
+    async def receive(self) -> str | bytes | None:
+        """The next message; None when the client has gone."""
+        if self._websocket.client_state is WebSocketState.DISCONNECTED:
+            return None
+        message = await self._websocket.receive()
+        if message["type"] != "websocket.receive":
+            code = message.get("code")
+            self.said_goodbye = code in _GOODBYES or (self._is_closing and code != _LOST)
+            self.went_away = code in _GOING
+            return None
+        text: str | None = message.get("text")
+        data: bytes | None = message.get("bytes")
+        return text if text is not None else data or b""
+
+    async def send(self, frame: str) -> None:
+        """Send a text frame; nothing happens if the client has gone."""
+        try:
+            await self._websocket.send_text(frame)
+        except (WebSocketDisconnect, RuntimeError):
+            return
+
+    async def close(self, code: int, reason: str) -> None:
+        """Start the closing handshake."""
+        self._is_closing = True
+        try:
+            # RFC 6455: a control frame carries at most 125 bytes, two of them the code.
+            await self._websocket.close(code, reason.encode()[:123].decode(errors="ignore"))
+        except (WebSocketDisconnect, RuntimeError):
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class _Admission:
+    """Who may come in, and what a session of theirs begins with."""
+
+    caller: Caller
+    initial: SessionPatch | DialoguePatch
+    secret: Secret | None = None
+
+
+def realtime_route(service: Service) -> WebSocketRoute:
+    """The route of live sessions."""
+
+    async def endpoint(websocket: WebSocket) -> None:
+        admission = _admit(service, websocket)
+        await _serve(service, websocket, admission, await accepted(websocket))
+
+    return WebSocketRoute("/v1/realtime", endpoint)
+
+
+async def accepted(websocket: WebSocket) -> RealtimeSocket:
+    """The socket, open. A page that sends its key as a subprotocol needs one that is agreed on."""
+    offered = websocket.scope.get("subprotocols", [])
+    await websocket.accept(_SUBPROTOCOL if _SUBPROTOCOL in offered else None)
+    return RealtimeSocket(websocket)
+
+
+async def _serve(
+    service: Service, websocket: WebSocket, admission: _Admission, socket: RealtimeSocket
+) -> None:
+    line = Line(socket, new_outbox(service), None, caller=admission.caller)
+    try:
+        line.session = _begin(service, websocket.query_params, admission)
+    except SensoriumError as error:
+        wish = await _first_wish(socket) if service.sessions.may_resume else None
+        if wish is not None:
+            await service.sessions.serve_resumed(wish, line)
+            return
+        line.outbox.put(refusal(error))
+        line.outbox.close(close_code(error), error.message)
+        await line.run(service.sessions.resume)
+    else:
+        await service.sessions.serve(line)
+
+
+def new_outbox(service: Service) -> Outbox:
+    """For what one socket is told."""
+    limits = service.config.realtime
+    return Outbox(
+        max_events=limits.outbox_events,
+        max_bytes=limits.outbox_bytes,
+        # Before the connection itself is cut, so that the close frame may still arrive.
+        send_timeout_s=service.config.listen.send_timeout_s / 2,
+    )
+
+
+def new_session(
+    service: Service,
+    caller: Caller,
+    config: SessionConfig,
+    *,
+    open_answers: OpenAnswers | None = None,
+    resume_token: str | None = None,
+    has_room: Callable[[int], bool] = lambda _: True,
+) -> SessionActor:
+    """A session that nobody has begun yet; see `SessionActor`."""
+    limits = service.config.realtime
+    return SessionActor(
+        config,
+        {name: served.transcriber for name, served in service.transcribing.items()},
+        service.open_ear,
+        service.open_sound,
+        SessionMeter(service.metrics),
+        # Half of what may wait for a slow reader, for a resumed client is sent it at once.
+        Replay(max_events=limits.outbox_events // 2, max_bytes=limits.outbox_bytes // 2),
+        open_answers=open_answers,
+        resume_token=resume_token,
+        caller=caller,
+        shares_as=service.lane(caller).caller,
+        has_room=has_room,
+    )
+
+
+def _begin(service: Service, asked: Mapping[str, str], admission: _Admission) -> SessionActor:
+    """A session for a new client.
+
+    Raises UnavailableError while draining, OverloadedError if there are too many sessions, and ClientError
+    for a model that is not served, or a secret that has opened its one session.
+    """
+    limits, caller = service.config.realtime, admission.caller
+    if service.is_draining:
+        raise UnavailableError("The server is shutting down.", code="draining")
+    if admission.secret is not None and admission.secret.is_used_up:
+        raise _used_up()
+    num_held, num_taken = service.sessions.held_by(caller), service.sessions.num_places
+    if not has_place(service, caller):
+        whose = "The server already serves" if num_taken >= limits.max_sessions else f"You have {num_held} of"
+        raise OverloadedError(
+            f"{whose} {limits.max_sessions} sessions; try again later.", code="too_many_sessions"
+        )
+    check_session_address(asked, REALTIME_QUERY)
+    model, intent = asked.get("model"), asked.get("intent")
+    if isinstance(admission.initial, DialoguePatch):
+        model, intent = model or admission.initial.model or None, intent or "realtime"
+    answering = service.answering_model(model, intent)
+    config = service.session_config(model, admission.initial, answering)
+    session = new_session(
+        service,
+        caller,
+        config,
+        open_answers=None if answering is None else _open_answers(service, answering, caller, config),
+        resume_token=secrets.token_urlsafe(24) if limits.resume_grace_s > 0 else None,
+        has_room=partial(has_place, service, caller),
+    )
+    if admission.secret is not None:
+        admission.secret.opened = session.id
+    return session
+
+
+def has_place(service: Service, caller: Caller, num: int = 1) -> bool:
+    """Whether a caller may have so many more places of sessions: each channel heard apart takes one."""
+    num_held, num_taken = service.sessions.held_by(caller), service.sessions.num_places
+    most = service.config.realtime.max_sessions
+    return has_room(num_held, num_taken, most, num, is_shared=service.is_shared)
+
+
+def _open_answers(service: Service, model: TextModel, caller: Caller, config: SessionConfig) -> OpenAnswers:
+    assert config.dialogue is not None
+    num_frames = config.dialogue.video.num_frames
+    lane, salt = service.lane(caller), service.cache_salt(caller, None)
+    return partial(LiveAnswers, model, lane=lane, cache_salt=salt, num_frames=num_frames)
+
+
+async def _first_wish(socket: RealtimeSocket) -> SessionResume | None:
+    """The client's `session.resume`, if that is its first event and comes soon."""
+    with trio.move_on_after(_FIRST_EVENT_S):
+        frame = await socket.receive()
+        is_text = isinstance(frame, str) or (frame is not None and is_event(frame))
+        event = decode_client_event(frame) if frame is not None and is_text else None
+        return event if isinstance(event, SessionResume) else None
+    return None
+
+
+def _admit(service: Service, websocket: WebSocket) -> _Admission:
+    """Who may come in. Raises UnauthorizedError.
+
+    A secret also where everybody may: a session without the settings of its expired secret would surprise.
+    """
+    key = sent_key(websocket)
+    secret = service.secrets.find(key)
+    if secret is not None and service.keys.knows(secret.owner):
+        if secret.is_used_up and secret.opened not in service.sessions:
+            raise _used_up()
+        note_key(websocket)
+        return _Admission(secret.owner, secret.patch, secret)
+    if key is not None and is_secret(key) and not service.keys.are_needed:
+        raise UnauthorizedError("The client secret has expired, or another server made it.")
+    return _Admission(service.caller(websocket), SessionPatch())
+
+
+def _used_up() -> UnauthorizedError:
+    return UnauthorizedError("The client secret has opened its one session.", code="client_secret_used")

@@ -1,0 +1,1 @@
+"""Files to text: transcription and translation."""

@@ -1,0 +1,137 @@
+"""Runs a beam search: a request for one token of each beam, all in one step of the device, until it is over.
+
+What a beam has computed is kept under a session of its own, so that its next token costs one row, and a beam
+that goes on from another what differs. Knows the engine by two functions. The rules of the search are
+`engine/text/beam_search.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+
+from ...engine.text.beam_search import Beam, BeamSearch
+from ...protocols.engine.messages import Generate, RequestId, SessionKey, TextGenerated, TokensSampled
+from ...protocols.errors import BadRequestError
+from ..runtime.nursery import all_of
+from .detokenizer import TextStream
+from .scheduler import Part
+
+
+class Submit(Protocol):
+    """Queues a request whose answer comes in one message; leaving ends it."""
+
+    def __call__(self, request: Generate, /, *, part: Part) -> AbstractAsyncContextManager[TextStream]: ...
+
+
+def check_beams(request: Generate) -> None:
+    """Raise BadRequestError if a request with beams asks for what they do not go with."""
+    sampling = request.sampling
+    others = {
+        "a temperature": sampling.temperature > 0,
+        "a grammar": sampling.grammar is not None,
+        "phrases": sampling.phrases is not None,
+        "a budget of thoughts": sampling.thoughts is not None,
+        "stop strings": bool(sampling.stop),
+        "penalties of the answer": bool(sampling.presence_penalty or sampling.frequency_penalty),
+        "min_tokens": sampling.min_tokens > 0,
+        "ignore_eos": sampling.ignore_eos,
+        "log-probabilities of the prompt": sampling.prompt_logprobs is not None,
+        "a session": request.session is not None,
+    }
+    for name, is_asked in others.items():
+        if is_asked:
+            raise BadRequestError(f"{sampling.num_beams} beams go without {name}", param="num_beams")
+
+
+async def search(
+    request: Generate, submit: Submit, close_session: Callable[[SessionKey], None]
+) -> TokensSampled:
+    """The likeliest answer to `request`, or what became of the first of its questions that failed.
+
+    Cancelling ends all questions. A draft is not looked at.
+    """
+    sampling = request.sampling
+    beams = BeamSearch(
+        sampling.num_beams,
+        max_tokens=sampling.max_tokens,
+        stop_token_ids=sampling.stop_token_ids,
+        length_penalty=sampling.length_penalty,
+        patience=sampling.patience,
+    )
+    asked = msgspec.structs.replace(
+        request,
+        draft_token_ids=(),
+        ngram=None,
+        sampling=msgspec.structs.replace(
+            sampling, num_beams=1, max_tokens=1, stop_token_ids=(), logprobs=beams.num_candidates
+        ),
+    )
+    keys = [SessionKey(f"{request.request_id}/{place}") for place in range(sampling.num_beams)]
+    first: TextGenerated | None = None
+    try:
+        while not beams.is_over:
+            answers = await _ask(asked, beams.running, keys, submit)
+            failed = next((each for each in answers if each.finish_reason in ("error", "abort")), None)
+            if failed is not None:
+                return _ended(request.request_id, failed)
+            if first is None:
+                first = answers[0]
+                later = msgspec.structs.replace(asked.sampling, begin_suppress_token_ids=())
+                asked = msgspec.structs.replace(asked, sampling=later, probe=None)
+            beams.advance([each.top_logprobs[0] for each in answers])
+            keys = _handed_on(keys, beams.running)
+    finally:
+        for key in keys:
+            close_session(key)
+    best = beams.best()
+    assert first is not None, "a search asks at least once"
+    return TokensSampled(
+        request_id=request.request_id,
+        token_ids=best.token_ids,
+        logprobs=best.logprobs if sampling.logprobs is not None else (),
+        num_cached=first.num_cached,
+        finish_reason=best.finish_reason,
+        probe_probability=first.probe_probability,
+    )
+
+
+async def _ask(
+    asked: Generate, running: Sequence[Beam], keys: Sequence[SessionKey], submit: Submit
+) -> list[TextGenerated]:
+    """The next token of each beam, and what else is likely there."""
+
+    async def ask(place: int) -> TextGenerated:
+        token_ids = running[place].token_ids
+        own = msgspec.structs.replace(
+            asked,
+            request_id=RequestId(f"{asked.request_id}/{len(token_ids)}/{place}"),
+            prompt_token_ids=asked.prompt_token_ids + token_ids,
+            session=keys[place],
+        )
+        async with submit(own, part="later" if token_ids else "first") as stream:
+            return await stream.receive()
+
+    # Together, so that the scheduler sees all of them before it makes a plan.
+    return await all_of(ask, range(len(running)))
+
+
+def _handed_on(keys: Sequence[SessionKey], running: Sequence[Beam]) -> list[SessionKey]:
+    """The keys by the places of the next beams: the likeliest that goes on from a beam has its own."""
+    heirs: dict[int, SessionKey] = {}
+    left = dict.fromkeys(keys)
+    for place, beam in enumerate(running):
+        if keys[beam.parent] in left:
+            heirs[place] = keys[beam.parent]
+            del left[keys[beam.parent]]
+    free = iter(left)
+    return [heirs[place] if place in heirs else next(free) for place in range(len(running))] + list(free)
+
+
+def _ended(request_id: RequestId, answer: TextGenerated) -> TokensSampled:
+    return TokensSampled(
+        request_id, (), finish_reason=answer.finish_reason, error=answer.error, fault=answer.fault
+    )

@@ -1,0 +1,288 @@
+"""Turns sampled tokens into text for whoever waits for it, without ever waiting for them.
+
+Owns one `engine/text/detokenizer.py` per open stream, and ends requests at their stop strings. A reader so
+slow that its stream's buffer is full loses its own request (an overrun), never a step of the engine. Read
+`actors/inference/engine.py` for who opens streams.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Final, NewType, Self
+
+import msgspec
+import trio
+
+from ...engine.text.detokenizer import Collected, Detokenizer
+from ...engine.text.text_decoder import TextDecoder
+from ...protocols.engine.messages import RequestId, SamplingParams, TextGenerated, TokensSampled
+from ...protocols.errors import InternalError, SensoriumError
+from ..runtime.actor import Handle, Inbox
+from ..runtime.panic_guard import contained
+
+logger = logging.getLogger(__name__)
+
+StreamId = NewType("StreamId", int)
+"""Unlike a request id never used again, so that late tokens cannot reach the id's next user."""
+
+STREAM_CAPACITY: Final = 1024
+"""Messages a reader may lag behind: more than any answer of one window has tokens."""
+INBOX_CAPACITY: Final = 4096
+"""Streams that may be opened in one turn of the loop."""
+_IN_A_TURN: Final = 256
+"""Messages taken one after the other before others have the loop: some 10 µs each."""
+
+
+class TextReader(ABC):
+    """Text as it comes: iterate, or `receive` until `trio.EndOfChannel`."""
+
+    is_finished: bool = False
+    """Its end is known; there may be something left to receive."""
+
+    @abstractmethod
+    async def receive(self) -> TextGenerated:
+        """The next text; the last has a finish reason."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> TextGenerated:
+        try:
+            return await self.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None
+
+
+class TextStream(TextReader):
+    """The text of one request as it comes.
+
+    The last message has a finish reason. Those before it bring at least `stride` tokens each; None: there are
+    none, and the last has everything in it. If the request fails alone, the reason is "error" and there is a
+    message; if the engine goes down, receiving raises UnavailableError instead.
+    """
+
+    def __init__(
+        self, request_id: RequestId, *, stride: int | None = 1, capacity: int = STREAM_CAPACITY
+    ) -> None:
+        self.request_id = request_id
+        self.stride = stride
+        self.is_enough = False
+        """Set by the reader: what came is an answer, though it did not end by itself."""
+        self._capacity = capacity
+        self._buffer: deque[TextGenerated] = deque()
+        self._reader: trio.lowlevel.Task | None = None
+        self._error: SensoriumError | None = None
+
+    async def receive(self) -> TextGenerated:
+        """The next text. Cancellation takes none."""
+        # By hand, because this is the one place where a task is woken for each token of each request: a
+        # third cheaper than a memory channel.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while not self._buffer:
+            if self.is_finished:
+                # A copy: the error is that of all streams, and a traceback holds the frames of who raised it.
+                raise trio.EndOfChannel if self._error is None else copy(self._error)
+            assert self._reader is None, "a stream has one reader"
+            self._reader = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._abort_receive)
+        return self._buffer.popleft()
+
+    def put_nowait(self, text: TextGenerated) -> bool:
+        """Give the reader `text`; False if it lags too far behind, which ends the stream with an error."""
+        if self.is_finished:
+            return True
+        if len(self._buffer) >= self._capacity:
+            self._buffer.append(
+                TextGenerated(
+                    self.request_id,
+                    (),
+                    finish_reason="error",
+                    error=f"the reader fell {self._capacity} messages behind",
+                    fault="slow_reader",
+                )
+            )
+            self.is_finished = True
+            return False
+        self._buffer.append(text)
+        if text.finish_reason is not None:
+            self.is_finished = True
+        self._wake()
+        return True
+
+    def fail(self, error: SensoriumError) -> None:
+        """End the stream: receiving raises `error` after what is already there."""
+        if not self.is_finished:
+            self._error = error
+            self.is_finished = True
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._reader is not None:
+            trio.lowlevel.reschedule(self._reader)
+            self._reader = None
+
+    def _abort_receive(self, _: Callable[[], object]) -> trio.lowlevel.Abort:
+        self._reader = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+@dataclass(slots=True)
+class _Opened:
+    """An open stream."""
+
+    stream: TextStream
+    detokenizer: Detokenizer
+    has_stops: bool
+
+
+@dataclass(slots=True)
+class _Gathering(_Opened):
+    """One whose reader gets many tokens in one message: until then their text is not made, unless something
+    in it may end the request."""
+
+    collected: Collected = field(default_factory=Collected)
+    texts: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    stream_id: StreamId
+    stream: TextStream
+    sampling: SamplingParams | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Decode:
+    tokens: Sequence[tuple[StreamId, TokensSampled]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Close:
+    stream_id: StreamId
+
+
+_Message = _Open | _Decode | _Close
+
+
+class DetokenizerHandle:
+    """What others may ask of the detokenizer."""
+
+    def __init__(self, handle: Handle[_Message]) -> None:
+        self._handle = handle
+
+    def open(self, stream_id: StreamId, stream: TextStream, sampling: SamplingParams | None = None) -> None:
+        """Give `stream` the text of what is decoded under `stream_id`, up to a stop string of `sampling`."""
+        self._handle.tell(_Open(stream_id, stream, sampling))
+
+    def decode(self, tokens: Sequence[tuple[StreamId, TokensSampled]]) -> None:
+        """Tokens of one step. Streams that are not open (any more) are skipped."""
+        self._handle.follow_up(_Decode(tokens))
+
+    def close(self, stream_id: StreamId) -> None:
+        """Forget a stream, finished or not."""
+        self._handle.follow_up(_Close(stream_id))
+
+
+class DetokenizerActor:
+    """One task that owns the incremental decoders of all open streams.
+
+    `stop` ends a request whose text met a stop string, `abort` one whose reader is too slow.
+    """
+
+    def __init__(
+        self,
+        *,
+        make_decoder: Callable[[], TextDecoder],
+        abort: Callable[[RequestId, StreamId], None],
+        stop: Callable[[RequestId, StreamId], None],
+    ) -> None:
+        self.inbox: Inbox[_Message] = Inbox("detokenizer", INBOX_CAPACITY)
+        self.handle = DetokenizerHandle(Handle(self.inbox))
+        self._make_decoder = make_decoder
+        self._abort = abort
+        self._stop = stop
+        self._streams: dict[StreamId, _Opened] = {}
+
+    @property
+    def num_streams(self) -> int:
+        """Open streams."""
+        return len(self._streams)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Decode until cancelled."""
+        with self.inbox:
+            task_status.started()
+            while True:
+                first = await self.inbox.receive()
+                # One a turn of the loop, text would wait behind all streams that are opened and closed.
+                for number, message in enumerate((first, *self.inbox.take_all()), 1):
+                    self._handle_message(message)
+                    if number % _IN_A_TURN == 0:
+                        await trio.lowlevel.checkpoint()
+
+    def _handle_message(self, message: _Message) -> None:
+        match message:
+            case _Decode(tokens):
+                for stream_id, sampled in tokens:
+                    self._give(stream_id, sampled)
+            case _Open(stream_id, stream, sampling):
+                make = _Opened if stream.stride == 1 else _Gathering
+                detokenizer = Detokenizer(self._make_decoder(), sampling)
+                self._streams[stream_id] = make(stream, detokenizer, bool(sampling and sampling.stop))
+            case _Close(stream_id):
+                self._streams.pop(stream_id, None)
+
+    def _give(self, stream_id: StreamId, sampled: TokensSampled) -> None:
+        opened = self._streams.get(stream_id)
+        if opened is None:
+            return
+        stream = opened.stream
+        try:
+            with contained:
+                text = _text_of(opened, sampled)
+        except Exception:
+            logger.exception("%s: its tokens cannot be read, aborted", sampled.request_id)
+            stream.fail(InternalError("The text of the answer could not be made."))
+            self._abort(sampled.request_id, stream_id)
+            del self._streams[stream_id]
+            return
+        if text is None:
+            return
+        if not stream.put_nowait(text):
+            logger.warning("%s: its reader lags too far behind, aborted", sampled.request_id)
+            self._abort(sampled.request_id, stream_id)
+        elif text.stop is not None and sampled.finish_reason is None:
+            self._stop(sampled.request_id, stream_id)
+        if stream.is_finished:
+            del self._streams[stream_id]
+
+
+def _text_of(opened: _Opened, sampled: TokensSampled) -> TextGenerated | None:
+    """The next message of a stream, if `sampled` completes one."""
+    if isinstance(opened, _Gathering):
+        return _collect(opened, sampled)
+    return opened.detokenizer.push(sampled)
+
+
+def _collect(opened: _Gathering, sampled: TokensSampled) -> TextGenerated | None:
+    """The next message of a stream that gathers tokens once `sampled` completes it, else None."""
+    part = opened.detokenizer.push(sampled) if opened.has_stops else sampled
+    collected = opened.collected
+    collected.add(part)
+    if isinstance(part, TextGenerated):
+        opened.texts.append(part.text)
+    stride = opened.stream.stride
+    if part.finish_reason is None and (stride is None or len(collected.token_ids) < stride):
+        return None
+    gathered = collected.joined(part)
+    opened.collected = Collected()
+    if not isinstance(gathered, TextGenerated):
+        return opened.detokenizer.push(gathered)
+    text = "".join(opened.texts)
+    opened.texts.clear()
+    return msgspec.structs.replace(gathered, text=text)

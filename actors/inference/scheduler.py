@@ -1,0 +1,232 @@
+"""Drives `engine/planning/scheduler.py`: takes requests and step results, gives the executor plan after plan.
+
+With `max_plans_in_flight` of 1 a plan is made when the last result is in: it holds the newest arrivals, and
+the device waits while it is made. With 2, step N + 1 is planned while the device runs step N, so that it
+never waits; what arrives meanwhile joins a step later. Owns the queues and the block pool through the pure
+scheduler; knows neither device nor text. Read `engine/planning/scheduler.py` for the decisions,
+`actors/inference/executor.py` for what happens to a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, assert_never
+
+import msgspec
+import trio
+
+from ...engine.planning.encoder.effects import Drop, Encode, Free, SlotEffect
+from ...engine.planning.events import AlignFailed, EncodeDropped, EncodeFailed, SchedulerEvent, WindowEncoded
+from ...engine.planning.plan import Plan, Slot, StepResult
+from ...engine.planning.request_times import RequestClocks
+from ...engine.planning.scheduler import Scheduler
+from ...protocols.engine.messages import Align, Generate, RequestId, SessionKey, TokensAligned, TokensSampled
+from ...protocols.engine.statistics import EngineStatistics
+from ...protocols.errors import InternalError, SensoriumError
+from ..runtime.actor import Handle, Inbox, Reply
+from .detokenizer import StreamId
+
+INBOX_CAPACITY: Final = 4096
+"""Requests that may arrive in one turn of the loop; those that must wait do so in the scheduler."""
+
+Part = Literal["first", "later"]
+"""Of a larger request: nobody sees how long a part takes, so it is not timed; the first one is admitted for
+all, so later ones are not refused because many wait, nor others because of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Submit:
+    request: Generate
+    slot: Slot | None
+    media_slots: tuple[Slot, ...]
+    stream_id: StreamId
+    part: Part | None
+    reply: Reply[None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Align:
+    command: Align
+    slot: Slot
+    reply: Reply[TokensAligned]
+
+
+@dataclass(frozen=True, slots=True)
+class _Abort:
+    request_id: RequestId
+    stream_id: StreamId | None
+    is_answered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _CloseSession:
+    session: SessionKey
+
+
+_Message = _Submit | _Align | _Abort | _CloseSession | SlotEffect | StepResult
+
+
+class SchedulerHandle:
+    """What others may ask of the scheduler."""
+
+    def __init__(self, handle: Handle[_Message]) -> None:
+        self._handle = handle
+
+    async def submit(
+        self,
+        request: Generate,
+        slot: Slot | None,
+        stream_id: StreamId,
+        *,
+        media_slots: tuple[Slot, ...] = (),
+        part: Part | None = None,
+    ) -> None:
+        """Queue a request; its tokens go to the detokenizer under `stream_id`. Raises if it is refused."""
+        await self._handle.ask(lambda reply: _Submit(request, slot, media_slots, stream_id, part, reply))
+
+    async def align(self, command: Align, slot: Slot) -> TokensAligned:
+        """The result of an alignment. On cancellation, `abort` it."""
+        return await self._handle.ask(lambda reply: _Align(command, slot, reply))
+
+    def abort(self, request_id: RequestId, stream_id: StreamId | None = None) -> None:
+        """End a request (the one submitted with `stream_id`) or an alignment, in whatever state."""
+        self._handle.follow_up(_Abort(request_id, stream_id))
+
+    def stop(self, request_id: RequestId, stream_id: StreamId) -> None:
+        """End a request whose text has met a stop string: it is answered."""
+        self._handle.follow_up(_Abort(request_id, stream_id, is_answered=True))
+
+    def close_session(self, session: SessionKey) -> None:
+        """Let go of what a session keeps; a request of it that is running goes on."""
+        self._handle.follow_up(_CloseSession(session))
+
+    def perform(self, effect: SlotEffect) -> None:
+        """Do what the encoder cache wants done with a slot."""
+        self._handle.follow_up(effect)
+
+    def step_done(self, result: StepResult) -> None:
+        """The result of a plan (from the executor)."""
+        self._handle.follow_up(result)
+
+
+class SchedulerActor:
+    """One task that owns the scheduler; where results go is told by three functions."""
+
+    def __init__(
+        self,
+        *,
+        make_scheduler: Callable[[], Scheduler],
+        execute: Callable[[Plan], None],
+        decode: Callable[[Sequence[tuple[StreamId, TokensSampled]]], None],
+        report: Callable[[WindowEncoded | EncodeFailed | EncodeDropped], None],
+    ) -> None:
+        self.inbox: Inbox[_Message] = Inbox("scheduler", INBOX_CAPACITY)
+        self.handle = SchedulerHandle(Handle(self.inbox))
+        self._make_scheduler = make_scheduler
+        self._scheduler: Scheduler | None = None
+        self._execute = execute
+        self._decode = decode
+        self._report = report
+        self._streams: dict[RequestId, StreamId] = {}
+        self._aligns: dict[RequestId, Reply[TokensAligned]] = {}
+        self._clocks = RequestClocks()
+
+    def statistics(self) -> EngineStatistics:
+        """Counters and gauges of the scheduler."""
+        if self._scheduler is None:
+            return EngineStatistics()
+        return msgspec.structs.replace(self._scheduler.statistics(), **self._clocks.times())
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Schedule until cancelled. `make_scheduler` is called first: it may need what others found out."""
+        scheduler = self._scheduler = self._make_scheduler()
+        with self.inbox:
+            task_status.started()
+            while True:
+                first = await self.inbox.receive()
+                tokens: list[tuple[StreamId, TokensSampled]] = []
+                for message in (first, *self.inbox.take_all()):
+                    for event in self._handle_message(scheduler, message):
+                        self._route(event, tokens)
+                if self._plan(scheduler):
+                    await trio.lowlevel.checkpoint()  # the device gets its plan before text is made
+                if tokens:
+                    self._decode(tokens)
+
+    def _plan(self, scheduler: Scheduler) -> bool:
+        """Give the device as many plans as may be in flight. False if there was none to give."""
+        has_planned = False
+        while scheduler.num_in_flight < scheduler.config.max_plans_in_flight:
+            plan = scheduler.schedule()
+            if not plan:
+                break
+            self._clocks.planned(plan, now=trio.current_time())
+            self._execute(plan)
+            has_planned = True
+        apart = scheduler.schedule_apart()
+        if apart is not None:
+            self._execute(apart)
+        return has_planned or apart is not None
+
+    def _handle_message(self, scheduler: Scheduler, message: _Message) -> Iterable[SchedulerEvent]:
+        match message:
+            case StepResult():
+                return scheduler.update(message)
+            case _Submit() | _Align():
+                return self._admit(scheduler, message)
+            case _Abort(request_id, stream_id, is_answered):
+                if self._streams.get(request_id) == stream_id:
+                    scheduler.abort(request_id)
+                    if is_answered:
+                        self._clocks.answered(request_id, now=trio.current_time())
+                    else:
+                        self._clocks.aborted(request_id)
+                    self._streams.pop(request_id, None)
+                    self._aligns.pop(request_id, None)
+            case _CloseSession(session):
+                scheduler.close_session(session)
+            case Encode(slot, features):
+                scheduler.encode(slot, features)
+            case Drop(slot):
+                return scheduler.drop_encode(slot)
+            case Free(slot):
+                return scheduler.free(slot)
+            case _:
+                assert_never(message)
+        return ()
+
+    def _admit(self, scheduler: Scheduler, message: _Submit | _Align) -> Iterable[SchedulerEvent]:
+        """Queue a request or an alignment, or answer why not."""
+        events: Iterable[SchedulerEvent] = ()
+        try:
+            match message:
+                case _Submit(request, slot, media_slots, stream_id, part, reply):
+                    events = scheduler.submit(request, slot, media_slots, is_admitted=part == "later")
+                    self._streams[request.request_id] = stream_id
+                    if part is None:
+                        self._clocks.submitted(request, now=trio.current_time())
+                    reply.set(None)
+                case _Align(command, slot, align_reply):
+                    scheduler.align(command, slot)
+                    self._aligns[command.request_id] = align_reply
+        except SensoriumError as error:
+            message.reply.fail(error)
+        return events
+
+    def _route(self, event: SchedulerEvent, tokens: list[tuple[StreamId, TokensSampled]]) -> None:
+        """Answer, report, or add to `tokens`. At once: the id may have a new user a message later."""
+        match event:
+            case TokensSampled():
+                self._clocks.sampled(event, now=trio.current_time())
+                tokens.append((self._streams[event.request_id], event))
+                if event.finish_reason is not None:
+                    del self._streams[event.request_id]
+            case TokensAligned():
+                self._aligns.pop(event.request_id).set(event)
+            case AlignFailed(request_id, error):
+                self._aligns.pop(request_id).fail(InternalError(error))
+            case WindowEncoded() | EncodeFailed() | EncodeDropped():
+                self._report(event)
+            case _:
+                assert_never(event)

@@ -1,0 +1,129 @@
+"""What one session has read while nobody asks, so that a question costs its own tokens.
+
+There are two kinds of wishes, and of each the newest counts. The conversation as it is (`Warm`) is read under
+the session's key, where the next answer goes on from. As it will be once some live video is forgotten
+(`ReadAhead`), it is nobody's: what is computed is found by what it is. Both are of the class `batch`:
+everything else goes first, in short steps (`engine/planning/service_classes.py`). Used by
+`actors/live/responses.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+import trio
+
+from ...protocols.engine.messages import Lane, SamplingParams, SessionKey, TextGenerated
+from ...protocols.errors import SensoriumError
+from ...realtime.dialogue.effects import HasReadAhead, ReadAhead, Warm
+from ..runtime.panic_guard import contained
+from ..text.generation import TextModel, make_request
+from .conversation_media import SessionMedia
+from .video import Seen
+
+logger = logging.getLogger(__name__)
+
+_Wish = tuple[Warm | ReadAhead, Seen]
+
+
+@dataclass(slots=True)
+class _Reader:
+    """One kind of wishes."""
+
+    next: _Wish | None = None
+    is_running: bool = False
+    scope: trio.CancelScope | None = None
+    """Of the wish that is being read."""
+
+
+class ReadingAhead:
+    """Reads for one session; `report` gets what was read ahead."""
+
+    def __init__(
+        self,
+        model: TextModel,
+        media: SessionMedia,
+        report: Callable[[HasReadAhead], Awaitable[None]],
+        *,
+        session_id: str,
+        lane: Lane,
+        cache_salt: str,
+        new_name: Callable[[], str],
+    ) -> None:
+        self._model = model
+        self._media = media
+        self._report = report
+        self._session_id = session_id
+        self._lane = msgspec.structs.replace(lane, service="batch")
+        self._cache_salt = cache_salt
+        self._new_name = new_name
+        self._readers = {Warm: _Reader(), ReadAhead: _Reader()}
+
+    @property
+    def is_running(self) -> bool:
+        """Something is being read."""
+        return any(reader.is_running for reader in self._readers.values())
+
+    def wish(self, effect: Warm | ReadAhead, nursery: trio.Nursery, stopped: Callable[[], None]) -> None:
+        """Have it read, behind what is being read; `stopped` is told when nothing of its kind is."""
+        reader = self._readers[type(effect)]
+        reader.next = (effect, self._media.video.seen(effect.clips))
+        if not reader.is_running:
+            reader.is_running = True
+            nursery.start_soon(self._read_all, reader, stopped)
+
+    def make_way(self) -> None:
+        """An answer goes on from what was read under the session's key."""
+        self._stop(self._readers[Warm])
+
+    def stop(self) -> None:
+        """Nobody is there to ask."""
+        for reader in self._readers.values():
+            self._stop(reader)
+
+    def _stop(self, reader: _Reader) -> None:
+        reader.next = None
+        if reader.scope is not None:
+            reader.scope.cancel()
+
+    async def _read_all(self, reader: _Reader, stopped: Callable[[], None]) -> None:
+        try:
+            while reader.next is not None:
+                (effect, seen), reader.next = reader.next, None
+                with trio.CancelScope() as reader.scope:
+                    was_read = await self._read(effect, seen)
+                    if was_read and isinstance(effect, ReadAhead) and reader.next is None:
+                        await self._report(HasReadAhead(effect.plan))
+        finally:
+            reader.is_running, reader.scope = False, None
+            stopped()
+
+    async def _read(self, effect: Warm | ReadAhead, seen: Seen) -> bool:
+        try:
+            with contained:
+                piece = await self._complete(effect, seen)
+        except SensoriumError as error:
+            logger.info("session %s: reading ahead: %s", self._session_id, error)
+            return False
+        except Exception:
+            logger.exception("session %s: reading ahead failed", self._session_id)
+            return False
+        return piece.finish_reason in ("stop", "length")
+
+    async def _complete(self, effect: Warm | ReadAhead, seen: Seen) -> TextGenerated:
+        session = SessionKey(self._session_id) if isinstance(effect, Warm) else None
+        params = SamplingParams(max_tokens=1)
+        async with self._media.held(effect.conversation, self._lane, seen) as prompt:
+            request = make_request(
+                self._new_name(),
+                self._model,
+                prompt,
+                params,
+                self._lane,
+                self._cache_salt,
+                session=session,
+            )
+            return await self._model.engine.complete(request)

@@ -1,0 +1,57 @@
+"""What a session hears with: an ear for each channel, and what opens the container its sound comes in.
+
+Voice activity is `actors/live/voice_activity.py`, decoding `actors/live/container_decoder.py`; both serve
+every session.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...media.transcript.range_answer import Samples
+from ...protocols.shared.container_format import ContainerFormat, InputFormat
+from .container_decoder import Decoded, OpenSound, Sound
+from .voice_activity import OpenEar
+
+
+class Ears:
+    """Of one session. Cancelling a wait loses what was being heard."""
+
+    def __init__(self, open_ear: OpenEar, open_sound: OpenSound, num_channels: int, *, caller: str) -> None:
+        """`caller` is that of its lanes."""
+        self._open_ear = partial(open_ear, caller)
+        self._open_sound = open_sound
+        self._ears = [self._open_ear() for _ in range(num_channels)]
+        self._sound: Sound | None = None
+
+    @property
+    def are_decoding(self) -> bool:
+        """Whether sound comes in a container."""
+        return self._sound is not None
+
+    def configure(self, audio_format: InputFormat, num_channels: int) -> None:
+        """Bytes come in this format from now on."""
+        if num_channels != len(self._ears):
+            self._ears = [self._open_ear() for _ in range(num_channels)]
+        self.close()
+        if isinstance(audio_format, ContainerFormat):
+            self._sound = self._open_sound(audio_format.container, num_channels)
+
+    def reset(self, channel: int) -> None:
+        """A channel goes on behind a gap."""
+        self._ears[channel].reset()
+
+    async def hear(self, samples: Samples, channel: int, *, is_pushed: bool) -> list[tuple[int, float]]:
+        """See `Ear.hear`."""
+        return await self._ears[channel].hear(samples, is_pushed=is_pushed)
+
+    async def decode(self, data: bytes, *, is_first: bool, is_end: bool) -> Decoded:
+        """See `Sound.decode`; only while `are_decoding`."""
+        assert self._sound is not None
+        return await self._sound.decode(data, is_first=is_first, is_end=is_end)
+
+    def close(self) -> None:
+        """No more bytes of a container come."""
+        if self._sound is not None:
+            self._sound.close()
+        self._sound = None

@@ -1,0 +1,290 @@
+"""From a model's name to its engine: opens the checkpoint and shares out the device's memory for it.
+
+Asks a model's source what it can do, never which family it is of. Weights are read later, in the device's
+thread. Read `engine/models/registry.py`, `engine/models/memory.py` and `engine/execution/runner.py` for what
+it calls, `actors/inference/engine.py` for what it makes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from ..engine.control_groups import num_cores
+from ..engine.execution.grammar_store import GrammarStore
+from ..engine.execution.runner import Runner
+from ..engine.models.info import ModelInfo, sampling_defaults
+from ..engine.models.memory import MemoryPlan, MemoryWish, plan_memory
+from ..engine.models.registry import embedded_models, open_model
+from ..engine.models.side import ModelSide
+from ..engine.models.source import ModelSource
+from ..engine.models.weights import free_bytes
+from ..engine.planning.activity import Presence
+from ..engine.planning.limits import SchedulerConfig
+from ..kernels.gpu import jit as triton_jit
+from ..media.speech.voice_activity import VoiceActivityModel
+from ..media.vision.config import read_vision_config
+from ..protocols.errors import ModelLoadError
+from ..protocols.shared.generation import NOTHING_SAID, SamplingDefaults
+from .config.engine import EngineConfig
+from .inference.engine import Engine, EngineBounds, EngineText
+from .kernel_choices import settle_kernels
+from .served_model import LoadedModel, loaded_model
+from .worker_config import Orders
+
+logger = logging.getLogger(__name__)
+
+
+_UNSHARED: Final = 1
+"""Blocks of a device's choices, until its memory is shared out."""
+_CHOICES: Final[dict[Literal["cpu", "cuda"], SchedulerConfig]] = {
+    "cpu": SchedulerConfig(
+        num_blocks=_UNSHARED,
+        max_running=64,
+        # A step's tokens delay everybody's next token by their computing: hundreds take a second.
+        max_tokens_per_step=512,
+        # Encoding takes its time however many are encoded together, and a step cannot be left: half a Whisper
+        # window, so that who comes meanwhile waits no longer than for that, or for one whole item.
+        max_encoder_tokens_per_step=768,
+        # 128 a step are computed nearly as fast as 512, and are over in a third of the time.
+        max_batch_tokens_per_step=128,
+        # Beside a better class few rows are hardly slower than one.
+        num_guest_tokens=8,
+        guest_interval=4,
+        # Planning takes a core from the device, and there is nothing to hide it behind.
+        max_plans_in_flight=1,
+        # A Whisper window takes as long as dozens of tokens, and the start of one as some.
+        max_rows_beside_live=384,
+    ),
+    "cuda": SchedulerConfig(
+        num_blocks=_UNSHARED,
+        max_running=256,
+        max_tokens_per_step=8192,
+        max_encoder_tokens_per_step=8192,
+        num_guest_tokens=256,
+        max_plans_in_flight=2,
+    ),
+}
+"""What suits a kind of device, where the operator says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedModel:
+    """A model's engine, not yet running, and what is known of the model."""
+
+    engine: Engine
+    info: ModelInfo
+    """`max_context` is what is served of it."""
+    memory: MemoryPlan
+    side: ModelSide
+
+
+def load_model(
+    name: str, model: str, config: EngineConfig, activity: VoiceActivityModel | None = None
+) -> LoadedModel[Engine]:
+    """`open_engine`, and what asks it, for one model alone. Blocking: call it in a thread.
+
+    `activity` says what speech models need not be asked about.
+    """
+    opened = open_engine(name, model, config)
+    return loaded_model(opened.engine, opened.info, opened.side, activity=activity, config=config)
+
+
+def open_next(told: Orders, opened: Sequence[OpenedModel]) -> OpenedModel:
+    """`open_engine` for the next of a server's models, behind those that are open."""
+    order = told.models[len(opened)]
+    return open_engine(
+        order.name,
+        order.model,
+        order.config,
+        max_pixels=told.max_pixels,
+        beside=tuple(each.memory for each in opened),
+        num_to_come=len(told.models) - len(opened) - 1,
+        presence=opened[0].engine.presence if opened else None,
+    )
+
+
+def open_engine(
+    name: str,
+    model: str,
+    config: EngineConfig,
+    *,
+    max_pixels: int = 0,
+    beside: Sequence[MemoryPlan] = (),
+    num_to_come: int = 0,
+    presence: Presence | None = None,
+) -> OpenedModel:
+    """Open a checkpoint, settle sizes and make its engine. Blocking: call it in a thread.
+
+    `max_pixels` is the largest image that will come (0: what the model itself allows). Memory that
+    is given by default is shared with the models `beside` it and the ones to come; `presence` is theirs.
+    Raises ModelLoadError naming the folder, file or tensor at fault, or what does not fit into memory.
+    """
+    is_embedded = model in embedded_models()
+    dtype = "float32" if config.dtype == "auto" and is_embedded else config.dtype
+    source = open_model(
+        model,
+        device=config.device,
+        dtype=dtype,
+        quantization=config.quantization,
+        kv_dtype=config.kv_dtype,
+    )
+    source.check_cache(config.block_size)
+    records = records_steps(name, source, config)
+    is_cpu = source.device.type == "cpu"
+    choices = _CHOICES["cpu" if is_cpu else "cuda"]
+    max_running = config.max_running or choices.max_running
+    wish = _memory_wish(source, config, max_running, max_pixels)
+    memory = _share_out(name, source, replace(wish, num_models=1 + num_to_come), beside)
+    grammars, text = _grammars(source), source.side.text
+    num_threads = config.num_threads or (1 if is_embedded else num_cores())
+    info = replace(source.info, name=name, max_context=memory.context, kv_dtype=memory.kv_dtype)
+    if source.side.prompts is not None:
+        info = replace(info, sampling=_sampling(source, config))
+    # An encode of Whisper's is long and a step short.
+    encodes_apart = is_cpu and num_threads > 1 and info.attended_shape is not None
+    engine = Engine(
+        name,
+        _runner_maker(
+            name,
+            source,
+            config,
+            memory,
+            num_threads,
+            grammars,
+            max_running if records else 0,
+        ),
+        text=EngineText(decode=text.decode, byte_table=text.byte_table, grammars=grammars),
+        config=replace(
+            choices,
+            num_blocks=memory.num_blocks,
+            block_size=memory.block_size,
+            max_context=memory.context,
+            max_running=max_running,
+            max_waiting=config.max_waiting,
+            max_tokens_per_step=max(choices.max_tokens_per_step, max_running),
+            encodes_apart=encodes_apart,
+            max_rows_beside_live=None if encodes_apart else choices.max_rows_beside_live,
+            max_plans_in_flight=config.plans_in_flight or choices.max_plans_in_flight,
+            vocab_size=info.vocab_size,
+        ),
+        bounds=EngineBounds(
+            max_encoder_bytes=max(1, memory.encoder_bytes),
+            step_timeout_s=config.step_timeout_s,
+            survives_hanging=is_cpu,
+        ),
+        encoder_bytes=source.encoder_bytes,
+        presence=presence,
+    )
+    return OpenedModel(engine, info, memory, source.side)
+
+
+def records_steps(name: str, source: ModelSource, config: EngineConfig) -> bool:
+    """Whether decode steps are recorded. Raises ModelLoadError where that is asked for and impossible."""
+    on_gpu = source.device.type == "cuda"
+    if config.cuda_graphs == "on" and not source.info.replayable:
+        raise ModelLoadError(
+            f"{name}: --cuda-graphs is on, but the steps of a {source.info.family} model cannot be recorded"
+        )
+    if config.cuda_graphs == "on" and not on_gpu:
+        raise ModelLoadError(
+            f"{name}: --cuda-graphs is on, but the model runs on {source.device}; allowed: cuda"
+        )
+    if config.cuda_graphs == "auto":
+        is_plain = source.cache_dtype is source.dtype
+        return on_gpu and source.info.replayable and is_plain and triton_jit.is_installed()
+    return config.cuda_graphs == "on"
+
+
+def _sampling(source: ModelSource, config: EngineConfig) -> SamplingDefaults:
+    """How answers are sampled where a request does not say; transcripts are drawn only if the checkpoint
+    says so."""
+    transcribes = source.side.listens is not None
+    if config.generation_config == "auto":
+        return sampling_defaults(source.folder, is_greedy=transcribes)
+    return SamplingDefaults(temperature=0.0) if transcribes else NOTHING_SAID
+
+
+def _memory_wish(source: ModelSource, config: EngineConfig, max_running: int, max_pixels: int) -> MemoryWish:
+    activation_bytes = 0
+    if source.activation_bytes is not None:
+        vision = read_vision_config(source.folder).bounded(max_pixels or None)
+        activation_bytes = source.activation_bytes(vision.max_item_pixels)
+    return MemoryWish(
+        device="cuda" if source.device.type == "cuda" else "cpu",
+        weight_bytes=source.weight_bytes,
+        token_bytes=source.kv_shape.num_bytes(source.cache_dtype),
+        kv_dtype=source.cache_name,
+        model_context=source.info.max_context,
+        block_size=config.block_size,
+        max_running=max_running,
+        max_context=config.max_context or None,
+        kv_memory=config.kv_size,
+        num_blocks=config.num_blocks or None,
+        activation_bytes=activation_bytes,
+        encoding_bytes=0 if source.encoder_bytes is None else source.encoder_bytes(1),
+        encoder_memory=config.encoder_size,
+    )
+
+
+def _share_out(name: str, source: ModelSource, wish: MemoryWish, beside: Sequence[MemoryPlan]) -> MemoryPlan:
+    if wish.device == "cpu":
+        wish = replace(
+            wish,
+            promised_bytes=sum(each.promised_bytes for each in beside),
+            promised_kv_bytes=sum(each.promised_kv_bytes for each in beside),
+        )
+    try:
+        memory = plan_memory(wish, free_bytes(source.device))
+    except ModelLoadError as error:
+        raise ModelLoadError(f"{name}: {error.message}") from None
+    logger.info("%s: %s", name, memory)
+    return memory
+
+
+def _runner_maker(
+    name: str,
+    source: ModelSource,
+    config: EngineConfig,
+    memory: MemoryPlan,
+    num_threads: int,
+    grammars: GrammarStore | None,
+    graph_rows: int,
+) -> Callable[[], Runner]:
+    """What reads the weights and makes the runner, in the device's thread, at every start. `graph_rows` is
+    the largest decode step to record, 0 for none."""
+
+    def make_runner() -> Runner:
+        runner = Runner(
+            source.load(),
+            num_blocks=memory.num_blocks,
+            block_size=memory.block_size,
+            num_threads=num_threads,
+            grammars=grammars,
+            cuda_graphs=graph_rows > 0,
+            max_running=graph_rows,
+            kv_dtype=source.cache_dtype,
+        )
+        settle_kernels(name, runner, config)
+        runner.warm_up()
+        return runner
+
+    return make_runner
+
+
+def _grammars(source: ModelSource) -> GrammarStore | None:
+    """None for models whose answers are no free text, or whose tokens' bytes are not known."""
+    tokenizer = source.side.text.grammar_json
+    if tokenizer is None:
+        return None
+    try:
+        store = GrammarStore(
+            tokenizer, vocab_size=source.info.vocab_size, stop_token_ids=source.info.stop_token_ids
+        )
+        store.prepare()
+        return store
+    except ValueError as error:
+        logger.warning("%s: no structured output (%s)", source.info.name, error)
+        return None

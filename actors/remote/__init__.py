@@ -1,1 +1,0 @@
-"""An engine in a process of its own: the seam of `actors/engine/client.py` as messages over a stream."""

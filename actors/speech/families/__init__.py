@@ -1,0 +1,1 @@
+"""Speech model families: what the one recipe needs to know of each."""

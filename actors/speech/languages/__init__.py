@@ -1,0 +1,1 @@
+"""In which language each range of a recording is transcribed."""

@@ -1,0 +1,1 @@
+"""Ranges of a recording that are transcribed again: other temperatures, doubtful coverage."""

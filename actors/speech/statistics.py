@@ -1,0 +1,35 @@
+"""What came of a model's transcripts, counted: how far speech and words account for each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...protocols.engine.statistics import SpeechStatistics
+from ...protocols.transcription.transcript import Coverage, Transcript
+
+
+@dataclass(slots=True)
+class SpeechCounts:
+    """Of all files and live turns since the start."""
+
+    coverage: Coverage = field(default_factory=Coverage)
+    num_reheard: int = 0
+    reheard_s: float = 0.0
+
+    def count(self, transcript: Transcript) -> None:
+        """A transcript is finished."""
+        self.coverage += transcript.coverage
+        self.num_reheard += len(transcript.reheard)
+        self.reheard_s += sum(each.end - each.start for each in transcript.reheard)
+
+    def statistics(self) -> SpeechStatistics:
+        """Counters since the start."""
+        found = self.coverage
+        return SpeechStatistics(
+            speech_s=found.speech,
+            wordless_s=found.speech_without_words,
+            num_words=found.words,
+            num_words_without_speech=found.words_without_speech,
+            num_reheard=self.num_reheard,
+            reheard_s=self.reheard_s,
+        )

@@ -1,0 +1,1 @@
+"""`client.chat`: requests, tools, structured output and streamed answers."""

@@ -1,0 +1,1 @@
+"""The client's commands: transcribe, listen, chat and watch."""

@@ -1,0 +1,1 @@
+"""Live sessions: pure machines, and their sync and async sockets."""

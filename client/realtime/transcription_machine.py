@@ -1,0 +1,229 @@
+"""The client's half of a session that transcribes, as a pure machine: frames out, events in, when it is over.
+
+`finish` needs to know when every turn is answered even if the server's own turn detector commits at the
+same moment, so it sends a commit and then a *fence*: clearing the (now empty) buffer, which the server
+answers with exactly one `cleared` after everything before it. Where ends of utterances are told, which come
+behind answers, it sends another fence behind the last answer. What it shares with sessions that answer is
+`client/realtime/machine.py`; its shells are `client/realtime/transcription.py` and
+`client/realtime/async_transcription.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Unpack, get_args
+
+import msgspec
+
+from ...protocols.realtime.codec import encode_event
+from ...protocols.realtime.events import InputAudioBufferClear, InputAudioBufferFlush
+from ...protocols.realtime.session import Delay, Granularity
+from ...protocols.transcription.python_options import SpeechOptions
+from ..errors import SensoriumTimeoutError
+from ..requests import given
+from .events import (
+    Cleared,
+    Committed,
+    Completed,
+    Delta,
+    ErrorEvent,
+    Event,
+    Failed,
+    ItemAdded,
+    ItemDone,
+    SpeechStarted,
+    UnknownEvent,
+    UtteranceEnded,
+)
+from .machine import AudioChunk, LiveCore, LiveOptions
+
+_OF_TRANSCRIPTION: Final = (
+    *SpeechOptions.__annotations__,
+    "delay",
+    "timestamp_granularities",
+    "utterance_end_ms",
+    "left_context_ms",
+)
+_COMPLETED: Final = "conversation.item.input_audio_transcription.completed"
+_EMPTY_COMMIT: Final = "input_audio_buffer_commit_empty"
+
+
+class SessionOptions(SpeechOptions, LiveOptions, total=False):
+    """What a session that transcribes can be asked for beside its model. What is not given is as the
+    server has it.
+
+    Parameters
+    ----------
+    delay
+        How long text waits before it is shown: minimal, low, medium, high or xhigh. Less is sooner, more is
+        corrected less often; the server's default if not given.
+    timestamp_granularities
+        word, segment or both: finals carry them with their times.
+    utterance_end_ms
+        An `UtteranceEnded` event comes so long behind the last word (500 to 10,000 ms), also where noise
+        keeps its turn open; none if not given.
+    left_context_ms
+        Finals are heard behind so much of what was said before (at most 24,000 ms; Whisper): fewer words are
+        wrong, above all of short turns. Alone, as a file of the same audio would be, if not given.
+    multichannel
+        Every channel (`num_channels`) is heard for itself, and its events say which (`channel`, from 0);
+        mixed if not given.
+    """
+
+    delay: Delay | None
+    timestamp_granularities: Sequence[Granularity]
+    utterance_end_ms: int | None
+    left_context_ms: int | None
+    multichannel: bool
+
+
+class SessionCore(LiveCore):
+    """One live session that transcribes. Not thread-safe: the sync shell holds a lock around it.
+
+    Raises ValueError naming the option at fault, TypeError for one that does not exist.
+    """
+
+    def __init__(self, model: str | None = None, **options: Unpack[SessionOptions]) -> None:
+        asked = given(options, SessionOptions)
+        super().__init__(options)
+        self._transcription = {name: asked[name] for name in _OF_TRANSCRIPTION if name in asked}
+        if model:
+            self._transcription["model"] = model
+        delay = options.get("delay")
+        if delay is not None and delay not in get_args(Delay):
+            raise ValueError(f"delay is {delay!r}: expected one of {', '.join(get_args(Delay))}")
+        self._is_multichannel = options.get("multichannel", False)
+        self._in_flight: dict[str, None] = {}
+        self._spoken: set[str] = set()
+        self._held: dict[str, list[Event]] = {}
+        self._num_fences = 0
+        self._may_say_more = False
+        """An answer came behind the last fence, and the end of an utterance may come behind the answer."""
+        self._finishing = False
+        """`finish` was called and audio has not been appended since."""
+
+    @property
+    def finished(self) -> bool:
+        """`finish` was called and every turn since has been answered."""
+        return self._is_answered and not self._may_say_more
+
+    @property
+    def needs_fence(self) -> bool:
+        """Only the answer to another `clear` will show that nothing more comes."""
+        return self._is_answered and self._may_say_more
+
+    @property
+    def _is_answered(self) -> bool:
+        return self._finishing and not self._num_fences and not self._in_flight
+
+    @property
+    def num_unfinished(self) -> int:
+        """Committed turns whose transcript has not come yet."""
+        return len(self._in_flight)
+
+    def opening(self) -> list[str]:
+        """Frames that configure the session, in OpenAI's shape; to be sent before any audio."""
+        audio_input: dict[str, Any] = {
+            "format": self.format_wish(),
+            "transcription": self._transcription,
+            "turn_detection": self.turns_wish(),
+        }
+        if self._is_multichannel:
+            audio_input["multichannel"] = True
+        session = {"type": "transcription", "audio": {"input": audio_input}}
+        return [msgspec.json.encode({"type": "session.update", "session": session}).decode()]
+
+    def begin(self) -> None:
+        """More audio is coming, also after `finish`."""
+        self._finishing = False
+
+    def append(self, chunk: AudioChunk) -> Iterator[str | bytes]:
+        """As `LiveCore.append`; more audio takes `finish` back."""
+        self.begin()
+        return super().append(chunk)
+
+    def flush(self) -> list[str]:
+        """Frames that ask for all that was said so far. Raises ValueError if half a sample is left over."""
+        self.check_whole()
+        return [encode_event(InputAudioBufferFlush())]
+
+    def clear(self) -> list[str]:
+        """Frames that discard the audio of the current turn."""
+        self._partial_sample = b""
+        self._num_fences += 1
+        self._may_say_more = False
+        return [encode_event(InputAudioBufferClear())]
+
+    def finish(self) -> list[str]:
+        """Frames that commit what is left and fence it off; `finished` turns true when all is answered."""
+        frames = self.commit() + self.clear()
+        self._finishing = True
+        return frames
+
+    def shown(self, event: Event) -> list[Event]:
+        """What the caller sees: neither what `finish` asked for itself, nor the silence that it committed."""
+        if self._held and not self._finishing:  # more audio has come: it was no closing commit
+            held = [each for events in self._held.values() for each in events]
+            self._held.clear()
+            return held + self.shown(event)
+        was_spoken = self._item_id(event) in self._spoken
+        self._track(event)
+        match event:
+            case ErrorEvent() if self._finishing and event.error.code == _EMPTY_COMMIT:
+                return []  # the closing commit found nothing left over, which is how it should be
+            case Cleared() if self._finishing:
+                return []
+            case UtteranceEnded():
+                return [event]
+            case _:
+                return [event] if was_spoken else self._without_silence(event)
+
+    def check_silence(self, timeout_s: float) -> None:
+        """Nothing came for so long. Raises SensoriumTimeoutError if something should have come."""
+        super().check_silence(timeout_s)
+        if self._finishing:
+            raise SensoriumTimeoutError(f"no event for {timeout_s:g} s while waiting for the last turn")
+
+    def _track(self, event: Event) -> None:
+        match event:
+            case SpeechStarted() | Delta():
+                self._spoken.add(event.item_id)
+            case Committed():
+                self._in_flight[event.item_id] = None
+            case Completed() | Failed():
+                self._in_flight.pop(event.item_id, None)
+                self._may_say_more = "utterance_end_ms" in self._transcription
+                self._spoken.discard(event.item_id)
+            case Cleared():
+                self._num_fences = max(0, self._num_fences - 1)
+                self._spoken &= self._in_flight.keys()  # what was being said is gone
+            case UnknownEvent(type=name, data=data) if name == _COMPLETED:
+                # Another server's event in a shape of its own still counts by its name.
+                self._in_flight.pop(str(data.get("item_id")), None)
+            case _:
+                pass
+
+    def _without_silence(self, event: Event) -> list[Event]:
+        """Hide the item that the closing commit makes of trailing silence when the server detects turns.
+
+        Whether it is silence shows only in its transcript; until then its events wait.
+        """
+        item_id = self._item_id(event)
+        if not self._finishing or self._turn_detection is None or item_id is None:
+            return [event]
+        held = self._held.setdefault(item_id, [])
+        held.append(event)
+        match event:
+            case Completed() if not event.transcript:
+                del self._held[item_id]
+                return []
+            case Completed() | Failed() | SpeechStarted() | Delta():
+                return self._held.pop(item_id)
+            case _:
+                return []
+
+    @staticmethod
+    def _item_id(event: Event) -> str | None:
+        if isinstance(event, ItemAdded | ItemDone):
+            return event.item.id
+        return getattr(event, "item_id", None)

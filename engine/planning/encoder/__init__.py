@@ -1,0 +1,1 @@
+"""Encoder outputs: the cache by content hash, and who waits for room in it."""

@@ -1,0 +1,1 @@
+"""Key-value blocks: pool, prefix cache, and who holds which."""

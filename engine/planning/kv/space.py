@@ -1,0 +1,220 @@
+"""Who gets which KV blocks: what a request finds computed, what it is given, what it leaves behind.
+
+Joins the block pool, the prefix cache and the sessions' parked KV; blocks that sessions park are given to
+whoever needs them. It decides no order: `engine/planning/scheduler.py` does, and preempts when this has no
+more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from sys import maxsize
+
+from ....protocols.engine.messages import SessionKey
+from ..limits import SchedulerConfig
+from ..plan import SequenceId
+from ..request import Request
+from .blocks import Block, BlockPool
+from .names import BlockHash
+from .parked import Parked, SessionStore
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """KV of a request's first `num_tokens` tokens, in `blocks`: cached, or parked by its session."""
+
+    blocks: tuple[Block, ...]
+    num_tokens: int
+    is_parked: bool
+
+
+class KvSpace:
+    """The blocks of one engine.
+
+    A block is written to only by a request that holds it alone, and never while it is findable. It becomes
+    findable once it is full and the step that filled it came back without error.
+    """
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self.pool = BlockPool(config.num_blocks, config.block_size)
+        budget = config.max_parked_blocks
+        self.sessions = SessionStore(config.num_blocks // 2 if budget is None else budget)
+        self._block_size = config.block_size
+        self._is_caching = config.prefix_caching
+        self._pending: dict[BlockHash, Request] = {}  # blocks to be, and who computes them
+        self.num_queried = self.num_hits = self.num_evictions = self.num_reused = 0
+
+    def find(self, request: Request) -> Found:
+        """What of a waiting request is computed already. Takes nothing."""
+        limit = request.max_reused
+        size = self._block_size
+        cached: tuple[Block, ...] = ()
+        if self._is_caching:
+            num_blocks = limit // size
+            cached = self.pool.find(request.hasher.extend(request.tokens, num_blocks)[:num_blocks])
+        parked = self.sessions.find(request.generate.session)
+        if parked is not None:
+            length = min(parked.overlap(request), limit)
+            if length % size and self.pool.num_holders(parked.blocks[length // size]) > 1:
+                length -= length % size  # its last block would be written to, and others read it
+            if length and length >= len(cached) * size:
+                return Found(parked.blocks[: self.pool.num_blocks_for(length)], length, is_parked=True)
+        return Found(cached, len(cached) * size, is_parked=False)
+
+    def is_awaiting(self, request: Request, found: Found | None = None) -> bool:
+        """Whether a better request is about to compute the block behind `found` (or the one waited for)."""
+        if found is not None:
+            index = found.num_tokens // self._block_size
+            is_useful = self._is_caching and (index + 1) * self._block_size <= request.max_reused
+            request.awaited = request.hasher.hashes[index] if is_useful else None
+        if request.awaited is None:
+            return False
+        owner = self._pending.get(request.awaited)
+        return owner is not None and owner.order < request.order
+
+    def fits(self, request: Request, found: Found) -> bool:
+        """Whether blocks for all known tokens can be had without preempting anyone."""
+        wanted = self.pool.num_blocks_for(len(request.tokens)) - len(found.blocks)
+        free = self.pool.num_free - sum(not self.pool.num_holders(block) for block in found.blocks)
+        if wanted <= free:
+            return True
+        return wanted <= free + self.sessions.num_blocks and wanted <= free + self._num_evictable(found)
+
+    def enter(self, request: Request, found: Found, sequence_id: SequenceId) -> None:
+        """Begin a stay on the device with `found` and blocks for all known tokens; they must fit."""
+        self._count(request, found)
+        key = request.generate.session
+        parked = None if key is None else self.sessions.take(key)
+        if not found.is_parked:
+            self.pool.share(found.blocks)
+            if parked is not None:
+                self.pool.free(parked.blocks)
+        elif parked is not None:
+            self.pool.free(parked.blocks[len(found.blocks) :])
+            if found.num_tokens % self._block_size:
+                self.pool.unregister(found.blocks[-1])
+        request.enter(sequence_id, found.blocks, found.num_tokens)
+        request.capacity = len(found.blocks) * self._block_size
+        has_room = self.grow(request, len(request.tokens))
+        assert has_room, "a request entered that does not fit"
+        request.num_registered = found.num_tokens // self._block_size
+        request.next_full = (request.num_registered + 1) * self._block_size if self._is_caching else maxsize
+        if self._is_caching:
+            num_full = len(request.tokens) // self._block_size
+            for block_hash in request.hasher.extend(request.tokens, num_full)[request.num_registered :]:
+                self._pending.setdefault(block_hash, request)
+
+    def grow(self, request: Request, num_positions: int) -> bool:
+        """Give `request` blocks for so many positions, parked ones if need be; False if there are too few."""
+        wanted = self.pool.num_blocks_for(num_positions) - len(request.blocks)
+        if wanted <= 0:
+            return True
+        while (blocks := self.pool.allocate(wanted)) is None:
+            parked = self.sessions.take_oldest()
+            if parked is None:
+                return False
+            self._evict(parked)
+        request.blocks += blocks
+        request.capacity = len(request.blocks) * self._block_size
+        return True
+
+    def shrink(self, request: Request) -> None:
+        """Let go of the blocks behind the next position: a rejected draft had them. No plan in flight may
+        feed `request`."""
+        num_kept = self.pool.num_blocks_for(request.num_computed + 1)
+        self.pool.free(request.blocks[num_kept:])
+        request.blocks = request.blocks[:num_kept]
+        request.capacity = len(request.blocks) * self._block_size
+
+    def register(self, request: Request) -> None:
+        """Make the blocks findable that are full now."""
+        num_full = request.num_computed // self._block_size
+        hashes = request.hasher.extend(request.tokens, num_full)
+        for index in range(request.num_registered, num_full):
+            if self._pending.get(hashes[index]) is request:
+                del self._pending[hashes[index]]
+            self.pool.register(request.blocks[index], hashes[index])
+        request.num_registered = num_full
+        request.next_full = (num_full + 1) * self._block_size
+
+    def leave(self, request: Request) -> None:
+        """End a stay on the device; all blocks are let go."""
+        self._stop_computing(request)
+        self.pool.free(request.blocks)
+        request.leave()
+
+    def end(self, request: Request, *, parks: bool) -> None:
+        """End a request. If it was its session's live one, its computed KV may be parked."""
+        key = self.sessions.end(request)
+        num_blocks = self.pool.num_blocks_for(request.num_computed)
+        if key is None or not parks or not num_blocks:
+            self.leave(request)
+        elif not self.sessions.may_park(num_blocks):
+            self.num_evictions += 1
+            self.leave(request)
+        else:
+            self._stop_computing(request)
+            self.pool.free(request.blocks[num_blocks:])
+            tokens, blocks = tuple(request.tokens[: request.num_computed]), request.blocks[:num_blocks]
+            self.sessions.park(key, Parked(request.hasher.root, request.generate.media, tokens, blocks))
+            request.leave()
+        while (parked := self.sessions.take_excess()) is not None:
+            self._evict(parked)
+
+    def close(self, key: SessionKey) -> None:
+        """Let go of what a session parked; its live request will park nothing."""
+        self.sessions.close(key)
+        parked = self.sessions.take(key)
+        if parked is not None:
+            self.pool.free(parked.blocks)
+
+    def check(self, running: list[Request]) -> None:
+        """Assert that every holder is accounted for, and that what is shared is full."""
+        self.pool.check()
+        tables = [(request.blocks, request.num_computed) for request in running]
+        tables += [(parked.blocks, len(parked.tokens)) for parked in self.sessions.parked]
+        holds = Counter(block for blocks, _ in tables for block in blocks)
+        assert len(holds) + self.pool.num_free == self.pool.num_total, "blocks leak"
+        assert all(self.pool.num_holders(block) == count for block, count in holds.items())
+        for blocks, num_computed in tables:
+            assert len(set(blocks)) == len(blocks), "a block is twice in one sequence"
+            for block in blocks[num_computed // self._block_size :]:
+                assert holds[block] == 1, "a block that is not full is shared"
+                assert not self.pool.is_findable(block), "a block that is not full can be found"
+        assert set(self._pending.values()) <= set(running)
+        assert self.sessions.num_blocks == sum(len(parked.blocks) for parked in self.sessions.parked)
+
+    def counters(self) -> dict[str, int]:
+        """Fields of `EngineStatistics` that are counted here."""
+        return {
+            "num_prefix_queried": self.num_queried,
+            "num_prefix_hits": self.num_hits,
+            "num_windows_reused": self.num_reused,
+            "num_session_evictions": self.num_evictions,
+        }
+
+    def _count(self, request: Request, found: Found) -> None:
+        if not request.has_run:
+            request.num_cached = found.num_tokens  # never all of its prompt
+        self.num_queried += request.num_prompt
+        self.num_hits += min(found.num_tokens, request.num_prompt)
+        ends = (span.start + span.num_tokens for span in request.generate.media)
+        self.num_reused += sum(end <= found.num_tokens for end in ends)
+
+    def _num_evictable(self, found: Found) -> int:
+        """Blocks that would be free if everything parked were evicted, but for those in `found`."""
+        holds = Counter(block for parked in self.sessions.parked for block in parked.blocks)
+        kept = set(found.blocks)
+        return sum(
+            count == self.pool.num_holders(block) and block not in kept for block, count in holds.items()
+        )
+
+    def _evict(self, parked: Parked) -> None:
+        self.num_evictions += 1
+        self.pool.free(parked.blocks)
+
+    def _stop_computing(self, request: Request) -> None:
+        for block_hash in request.hasher.hashes[request.num_registered :]:
+            if self._pending.get(block_hash) is request:
+                del self._pending[block_hash]

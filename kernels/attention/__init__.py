@@ -1,0 +1,1 @@
+"""Attention: dense, paged and cross, and the KV cache it reads."""

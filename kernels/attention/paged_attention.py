@@ -1,0 +1,176 @@
+"""Causal self-attention of ragged queries over a paged cache, with grouped key-value heads.
+
+A step's tokens are rows of one tensor, sequence after sequence; each row sees its sequence's cache
+positions up to its own. `paged_batch` computes tables and slots once per step for all layers.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..gpu.jit import has_triton
+from ..native import CODES, native_for
+from ..transfer import to_device
+from .kv_cache import gather_kv, takes_codes
+from .kv_quantization import CODED, head_size
+
+
+class PagedSequence(NamedTuple):
+    """Rows at positions `start` to `start + num_rows` of a sequence whose KV lies in `block_table`."""
+
+    block_table: Sequence[int]
+    start: int
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class PagedBatch:
+    """What every layer of one step needs, on the device and (the numbers) on the host.
+
+    `block_tables` int32 [sequences, longest table], padded with block 0; `query_starts` int32
+    [sequences + 1]; `context_lengths` int32 [sequences], the new rows included; `write_slots` int64 [rows].
+    """
+
+    block_size: int
+    block_tables: Tensor
+    query_starts: Tensor
+    context_lengths: Tensor
+    write_slots: Tensor
+    num_queries: tuple[int, ...]
+
+
+def paged_batch(sequences: Sequence[PagedSequence], block_size: int, device: torch.device) -> PagedBatch:
+    """Lay out a step. Rows are numbered through the sequences in order. Takes time by the block."""
+    ends = tuple(sequence.start + sequence.num_rows for sequence in sequences)
+    widths = [-(-end // block_size) for end in ends]
+    widest = max(widths, default=0)
+    tables, starts, slots = array("i"), array("i", [0]), array("q")
+    padding = array("i", bytes(4 * widest))
+    for (table, start, num_rows), end, width in zip(sequences, ends, widths, strict=True):
+        tables.extend(table[:width])
+        tables.extend(padding[width:])
+        starts.append(starts[-1] + num_rows)
+        while start < end:
+            block, offset = divmod(start, block_size)
+            first = table[block] * block_size + offset
+            count = min(block_size - offset, end - start)
+            slots.extend(range(first, first + count))
+            start += count
+    return PagedBatch(
+        block_size=block_size,
+        block_tables=_tensor(tables, torch.int32, device).view(len(ends), widest),
+        query_starts=_tensor(starts, torch.int32, device),
+        context_lengths=_tensor(array("i", ends), torch.int32, device),
+        write_slots=_tensor(slots, torch.int64, device),
+        num_queries=tuple(sequence.num_rows for sequence in sequences),
+    )
+
+
+def _tensor(values: array[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    if not values:  # torch wants at least one byte
+        return torch.empty(0, dtype=dtype, device=device)
+    return to_device(torch.frombuffer(values, dtype=dtype), device)
+
+
+def paged_attention(
+    query: Tensor,
+    cache: Tensor,
+    batch: PagedBatch,
+    *,
+    scale: float | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> Tensor:
+    """query [rows, heads, dim], cache [blocks, 2, kv_heads, block_size, dim] → [rows, heads, dim].
+
+    A cache of codes (`kv_quantization.py`) is read as it is; the 16 bits that queries and softmax are rounded
+    to for it are far finer than codes.
+
+    `scale` is 1/√dim unless given. With a `window` a row sees its last `window` positions, itself included;
+    `softcap` c bends scores to c·tanh(score/c).
+    """
+    native = native_for(query)
+    heads, dim = query.shape[1:]
+    kv_heads, block_size = cache.shape[2:4]
+    coded = cache.dtype is CODED
+    if coded:
+        usable = softcap is None and takes_codes(native, cache)
+    else:
+        usable = softcap is None and cache.dtype is query.dtype and cache.is_contiguous() and dim % 2 == 0
+    assert (query.shape[0], block_size, head_size(cache)) == (
+        batch.write_slots.shape[0],
+        batch.block_size,
+        dim,
+    )
+    assert heads % kv_heads == 0, "query heads share key-value heads evenly"
+    if has_triton(query) and cache.dtype is query.dtype:
+        from ..gpu.paged_attention import paged_attention as on_gpu
+
+        return on_gpu(query, cache, batch, scale=scale, window=window, softcap=softcap)
+    if native is None or not usable:
+        return paged_attention_reference(query, cache, batch, scale=scale, window=window, softcap=softcap)
+    if query.stride()[1:] != (dim, 1):
+        query = query.contiguous()
+    out = torch.empty(query.shape, dtype=query.dtype)
+    native.attention(
+        CODES[query.dtype],
+        coded,
+        query.data_ptr(),
+        query.stride(0),
+        cache.data_ptr(),
+        batch.block_tables.data_ptr(),
+        batch.block_tables.shape[1],
+        batch.query_starts.data_ptr(),
+        batch.context_lengths.data_ptr(),
+        len(batch.num_queries),
+        heads,
+        kv_heads,
+        dim,
+        block_size,
+        window or 0,
+        1,
+        dim**-0.5 if scale is None else scale,
+        out.data_ptr(),
+        torch.get_num_threads(),
+    )
+    return out
+
+
+def paged_attention_reference(
+    query: Tensor,
+    cache: Tensor,
+    batch: PagedBatch,
+    *,
+    scale: float | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> Tensor:
+    """The same, one sequence at a time, in float32."""
+    heads, dim = query.shape[1:]
+    factor = dim**-0.5 if scale is None else scale
+    out: list[Tensor] = []
+    first = 0
+    for index, (num_rows, length) in enumerate(
+        zip(batch.num_queries, batch.context_lengths.tolist(), strict=True)
+    ):
+        key, value = gather_kv(cache, batch.block_tables[index], length)
+        key, value = (each.float().repeat_interleave(heads // each.shape[0], 0) for each in (key, value))
+        rows = query[first : first + num_rows].float().transpose(0, 1) * factor
+        scores = rows @ key.transpose(1, 2)
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        own = torch.arange(length - num_rows, length, device=query.device)[:, None]
+        seen = torch.arange(length, device=query.device)[None]
+        hidden = seen > own
+        if window is not None:
+            hidden |= seen <= own - window
+        weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
+        out.append((weights @ value).transpose(0, 1).to(query.dtype))
+        first += num_rows
+    return torch.cat(out) if out else query.new_empty((0, heads, dim))

@@ -1,0 +1,1 @@
+"""Triton kernels: the same operations on GPUs."""

@@ -1,0 +1,1 @@
+"""Products with weights: dense and quantized."""

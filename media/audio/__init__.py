@@ -1,0 +1,1 @@
+"""Files and streams of bytes to samples and features."""

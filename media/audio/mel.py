@@ -1,0 +1,68 @@
+"""The Slaney mel filter bank, as float64 numbers and in the sparse form that `media/audio/features.py`
+applies.
+
+Source: M. Slaney, Auditory Toolbox (1998): linear below 1 kHz, logarithmic above, each triangle of unit area.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+_LINEAR_HZ_PER_MEL: Final = 200 / 3
+_BREAK_HZ: Final = 1000.0
+_BREAK_MEL: Final = _BREAK_HZ / _LINEAR_HZ_PER_MEL
+_MELS_PER_E_FOLD: Final = 27 / np.log(6.4)
+
+Float64Array = npt.NDArray[np.float64]
+
+
+def _hz_to_mel(hz: float) -> float:
+    if hz < _BREAK_HZ:
+        return hz / _LINEAR_HZ_PER_MEL
+    return float(_BREAK_MEL + np.log(hz / _BREAK_HZ) * _MELS_PER_E_FOLD)
+
+
+def _mel_to_hz(mel: Float64Array) -> Float64Array:
+    above: Float64Array = _BREAK_HZ * np.exp((mel - _BREAK_MEL) / _MELS_PER_E_FOLD)
+    return np.where(mel < _BREAK_MEL, mel * _LINEAR_HZ_PER_MEL, above)
+
+
+def mel_filters(*, num_bins: int, num_mels: int, sampling_rate: int, max_hz: float) -> Float64Array:
+    """Weights [num_mels, num_bins] from the power of FFT bins (0 Hz to Nyquist) to mel bands."""
+    bin_hz = np.linspace(0, sampling_rate // 2, num_bins)
+    corner_hz = _mel_to_hz(np.linspace(0.0, _hz_to_mel(max_hz), num_mels + 2))
+    left, centre, right = corner_hz[:-2, None], corner_hz[1:-1, None], corner_hz[2:, None]
+    rising = (bin_hz - left) / (centre - left)
+    falling = (right - bin_hz) / (right - centre)
+    area: Float64Array = 2.0 / (right - left)
+    return np.maximum(0.0, np.minimum(rising, falling)) * area
+
+
+class SparseFilters:
+    """Applies a filter bank to power spectra, using only the bins each band covers.
+
+    Each row's result is a fixed sequence of additions, so that it does not depend, in any bit, on how many
+    rows are given at once. A matrix product promises no such thing, and content hashes rely on it.
+    """
+
+    def __init__(self, filters: npt.NDArray[Any]) -> None:
+        bins: list[int] = []
+        weights: list[float] = []
+        starts: list[int] = []
+        for row in filters:
+            starts.append(len(bins))
+            # A band narrower than the bins' distance may cover none: then it keeps one bin of weight 0.
+            covered = np.flatnonzero(row) if row.any() else np.zeros(1, np.intp)
+            bins.extend(covered.tolist())
+            weights.extend(row[covered].tolist())
+        self._bins = np.array(bins, dtype=np.intp)
+        self._weights = np.array(weights, dtype=np.float64)
+        self._starts = np.array(starts, dtype=np.intp)
+
+    def apply(self, power: Float64Array) -> Float64Array:
+        """Band energies [rows, num_mels] of power spectra [rows, num_bins]."""
+        bands: Float64Array = np.add.reduceat(power[:, self._bins] * self._weights, self._starts, axis=1)
+        return bands

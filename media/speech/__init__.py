@@ -1,0 +1,1 @@
+"""Where speech lies in samples, and when words were spoken."""

@@ -1,0 +1,1 @@
+"""Answers of speech models, checked against the sound and joined into transcripts."""

@@ -1,0 +1,1 @@
+"""Images and video to pixels and patches."""

@@ -1,0 +1,62 @@
+"""What a request may wish of how its pictures are looked at: less than the model's own way, never more.
+
+The checkpoint's bounds, or an operator's lower ones, are what memory was planned for. Read next:
+`media/vision/config.py`; the wire's side is `protocols/chat/processor_options.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ...protocols.chat.processor_options import MediaWish, MediaWishes, Wished
+from ...protocols.shared.json_body import refuse
+from .config import PixelConfig, VideoConfig, VisionConfig
+
+LOW_DETAIL_PIXELS: Final = 512 * 512
+"""Of an image of `detail: low`, at most: what OpenAI's API looks at then."""
+
+
+def low_detail(config: VisionConfig) -> VisionConfig:
+    """`config` for an image of which few pixels will do, where its pictures are resized at all."""
+    image = config.image
+    if not image.do_resize or image.max_pixels <= LOW_DETAIL_PIXELS:
+        return config
+    least = min(image.min_pixels, LOW_DETAIL_PIXELS)
+    return replace(config, image=replace(image, min_pixels=least, max_pixels=LOW_DETAIL_PIXELS))
+
+
+def wished_vision(config: VisionConfig, wishes: MediaWishes) -> VisionConfig:
+    """`config` as a request wants it. Raises BadRequestError naming the key that asks for too much."""
+    return VisionConfig(image=_pixels(config.image, wishes.image), video=_frames(config.video, wishes.video))
+
+
+def _pixels(pixels: PixelConfig, wish: MediaWish) -> PixelConfig:
+    most = _at_most(wish.max_pixels, pixels.max_pixels)
+    least = pixels.min_pixels if wish.min_pixels is None else _at_most(wish.min_pixels, most)
+    do_resize = pixels.do_resize if wish.do_resize is None else wish.do_resize
+    ceiling = pixels.ceiling if wish.min_pixels is None else pixels.max_pixels
+    return replace(pixels, min_pixels=min(least, most), max_pixels=most, do_resize=do_resize, ceiling=ceiling)
+
+
+def _frames(video: VideoConfig, wish: MediaWish) -> VideoConfig:
+    most = _at_most(wish.max_frames, video.max_frames)
+    least = video.min_frames if wish.min_frames is None else _at_most(wish.min_frames, most)
+    found = replace(
+        video,
+        pixels=_pixels(video.pixels, wish),
+        min_frames=min(least, most),
+        max_frames=most,
+        num_frames=None if video.num_frames is None else min(video.num_frames, most),
+    )
+    if wish.num_frames is not None:
+        return replace(found, num_frames=_at_most(wish.num_frames, most))
+    return found if wish.fps is None else replace(found, num_frames=None, fps=wish.fps.value)
+
+
+def _at_most(wished: Wished | None, most: int) -> int:
+    if wished is None:
+        return most
+    if wished.value > most:
+        raise refuse(wished.param, wished.value, f"up to {most} here")
+    return int(wished.value)

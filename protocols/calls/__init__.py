@@ -1,0 +1,1 @@
+"""Providers' media streams on the wire."""

@@ -1,0 +1,1 @@
+"""Chat completions, completions and tokenization on the wire."""

@@ -1,0 +1,1 @@
+"""Messages between the server's actors and an engine."""

@@ -1,0 +1,1 @@
+"""OpenAI's Realtime events and vLLM's dialect of them."""

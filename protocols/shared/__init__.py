@@ -1,0 +1,1 @@
+"""What several dialects share: JSON bodies, sampling fields, audio formats."""

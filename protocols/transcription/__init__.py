@@ -1,0 +1,1 @@
+"""Transcription requests, transcripts and subtitles on the wire."""

@@ -1,0 +1,1 @@
+"""Telephone calls as a pure machine."""

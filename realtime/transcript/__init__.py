@@ -1,0 +1,1 @@
+"""Which text of a growing transcript is shown."""

@@ -1,0 +1,127 @@
+"""What a client wishes of the transcription in a session: the model, and how it transcribes.
+
+`realtime/settings.py` merges these with the rest. Refusals raise `BadRequestError` with the dotted field.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ..protocols.errors import BadRequestError, wrong
+from ..protocols.realtime.session import SessionPatch, TranscriptionPatch
+from ..protocols.shared.languages import known_language
+from ..protocols.transcription.hints import KEYWORD_BOOST, parse_keywords, parse_language, parse_languages
+from ..protocols.transcription.numerals import check_numerals
+from ..protocols.transcription.transcript import TranscriptionOptions
+from .config import RealtimeModel, SessionConfig
+
+INPUT: Final = "session.audio.input"
+TRANSCRIPTION: Final = f"{INPUT}.transcription"
+
+T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def served_model(
+    current: str,
+    wishes: TranscriptionPatch | UnsetType | None,
+    session: SessionPatch,
+    config: SessionConfig,
+) -> RealtimeModel:
+    """The model to use: the transcription's, else the session's, else what is in force."""
+    name, where = current, f"{TRANSCRIPTION}.model"
+    if wishes is None:
+        name = config.model
+    if wishes and wishes.model is not UNSET:
+        name = wishes.model or config.model
+    elif session.model is not UNSET:
+        name, where = session.model or config.model, "session.model"
+    if not name and not config.models:
+        return RealtimeModel("")  # the session does not listen
+    for served in config.models:
+        if name in (served.name, *served.aliases):
+            return served
+    known = ", ".join(served.name for served in config.models) or "none that transcribes"
+    problem = (
+        f"the model {name[:60]!r} is not served (`--alias` of `sensorium serve` gives a model another name); "
+        f"served here: {known}"
+    )
+    raise BadRequestError(problem, code="model_not_found", param=where)
+
+
+def wished_options(current: TranscriptionOptions, wishes: TranscriptionPatch) -> TranscriptionOptions:
+    """The options after `wishes`; each field that is given replaces what was there."""
+    changes: dict[str, object] = {
+        "keyword_boost": either(wishes.keyword_boost, current.keyword_boost, KEYWORD_BOOST),
+        "numerals": either(wishes.numerals, current.numerals, None),
+        "prompt": either(wishes.prompt, current.prompt, ""),
+        "task": either(wishes.task, current.task, "transcribe"),
+    }
+    if wishes.language is not UNSET:
+        changes["language"] = parse_language(wishes.language or "", param=f"{TRANSCRIPTION}.language")
+    if wishes.languages is not UNSET:
+        where = f"{TRANSCRIPTION}.languages"
+        changes["languages"] = parse_languages(wishes.languages or (), param=where)
+    if wishes.keywords is not UNSET:
+        where = f"{TRANSCRIPTION}.keywords"
+        changes["keywords"] = parse_keywords(wishes.keywords or (), param=where)
+    if wishes.timestamp_granularities is not UNSET:
+        wanted = wishes.timestamp_granularities or []
+        changes["word_timestamps"] = "word" in wanted
+        changes["segment_timestamps"] = "segment" in wanted
+    return msgspec.structs.replace(current, **changes)
+
+
+def check_model(options: TranscriptionOptions, model: RealtimeModel, left_context_ms: int) -> None:
+    """Refuse languages that the model does not know, and what else it cannot do."""
+    if options.task not in model.tasks:
+        raise BadRequestError(
+            f"the model {model.name!r} cannot {options.task}",
+            code="unsupported_task",
+            param=f"{TRANSCRIPTION}.task",
+        )
+    if left_context_ms and not model.hears_before:
+        where = f"{TRANSCRIPTION}.left_context_ms"
+        raise unsupported(where, f"is not served with the model {model.name!r}, but as 0")
+    written = [options.language] if options.language else options.languages
+    check_numerals(
+        options.numerals,
+        written if options.task == "transcribe" else (),
+        spells_numbers=model.spells_numbers,
+        param=f"{TRANSCRIPTION}.numerals",
+    )
+    wanted = [(f"{TRANSCRIPTION}.languages[{at}]", code) for at, code in enumerate(options.languages)]
+    if options.language is not None:
+        wanted.insert(0, (f"{TRANSCRIPTION}.language", options.language))
+    for where, language in wanted:
+        if model.languages and known_language(language, model.languages) is None:
+            raise BadRequestError(
+                f"the model {model.name!r} does not transcribe the language {language!r}",
+                code="unsupported_language",
+                param=where,
+            )
+
+
+def unsupported(param: str, reason: str) -> BadRequestError:
+    """The refusal of what is not served."""
+    return wrong(param, f"{reason}", code="unsupported_parameter")
+
+
+def merged(current: S, patch: msgspec.Struct, default: S) -> S:
+    """What is in force after `patch`, field by field as `either` has it."""
+    changes = {
+        name: either(getattr(patch, name), getattr(current, name), getattr(default, name))
+        for name in current.__struct_fields__
+        if name in patch.__struct_fields__
+    }
+    return msgspec.structs.replace(current, **changes)
+
+
+def either(patch: T | UnsetType | None, current: T, default: T) -> T:
+    """UNSET keeps the current value, None returns to the default."""
+    if patch is UNSET:
+        return current
+    return default if patch is None else patch

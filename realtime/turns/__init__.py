@@ -1,0 +1,1 @@
+"""Where turns begin and end, and when hypotheses are requested."""

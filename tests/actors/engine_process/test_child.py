@@ -1,0 +1,42 @@
+"""The process that runs engines, from the start on: it is never silent."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+import trio
+from sensorium.actors.engine_process import child, messages
+from sensorium.actors.engine_process.connection import Line
+from sensorium.actors.engine_process.messages import Message
+from sensorium.actors.worker_config import Orders
+from sensorium.protocols.errors import UnavailableError
+from support.fake_process import Opened, open_next, orders
+from trio.testing import memory_stream_pair
+
+pytestmark = pytest.mark.slow
+
+
+async def test_it_says_that_it_is_there_while_it_loads() -> None:
+    go_on, opened = threading.Event(), trio.Event()
+    ours, theirs = memory_stream_pair()
+    said: list[Message] = []
+
+    def open_slowly(told: Orders, before: Sequence[Opened]) -> Opened:
+        assert go_on.wait(60)
+        return open_next(told, before)
+
+    def take(message: Message) -> None:
+        said.append(message)
+        if said.count(messages.Loading()) == 3:
+            go_on.set()
+        if isinstance(message, messages.Opened):
+            opened.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Line(ours, take).run, lambda: UnavailableError("gone"))
+        nursery.start_soon(child._run, orders("fake"), theirs, open_slowly, nursery)
+        with trio.fail_after(60):
+            await opened.wait()
+        nursery.cancel_scope.cancel()

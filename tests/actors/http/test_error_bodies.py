@@ -1,0 +1,35 @@
+"""What a client is told of an error that was not meant for clients, and what the log keeps of it."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from sensorium.actors.http.error_bodies import shown
+from sensorium.protocols.errors import BadRequestError
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), OSError(errno.ENOMEM, "Cannot allocate memory"), OSError(errno.EMFILE, "Too many")],
+)
+def test_what_the_machine_lacks_is_no_defect(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    told = shown(error, "POST /v1/x")
+    assert (told.status, told.code) == (503, "overloaded")
+    assert told.retry_after_s
+    (line,) = caplog.records
+    assert "POST /v1/x failed" in line.message
+    assert line.exc_info is None
+
+
+def test_a_defect_is_ours_and_its_traceback_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    told = shown(OSError(errno.EIO, "a secret path"), "POST /v1/x")
+    assert told.status == 500
+    assert "secret" not in told.message
+    assert caplog.records[0].exc_info
+
+
+def test_what_is_meant_for_clients_is_told_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    error = BadRequestError("no")
+    assert shown(error, "POST /v1/x") is error
+    assert not caplog.records

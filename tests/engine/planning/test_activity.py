@@ -1,0 +1,43 @@
+"""Who speaks to one engine keeps the others of its process from taking all threads, and nothing else."""
+
+from __future__ import annotations
+
+import gc
+
+from sensorium.engine.planning.activity import LINGER_STEPS, Presence
+from sensorium.engine.planning.limits import SchedulerConfig
+from sensorium.engine.planning.service_classes import SERVICES, Lanes
+
+CONFIG = SchedulerConfig(num_blocks=10, max_running=64, max_tokens_per_step=512, num_guest_tokens=8)
+SPEAKS, WRITES, NOTHING = [1, 0, 0], [0, 0, 1], [0, 0, 0]
+
+
+def test_engines_are_told_of_each_others_live_requests() -> None:
+    presence = Presence()
+    ears, files = Lanes(CONFIG, presence), Lanes(CONFIG, presence)
+    files.shares(WRITES)
+    assert files.is_quiet
+    ears.shares(SPEAKS)
+    for _ in range(2 * LINGER_STEPS):  # of this one, while the other one's step takes its time
+        (share,) = files.shares(WRITES)
+        assert not files.is_quiet
+    assert (SERVICES[share.service], share.num_tokens, share.is_guest) == ("batch", 512, False)
+    ears.shares(NOTHING)
+    for _ in range(LINGER_STEPS - 1):
+        files.shares(WRITES)
+        assert not files.is_quiet
+    files.shares(WRITES)
+    assert files.is_quiet
+    assert ears.is_quiet
+
+
+def test_an_engine_that_was_given_up_speaks_no_more() -> None:
+    presence = Presence()
+    ears, files = Lanes(CONFIG, presence), Lanes(CONFIG, presence)
+    ears.shares(SPEAKS)
+    del ears
+    gc.collect()
+    for _ in range(LINGER_STEPS + 1):
+        assert not files.is_quiet
+        files.shares(WRITES)
+    assert files.is_quiet
