@@ -69,7 +69,7 @@ def loaded_model(
     """
     speech = None
     if side.listens is not None:
-        module = import_module(side.listens.file, f"{__package__}.speech")
+        module = import_module(side.listens.file, f"{__package__}.speech.families")
         family = cast(SpeechFamily, module.open_family(engine, info, side.listens.text))
         speech = Transcriber(family, activity)
     prompts = None

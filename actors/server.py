@@ -30,13 +30,10 @@ from .fetching.dns import Names
 from .fetching.fetcher import Fetcher
 from .http.access_log import AccessLog, RefusalLog
 from .http.api_keys import ApiKeys
-from .http.calls.routes import call_routes
 from .http.pending_auth import Strangers
-from .http.realtime.websocket import realtime_route
 from .http.responses.sqlite_store import ResponseFile
 from .http.responses.store import ResponseStore
-from .http.responses.websocket import response_sockets
-from .http.routes import Gate, not_found, routes
+from .http.routes import Gate, not_found, routes, sockets
 from .http.service import ServedModel, Service
 from .http.startup_app import Door, HealthDoor
 from .inference.client import EngineClient
@@ -208,10 +205,9 @@ async def _response_file(config: ResponseConfig) -> ResponseFile | None:
 def application(service: Service) -> AsgiApp:
     """The ASGI application of a service."""
     found = routes(service)
-    sockets = [realtime_route(service), *call_routes(service), *response_sockets(service)]
     paths = frozenset(route.path for route in found)
-    router = Router([*found, *sockets], default=not_found(paths), redirect_slashes=False)
-    return Gate(router, service, paths)
+    router = Router([*found, *sockets(service)], default=not_found(paths), redirect_slashes=False)
+    return Gate(router, service, found)
 
 
 def _media_limits(config: ServerConfig) -> MediaLimits:

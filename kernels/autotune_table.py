@@ -103,7 +103,7 @@ def this_machine() -> Table:
 def _sources() -> str:
     folder = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in sorted([*folder.glob("*.py"), *native.SOURCES.iterdir()]):
+    for path in sorted([*folder.rglob("*.py"), *native.SOURCES.iterdir()]):
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:32]
 

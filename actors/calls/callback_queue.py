@@ -2,7 +2,7 @@
 
 A callback (`callbacks.py`) runs in a task here, so that neither the call nor its connection waits for it, and
 counts for its caller from the call's beginning until nothing of it waits any more. **Bounded** as calls are:
-by the rule that callers share places by (`actors/callers.py`). Read next: `call.py`.
+by the rule that callers share places by (`actors/callers.py`). Read next: `realtime/calls/call.py`.
 """
 
 from __future__ import annotations

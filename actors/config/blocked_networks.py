@@ -2,7 +2,8 @@
 
 Only those that everybody can reach: whatever is private, of this machine, of this link, of a provider's
 inside or of many at once is refused, and so is IPv4 inside IPv6, whose inner address a router would go to.
-What an operator allows beside is given as networks. Knows no names and no sockets; read next: `fetcher.py`.
+What an operator allows beside is given as networks. Knows no names and no sockets; read next:
+`actors/fetching/fetcher.py`.
 """
 
 from __future__ import annotations

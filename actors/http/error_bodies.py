@@ -1,31 +1,26 @@
-"""What went wrong, in the shape of the API that was asked: the body of an answer, or an event of a stream.
+"""Errors as answers: what a client may learn of one, and its body in the shape of the dialect in use.
 
-`/v1/messages` has Anthropic's (`protocols/anthropic/response.py`), and so has `/v1/models` where its clients
-ask; all else has OpenAI's (`protocols/transcription/rest.py`).
+Each dialect names its shape (`actors/http/dialect.py`); OpenAI's is the default.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
-import msgspec
 from starlette.responses import Response
 from starlette.types import Scope
 
-from ...protocols.anthropic.response import message_error
 from ...protocols.errors import InternalError, MethodNotAllowedError, SensoriumError
-from ...protocols.shared.generation import named_sse
-from ...protocols.transcription import rest
+from ...protocols.shared.event_stream import error_body, error_event
 from ..runtime.threads import is_short, short_of
 
 logger = logging.getLogger(__name__)
 
-_MESSAGES: Final = "/v1/messages"
-_MODELS: Final = "/v1/models"
-_VERSION: Final = b"anthropic-version"
-"""The header of every request of Anthropic's clients."""
-_JSON: Final = "application/json"
+ERROR_SHAPE: Final = "sensorium.error_shape"
+"""In a scope: how errors of the request's dialect are written."""
 
 
 def shown(error: Exception, what: str) -> SensoriumError:
@@ -46,8 +41,21 @@ def shown(error: Exception, what: str) -> SensoriumError:
         error.__traceback__ = None
 
 
-def error_response(error: SensoriumError, scope: Scope) -> Response:
-    """The error body for that request with its status, and `Retry-After` where trying again makes sense."""
+@dataclass(frozen=True, slots=True)
+class ErrorShape:
+    """How a dialect writes an error."""
+
+    body: Callable[[SensoriumError], bytes]
+    """The body of an answer."""
+    event: Callable[[SensoriumError], bytes]
+    """The last frame of a stream of events that fails."""
+
+
+OPENAI_ERRORS: Final = ErrorShape(error_body, error_event)
+
+
+def error_response(error: SensoriumError, shape: ErrorShape = OPENAI_ERRORS) -> Response:
+    """The error with its status, and `Retry-After` where trying again makes sense."""
     headers: dict[str, str] = {}
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
@@ -57,17 +65,10 @@ def error_response(error: SensoriumError, scope: Scope) -> Response:
         headers["Allow"] = ", ".join(error.allowed)
     elif error.status == 426:
         headers |= {"Upgrade": "websocket", "Connection": "Upgrade"}
-    body = msgspec.json.encode(message_error(error)) if _is_anthropics(scope) else rest.error_body(error)
-    return Response(body, error.status, headers, _JSON)
+    return Response(shape.body(error), error.status, headers, "application/json")
 
 
-def _is_anthropics(scope: Scope) -> bool:
-    path: str = scope["path"]
-    if path.startswith(_MODELS):
-        return any(name == _VERSION for name, _ in scope["headers"])
-    return path.startswith(_MESSAGES)
-
-
-def error_frame(error: SensoriumError, path: str) -> bytes:
-    """The last event of a stream at that path that fails."""
-    return named_sse(message_error(error)) if path.startswith(_MESSAGES) else rest.error_event(error)
+def error_shape(scope: Scope) -> ErrorShape:
+    """The shape of errors that `Gate` (`actors/http/routes.py`) noted for this request."""
+    shape: ErrorShape = scope.get(ERROR_SHAPE, OPENAI_ERRORS)
+    return shape

@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from ...protocols.shared.event_stream import DONE, KEEP_ALIVE
 from ...protocols.transcription import rest
 from ...protocols.transcription.form import TranscriptionRequest
 from ...protocols.transcription.transcript import TimedSegment, Transcript
@@ -28,7 +29,7 @@ from ..runtime.nursery import open_work
 from ..runtime.off_loop import off_loop
 from ..runtime.panic_guard import contained
 from ..transport.http_exchange import HALF_CLOSED
-from .error_bodies import error_frame, shown
+from .error_bodies import ErrorShape, error_shape, shown
 
 _KEEP_ALIVE_S: Final = 5.0
 """Silence on the line after which a comment is sent: shorter than any proxy's patience."""
@@ -71,7 +72,7 @@ class EventStream(Response):
         with self._hold():
             async with open_work() as nursery:
                 nursery.start_soon(watch_for_disconnect, receive, nursery.cancel_scope, self._ask)
-                nursery.start_soon(self._do_work, scope["path"])
+                nursery.start_soon(self._do_work, error_shape(scope))
                 await self._write(send)
                 nursery.cancel_scope.cancel()
 
@@ -80,11 +81,11 @@ class EventStream(Response):
             with trio.move_on_after(_KEEP_ALIVE_S):
                 await self._wake.wait()
             self._wake = trio.Event()
-            body = self._some_frames() or rest.KEEP_ALIVE
+            body = self._some_frames() or KEEP_ALIVE
             if self._finished or self._waiting:
                 self._wake.set()
             await self._send(send, body, more=True)
-        await self._send(send, rest.DONE, more=False)
+        await self._send(send, DONE, more=False)
 
     def _some_frames(self) -> bytes:
         """Frames that wait, some more than a slice at most: all at once may be very many."""
@@ -101,20 +102,20 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": body, "more_body": more})
 
-    async def _do_work(self, path: str) -> None:
+    async def _do_work(self, errors: ErrorShape) -> None:
         try:
             with contained:
                 await self._work(self._put)
         except Exception as error:
             if not self._has_begun and not self._waiting:
                 raise
-            self._put(error_frame(shown(error, "a streamed answer"), path))
+            self._put(errors.event(shown(error, "a streamed answer")))
         self._finished = True
         self._wake.set()
 
     def _ask(self) -> None:
         if self._has_begun:
-            self._put(rest.KEEP_ALIVE)
+            self._put(KEEP_ALIVE)
 
     def _put(self, frame: bytes) -> None:
         self._waiting.append(frame)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ...protocols.openapi.shapes import REF, Schema
+from ...protocols.openapi.operation import REF, Schema
 
 _STYLE: Final = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:auto;padding:1rem}"

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...protocols.openapi.document import document
+from .dialects import DIALECTS
 from .openapi_page import POLICY, page
 
 _PATHS: Final = ("/openapi.json", "/docs")
@@ -31,7 +32,8 @@ class Described:
     def __init__(self, paths: Collection[str], *, needs_key: bool) -> None:
         """`paths`: of all other routes, as the document names them."""
         version = importlib.metadata.version("sensorium")
-        made = document({*paths, *_PATHS}, version=version, needs_key=needs_key)
+        parts = [dialect.operations for dialect in DIALECTS]
+        made = document(parts, {*paths, *_PATHS}, version=version, needs_key=needs_key)
         self._document = msgspec.json.encode(made)
         self._page = page(made)
 

@@ -195,6 +195,12 @@ class Service:
         return tuple(alias for alias, known in self.aliases.items() if known == name)
 
     @property
+    def has_chat_template(self) -> bool:
+        """Whether any served model can answer a conversation."""
+        texts = (model.text for model in self.models.values())
+        return any(text is not None and text.prompter.builder.has_template for text in texts)
+
+    @property
     def transcribing(self) -> dict[str, ServedModel]:
         """The models that transcribe."""
         return {name: model for name, model in self.models.items() if model.transcription is not None}

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from ...protocols.errors import NotFoundError, UnavailableError
+from .dialects import errors_for
 from .error_bodies import error_response
 from .routes import LIVE_PATHS, OPEN_PATHS
 
@@ -34,7 +35,9 @@ class Door:
         elif scope["type"] == "http" and scope["path"] == "/health":
             await JSONResponse({"status": "loading"}, 503)(scope, receive, send)
         else:
-            refusal = error_response(UnavailableError("The models are being loaded.", code="loading"), scope)
+            refusal = error_response(
+                UnavailableError("The models are being loaded.", code="loading"), errors_for(scope)
+            )
             if scope["type"] == "http":
                 await refusal(scope, receive, send)
             else:
@@ -53,7 +56,8 @@ class HealthDoor:
             await self._app(scope, receive, send)
             return
         refusal = error_response(
-            NotFoundError("Only /live, /health and /ping are answered at this port."), scope
+            NotFoundError("Only /live, /health and /ping are answered at this port."),
+            errors_for(scope),
         )
         if scope["type"] == "http":
             await refusal(scope, receive, send)

@@ -359,7 +359,7 @@ def mount(app: Any) -> None:  # noqa: ANN401 (cyclopts is not in the base instal
 
     for group in (SpeechOptions, SearchOptions, SubtitleOptions):
         Parameter(name="*")(group)  # its fields are options of their own
-    # No option of theirs is read from the environment but those that `options.py` reads.
+    # No option of theirs is read from the environment but those that `client/options.py` reads.
     usual = Parameter(negative=(), show_env_var=False)
     # A lone hyphen is standard input, not an option.
     with_input = Parameter(negative=(), show_env_var=False, allow_leading_hyphen=True)

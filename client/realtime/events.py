@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from ...protocols.realtime import conversation_events as realtime_dialogue
+from ...protocols.realtime import (
+    conversation_events as realtime_dialogue,
+)
 from ...protocols.realtime import events as wire
-from ...protocols.realtime import items as realtime_items
-from ...protocols.realtime import lifecycle as realtime_lifecycle
-from ...protocols.realtime import responses as realtime_responses
-from ...protocols.realtime import video as realtime_video
+from ...protocols.realtime import (
+    items as realtime_items,
+)
+from ...protocols.realtime import (
+    lifecycle as realtime_lifecycle,
+)
+from ...protocols.realtime import (
+    responses as realtime_responses,
+)
+from ...protocols.realtime import (
+    video as realtime_video,
+)
 from ...protocols.realtime.codec import OtherServerEvent
 
 SessionCreated: TypeAlias = wire.SessionCreated

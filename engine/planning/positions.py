@@ -2,7 +2,7 @@
 
 Text advances all axes by one. The tokens of a grid spread over it from where the text stood, and the text
 behind goes on after the grid's longer side. So does `get_rope_index` of `transformers`'
-`models/qwen3_vl/modeling_qwen3_vl.py`. Pure; `engine/planning/request.py` asks for the rows of each step.
+`modeling_qwen3_vl.py`. Pure; `engine/planning/request.py` asks for the rows of each step.
 """
 
 from __future__ import annotations

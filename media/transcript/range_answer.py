@@ -1,5 +1,4 @@
-"""What a speech model answered about one range of a recording: the text, its tokens, and how sure the model
-was."""
+"""What a speech model answered for one range of a recording: text, tokens and confidence."""
 
 from __future__ import annotations
 

@@ -261,7 +261,11 @@ def _system(system: str | list[Raw] | None) -> tuple[ChatMessage, ...]:
 def _instruction(said: str | list[Raw], param: str, where: str) -> ChatMessage:
     """In front of the conversation or, as Claude Code has it, in the midst."""
     if isinstance(said, list):
-        texts = [given(block.text, f"{place}.text") for block, place in _blocks(said, where)]
+        blocks = _blocks(said, where)
+        for block, place in blocks:
+            if block.type != "text":
+                raise refuse(f"{place}.type", block.type, "text")
+        texts = [given(block.text, f"{place}.text") for block, place in blocks]
         said = "\n".join(text for text in texts if not text.startswith(_BILLING))
     return ChatMessage(role="system", content=said, extra={}, param=param)
 

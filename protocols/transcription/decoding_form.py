@@ -2,8 +2,7 @@
 
 The names are those of faster-whisper and OpenAI's own tool. `protocols/transcription/form.py` reads the rest
 of the form; `actors/speech/retries/temperature_fallback.py` and `media/transcript/silence_filter.py` do what
-is asked for here. In the document for programs `protocols/openapi/shapes.py` says of these fields what the
-table here says.
+is asked for here. `protocols/transcription/operations.py` makes the OpenAPI schema of the table here.
 """
 
 from __future__ import annotations

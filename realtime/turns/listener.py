@@ -1,7 +1,7 @@
 """Finds the turns in a session's audio, and decides when to ask what was said.
 
-Between `realtime/session.py` (limits, life and death) and its parts: positions (`buffer.py`), voice activity
-(`detector.py`), items and hypotheses (`conversation.py`).
+Between `realtime/session.py` (limits, life and death) and its parts: positions (`realtime/buffer.py`), voice
+activity (`detector.py`), items and hypotheses (`realtime/conversation.py`).
 
 **With detection** a turn is [first speech − prefix padding, last speech + tail padding): these are
 `audio_start_ms` and `audio_end_ms`, the audio the model hears. Once the tail has passed its range is known

@@ -21,6 +21,8 @@ from sensorium.client.requests import (
 )
 from sensorium.client.server_events import StreamDecoder
 from sensorium.protocols.errors import NotFoundError
+from sensorium.protocols.server.models import ModelCard, models_body
+from sensorium.protocols.shared.event_stream import DONE, KEEP_ALIVE, error_body
 from sensorium.protocols.transcription import rest
 from sensorium.protocols.transcription.form import TranscriptionRequest, parse_transcription_form
 from sensorium.protocols.transcription.transcript import (
@@ -185,12 +187,12 @@ def test_an_answer_that_is_no_transcript_is_an_api_error() -> None:
 
 
 def test_models_read_back() -> None:
-    assert [model.id for model in parse_models(rest.models_body([rest.ModelCard("m", 1)]))] == ["m"]
+    assert [model.id for model in parse_models(models_body([ModelCard("m", 1)]))] == ["m"]
 
 
 def test_the_servers_error_body_reads_back() -> None:
     with pytest.raises(APIError) as caught:
-        check_status(404, rest.error_body(NotFoundError("no such model", param="model")))
+        check_status(404, error_body(NotFoundError("no such model", param="model")))
     error = caught.value
     assert (error.status, error.code, error.param, error.message) == (
         404,
@@ -223,7 +225,7 @@ def test_other_error_bodies_are_still_readable(body: bytes, message: str) -> Non
 
 def test_a_stream_is_the_servers_events() -> None:
     request = TranscriptionRequest(model=None, options=TranscriptionOptions(), stream=True)
-    sent = rest.KEEP_ALIVE + rest.delta_event("good") + rest.done_event(TRANSCRIPT, request) + rest.DONE
+    sent = KEEP_ALIVE + rest.delta_event("good") + rest.done_event(TRANSCRIPT, request) + DONE
     decoder = StreamDecoder()
     events = [event for line in sent.decode().splitlines() if (event := decoder.feed(line)) is not None]
     assert events == [TextDelta("good"), TextDone("good day")]

@@ -81,5 +81,5 @@ def test_a_call_to_an_address_of_http_names_the_one_to_use(
 )
 def test_help_is_what_a_script_does(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     text = (EXAMPLES / script).read_text("utf-8")
-    first = text.partition('"""')[2].splitlines()[0]
+    first = text.split('"""')[1].splitlines()[0]
     assert str(run(monkeypatch, script, "--help")).startswith(first)

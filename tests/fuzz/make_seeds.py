@@ -17,12 +17,16 @@ from support.vision_files import picture, saved
 SEEDS: Final = Path(__file__).parent / "seeds"
 _HEADS: Final = (
     b"GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer k\r\n\r\n",
-    b"POST /v1/chat/completions?x=%20 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
-    b"GET / HTTP/1.1\r\nHost: b\r\n\r\n",
+    (
+        b"POST /v1/chat/completions?x=%20 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
+        b"GET / HTTP/1.1\r\nHost: b\r\n\r\n"
+    ),
     b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nT: 1\r\n\r\n",
-    b"GET http://h:1/v1/realtime?m HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
-    b"Sec-WebSocket-Protocol: realtime, x\r\n\r\n",
+    (
+        b"GET http://h:1/v1/realtime?m HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Protocol: realtime, x\r\n\r\n"
+    ),
 )
 _CALL: Final = "\n".join(
     json.dumps(frame)

@@ -15,12 +15,12 @@ from sensorium.kernels.attention.cross_attention import (
     cross_attention_by_products,
 )
 from sensorium.kernels.autotune import Choice, alike, choices, measure
+from sensorium.kernels.linear import linear
 from sensorium.kernels.linear.float32_tiles import TiledWeight
 from sensorium.kernels.linear.linear import (
     MAX_NATIVE_ROWS,
     NUM_ALIKE_ROWS,
     DenseWeight,
-    linear,
     linear_reference,
     pack_linear,
 )

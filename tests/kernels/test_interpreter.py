@@ -19,7 +19,7 @@ from sensorium.kernels.gpu import jit as triton_jit
 from sensorium.kernels.silu_mul import silu_mul
 from torch import Tensor
 
-TESTS = sorted(Path(__file__).parent.glob("test_triton_*.py"))
+TESTS = sorted((Path(__file__).parent / "gpu").glob("test_*.py"))
 ROOT = Path(__file__).parents[2]
 
 
@@ -51,7 +51,7 @@ def test_kernels_equal_their_references_in_the_interpreter() -> None:
 def test_kernels_compile_for_gpus(tmp_path: Path) -> None:
     script = Path(__file__).parents[1] / "support" / "compile_kernels.py"
     names = run(str(script), TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0").split()
-    source = "".join(path.read_text() for path in (ROOT / "kernels").glob("triton_*.py"))
+    source = "".join(path.read_text() for path in (ROOT / "kernels" / "gpu").glob("*.py"))
     launched = set(re.findall(r"(\w+)\[\(", source))
     assert launched
     assert set(names) >= launched, "a kernel was not compiled"

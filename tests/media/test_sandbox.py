@@ -23,7 +23,7 @@ _TRY = """
 import encodings.idna, json, os, pickle, resource, socket, sys
 from pathlib import Path
 import av
-from sensorium.media import confinement, worker
+from sensorium.media import sandbox, worker
 from sensorium.media.audio.decode import DecodeLimits
 from sensorium.media.vision.images import read_image
 from sensorium.media.vision.video_container import VideoLimits, open_video
@@ -33,10 +33,10 @@ os.chdir(folder)
 for name in ("list", "mine"):
     Path(name).touch()
 if how == "chroot":
-    confinement.leave_files = lambda folder: False
+    sandbox.leave_files = lambda folder: False
 if how != "nothing":
-    confinement.confine(1 << 33, folder)
-held = confinement.protections() or (False, "none")
+    sandbox.confine(1 << 33, folder)
+held = sandbox.protections() or (False, "none")
 
 def can(deed):
     try:
@@ -76,7 +76,7 @@ for data in clips:
     with open_video(data, VideoLimits()) as (file, stream):
         decoded.append(type(next(file.decode(stream))).__name__)
 limits = [resource.getrlimit(each)[0] for each in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE)]
-mine, peak = Path("mine").read_text(), confinement.peak_bytes()
+mine, peak = Path("mine").read_text(), sandbox.peak_bytes()
 print(json.dumps([held, reached, network, decoded, limits, mine, peak]))
 """
 

@@ -251,8 +251,10 @@ STREAMS: Final[dict[str, Stream]] = {
     ),
     "Asterisk, plain text": Stream(
         (
-            "MEDIA_START connection_id:m-1 channel:WebSocket/m-1/0x1 channel_id:c-1 format:slin16 "
-            "optimal_frame_size:640 ptime:20",
+            (
+                "MEDIA_START connection_id:m-1 channel:WebSocket/m-1/0x1 channel_id:c-1 format:slin16 "
+                "optimal_frame_size:640 ptime:20"
+            ),
         ),
         _binary,
         sound="pcm16",

@@ -30,6 +30,7 @@ TEMPLATE: Final = (
 """ChatML with tools, calls, results, thoughts and pictures."""
 GREETING: Final = "Hello! I am well, and how may I help you today?"
 THOUGHT: Final = "This is a greeting."
+_THOUGHT_END: Final = b"\n</think>\n\n"
 _OUTSIDE: Final[tuple[bytes, ...]] = (
     b"}",
     b"]",
@@ -135,10 +136,16 @@ def preferences(prompt: str, generated: bytes, pieces: Sequence[bytes], end: int
     compact, before = _compact(script), _compact(generated)
     if compact.startswith(before):
         return shortest | _continued(compact[len(before) :], list(map(_compact, pieces)))
+    if generated.startswith(b"<think>") and _THOUGHT_END not in generated:  # a grammar may only let it think
+        return _continued(_rest(_THOUGHT_END, generated), pieces)
     if generated.lstrip()[:1] in (b"{", b"[", b'"', b"<"):
         return shortest
-    overlap = next(size for size in range(len(script), -1, -1) if generated.endswith(script[:size]))
-    return shortest | _continued(script[overlap:], pieces)
+    return shortest | _continued(_rest(script, generated), pieces)
+
+
+def _rest(text: bytes, generated: bytes) -> bytes:
+    """What of `text` is missing behind its longest beginning that ends what was generated."""
+    return text[next(size for size in range(len(text), -1, -1) if generated.endswith(text[:size])) :]
 
 
 def _continued(rest: bytes, pieces: Sequence[bytes]) -> dict[int, float]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
+from sensorium.actors.http.dialects import DIALECTS
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.openapi.document import OPERATIONS
-from sensorium.protocols.openapi.shapes import ITEMS_QUERY, REALTIME_QUERY
 from sensorium.protocols.query_string import check_body_address, check_session_address
+from sensorium.protocols.realtime.operations import REALTIME_QUERY
+from sensorium.protocols.responses.operations import ITEMS_QUERY
 from sensorium.protocols.shared.route_hints import hint
 
 
@@ -65,7 +66,7 @@ def test_a_setting_in_the_address_of_a_session_is_refused_with_its_place(name: s
     ],
 )
 def test_another_servers_path_names_the_route_to_use(path: str, said: str) -> None:
-    assert hint(path, OPERATIONS) == said
+    assert hint(path, [path for each in DIALECTS for path in each.operations.paths]) == said
 
 
 def test_a_route_that_no_model_answers_is_not_suggested() -> None:

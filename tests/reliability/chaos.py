@@ -101,7 +101,7 @@ class Clients:
 
 def children(parent: int, kind: str) -> list[int]:
     """Processes of the server: the models', or those that decode."""
-    marks = {"models": "actors.remote", "decoder": "spawn_main"}
+    marks = {"models": "actors.engine_process", "decoder": "spawn_main"}
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

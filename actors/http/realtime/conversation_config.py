@@ -1,6 +1,6 @@
 """How a live session begins that a model answers in: what it may be shown, how much of that is remembered.
 
-From what the model is; `service.py` puts it into a session's configuration.
+From what the model is; `actors/http/service.py` puts it into a session's configuration.
 """
 
 from __future__ import annotations

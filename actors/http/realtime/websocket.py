@@ -24,11 +24,11 @@ from ....protocols.errors import (
     UnavailableError,
     close_code,
 )
-from ....protocols.openapi.shapes import REALTIME_QUERY
 from ....protocols.query_string import check_session_address
 from ....protocols.realtime.codec import decode_client_event
 from ....protocols.realtime.conversation_session import DialoguePatch
 from ....protocols.realtime.lifecycle import SessionResume
+from ....protocols.realtime.operations import REALTIME_QUERY
 from ....protocols.realtime.session import SessionPatch
 from ....protocols.shared.lenient_json import is_event
 from ....realtime.config import SessionConfig

@@ -2,8 +2,8 @@
 
 An answer begins with a header that names the language, unless that is forced. Of a range that grows, keys
 and values of all in front of the open window stay with the engine (`Generate.session`). The model gives no
-times: the audio does. Read `engine/models/qwen3_asr/text.py` for prompts and tokens, `recipe.py`
-for who asks.
+times: the audio does. Read `engine/models/qwen3_asr/text.py` for prompts and tokens,
+`actors/speech/recipe.py` for who asks.
 """
 
 from __future__ import annotations

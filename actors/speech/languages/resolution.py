@@ -1,7 +1,7 @@
 """In which language each range of a recording is asked about: settled in order, asked side by side.
 
 What is asked of a model is `actors/speech/range_decoder.py`'s; which answers make a language clear is decided
-by `detection.py`. Used by `actors/speech/recipe.py`.
+by `media/transcript/language_detection.py`. Used by `actors/speech/recipe.py`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A doubtful range is transcribed again: without context, then in halves, each in its own language.
 
-What makes an answer doubtful, and others better, is in `media/transcript/coverage_checks.py`; `recipe.py`
-asks for each range that grows no more, so files and live finals are treated alike. A range is cut at the best
-pause of its middle half, or else where it is quiet near its middle, and halves that are still doubtful are
-cut again. The first answer stays where none is better.
+What makes an answer doubtful, and others better, is in `media/transcript/coverage_checks.py`;
+`actors/speech/recipe.py` asks for each range that grows no more, so files and live finals are treated alike.
+A range is cut at the best pause of its middle half, or else where it is quiet near its middle, and halves
+that are still doubtful are cut again. The first answer stays where none is better.
 """
 
 from __future__ import annotations

@@ -29,13 +29,17 @@ from sensorium.engine.models.memory import MemorySize
         (lambda: ListenConfig(api_key=(" ",)), "--api-key is ''; allowed: a text that is not empty"),
         (
             lambda: ListenConfig(allowed_origins=("https://app.example.com/",)),
-            "--allowed-origins is 'https://app.example.com/'; allowed: *, null, or a scheme and a host as "
-            "https://app.example.com, without a path",
+            (
+                "--allowed-origins is 'https://app.example.com/'; allowed: *, null, or a scheme and a host "
+                "as https://app.example.com, without a path"
+            ),
         ),
         (
             lambda: ListenConfig(allowed_hosts=("https://app.example.com",)),
-            "--allowed-hosts is 'https://app.example.com'; allowed: *, or a name as asr.example.com or "
-            "*.example.com, without scheme and port",
+            (
+                "--allowed-hosts is 'https://app.example.com'; allowed: *, or a name as asr.example.com or "
+                "*.example.com, without scheme and port"
+            ),
         ),
         (lambda: ListenConfig(drain_s=-1), "--drain-s is -1; allowed: at least 0"),
         (lambda: EngineConfig(block_size=0), "--block-size is 0; allowed: 1 to 256"),
@@ -56,13 +60,17 @@ from sensorium.engine.models.memory import MemorySize
         (lambda: FetchConfig(fetch_timeout_s=0), "--fetch-timeout-s is 0; allowed: 0.1 to 600"),
         (
             lambda: FetchConfig(allowed_media_domains=("https://a.example",)),
-            "--allowed-media-domains is 'https://a.example'; allowed: a name as images.example.com or "
-            "*.example.com, without scheme and port",
+            (
+                "--allowed-media-domains is 'https://a.example'; allowed: a name as images.example.com or "
+                "*.example.com, without scheme and port"
+            ),
         ),
         (
             lambda: FetchConfig(allowed_media_networks=("10.0.0.1/8",)),
-            "--allowed-media-networks is '10.0.0.1/8'; allowed: a network as 10.1.0.0/16 or fd00::/8, or an "
-            "address",
+            (
+                "--allowed-media-networks is '10.0.0.1/8'; allowed: a network as 10.1.0.0/16 or fd00::/8, or "
+                "an address"
+            ),
         ),
         (
             lambda: FetchConfig(allowed_media_folder=(Path("/no/folder"),)),
@@ -77,8 +85,10 @@ from sensorium.engine.models.memory import MemorySize
         ),
         (
             lambda: FileConfig(rgba_background="white"),
-            "--rgba-background is 'white'; allowed: a colour as #ffffff, two hexadecimal digits each of red, "
-            "green and blue",
+            (
+                "--rgba-background is 'white'; allowed: a colour as #ffffff, two hexadecimal digits each of "
+                "red, green and blue"
+            ),
         ),
         (
             lambda: FileConfig(media_cache="0.5"),
@@ -86,8 +96,10 @@ from sensorium.engine.models.memory import MemorySize
         ),
         (
             lambda: FileConfig(media_memory="64MiB"),
-            "--media-memory is '64MiB'; allowed: at least 879MiB, of which one file of --max-audio-s 7200 "
-            "takes half",
+            (
+                "--media-memory is '64MiB'; allowed: at least 879MiB, of which one file of --max-audio-s "
+                "7200 takes half"
+            ),
         ),
         (lambda: FileConfig(decode_workers=0), "--decode-workers is 0; allowed: 1 to 256"),
         (
@@ -111,8 +123,10 @@ from sensorium.engine.models.memory import MemorySize
         (lambda: ServerConfig(models=()), "no model named; allowed: at least one"),
         (
             lambda: ServerConfig(models=("a", "b"), served_model_names=("x",)),
-            "--served-model-name was given 1 time(s) for 2 model(s); "
-            "allowed: once per model, in the same order",
+            (
+                "--served-model-name was given 1 time(s) for 2 model(s); "
+                "allowed: once per model, in the same order"
+            ),
         ),
         (
             lambda: ServerConfig(models=("/x/base", "/y/base")),

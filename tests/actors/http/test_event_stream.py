@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 import trio
+from sensorium.actors.http.anthropic.routes import ANTHROPIC
+from sensorium.actors.http.error_bodies import ERROR_SHAPE, OPENAI_ERRORS, ErrorShape
 from sensorium.actors.http.event_stream import EventStream, Put
 from sensorium.protocols.errors import BadRequestError
 from starlette.types import Message
@@ -43,8 +45,8 @@ class Client:
     def body(self) -> bytes:
         return b"".join(message.get("body", b"") for message in self.sent)
 
-    async def read(self, work: Callable[[Put], Awaitable[None]], path: str = "/v1/completions") -> None:
-        await EventStream(work, self.hold)({"type": "http", "path": path}, self.receive, self.send)
+    async def read(self, work: Callable[[Put], Awaitable[None]], errors: ErrorShape = OPENAI_ERRORS) -> None:
+        await EventStream(work, self.hold)({"type": "http", ERROR_SHAPE: errors}, self.receive, self.send)
 
 
 async def test_frames_and_done() -> None:
@@ -106,7 +108,7 @@ async def test_failing_after_silence_is_an_event_of_the_api_that_was_asked(
         raise error
 
     client = Client()
-    await client.read(work, "/v1/messages")
+    await client.read(work, errors=ANTHROPIC.errors)
     told = "no" if isinstance(error, BadRequestError) else "The server failed on this request."
     _, frame, *rest = client.body.decode().split("\n\n")
     name, data = frame.split("\n")

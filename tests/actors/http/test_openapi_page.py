@@ -9,11 +9,14 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sensorium.actors.http.dialects import DIALECTS
 from sensorium.actors.http.openapi_page import POLICY, page
-from sensorium.protocols.openapi.document import OPERATIONS, document
-from sensorium.protocols.openapi.shapes import REF, Schema
+from sensorium.protocols.openapi.document import document
+from sensorium.protocols.openapi.operation import REF, Schema
 
-WHOLE = document(list(OPERATIONS), version="1.2", needs_key=True)
+PARTS = [dialect.operations for dialect in DIALECTS]
+OPERATIONS = {path: each for part in PARTS for path, each in part.paths.items()}
+WHOLE = document(PARTS, list(OPERATIONS), version="1.2", needs_key=True)
 HOSTILE = "</title></style><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;"
 VOID = ("meta",)
 
@@ -111,7 +114,7 @@ def test_it_says_what_needs_a_key() -> None:
     assert seen.count("Needs a key.") == sum(
         not each.is_open for operations in OPERATIONS.values() for each in operations
     )
-    free = page(document(list(OPERATIONS), version="1", needs_key=False))
+    free = page(document(PARTS, list(OPERATIONS), version="1", needs_key=False))
     assert b"Needs a key" not in free
     assert b"Bearer" not in free
 

@@ -224,5 +224,5 @@ def test_every_pool_is_in_the_table_of_the_documents() -> None:
         for path in rooms.rglob("*.py")
         if kinds.search(path.read_text())
     }
-    assert {"kernel/computing", "http/response_store", "fetching/names"} < users
+    assert {"runtime/compute_pool", "http/responses/store", "fetching/dns"} < users
     assert not [user for user in sorted(users) if f"`{user}`" not in table]

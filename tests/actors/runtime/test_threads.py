@@ -60,7 +60,7 @@ def test_what_serves_has_no_other_way_to_a_thread() -> None:
         for path in rooms.rglob("*.py")
         if "to_thread.run_sync" in path.read_text() and path.relative_to(rooms).parts[0] != "local"
     }
-    assert users == {"engines.py", "kernel/threads.py", "remote/child.py", "server.py"}
+    assert users == {"engines.py", "runtime/threads.py", "engine_process/child.py", "server.py"}
 
 
 @pytest.mark.parametrize(

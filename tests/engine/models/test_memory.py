@@ -142,8 +142,10 @@ def test_explicit_sizes_are_taken() -> None:
         (
             replace(WISH, kv_memory=MemorySize(64 * 1024**2, "bytes")),
             9 * GIB,
-            r"one request of 4096 tokens takes 0.25 GiB .* room for 1024 tokens .*; "
-            r"--max-context 1024 or --kv-memory 256MiB would fit",
+            (
+                r"one request of 4096 tokens takes 0.25 GiB .* room for 1024 tokens .*; "
+                r"--max-context 1024 or --kv-memory 256MiB would fit"
+            ),
         ),
         (replace(WISH, num_blocks=16), 9 * GIB, r"--max-context 256 or --num-blocks 256 would fit"),
         (WISH, 2 * GIB + 100 * 1024**2, r"; --max-context 1440 would fit"),

@@ -13,7 +13,7 @@ from sensorium.media.audio.gain import MAX_GAIN, RELEASE_DB_PER_S, TARGET_PEAK, 
 from sensorium.media.speech.voice_activity import FRAME_SAMPLES, VoiceActivityModel, VoiceActivityStream
 from support.signals import WITHOUT_SPEECH, FloatArray, white_noise
 
-DATA = Path(__file__).parents[2] / "examples" / "data"
+DATA = Path(__file__).parents[3] / "examples" / "data"
 MODEL = VoiceActivityModel()
 
 

@@ -20,7 +20,7 @@ from sensorium.media.audio.resample import StreamingResampler
 from sensorium.media.speech.cut_points import split
 from sensorium.media.speech.voice_activity import VoiceActivityModel
 
-CONVERSATION = Path(__file__).parents[2] / "examples" / "data" / "conversation.wav"
+CONVERSATION = Path(__file__).parents[3] / "examples" / "data" / "conversation.wav"
 
 
 class Plain(ModuleType):

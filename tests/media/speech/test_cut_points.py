@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sensorium.media.speech.cut_points import HOP_SAMPLES, best_cut, find_cut, split
 from sensorium.media.speech.voice_activity import VoiceActivityModel
 
-CONVERSATION = Path(__file__).parents[2] / "examples" / "data" / "conversation.wav"
+CONVERSATION = Path(__file__).parents[3] / "examples" / "data" / "conversation.wav"
 FloatArray = npt.NDArray[np.float32]
 
 

@@ -13,7 +13,7 @@ SECOND = 16_000
 
 
 def test_regions_are_parted_by_pauses() -> None:
-    path = Path(__file__).parents[2] / "examples" / "data" / "kitchen_lights.wav"
+    path = Path(__file__).parents[3] / "examples" / "data" / "kitchen_lights.wav"
     speech = np.asarray(soundfile.read(path, dtype="float32")[0], np.float32)
     silence = np.zeros(SECOND, np.float32)
     samples = np.concatenate((silence, speech, silence, speech, silence))

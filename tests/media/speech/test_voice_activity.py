@@ -22,7 +22,7 @@ from sensorium.media.speech.voice_activity import (
 from sensorium.protocols.errors import ModelLoadError
 
 FloatArray = npt.NDArray[np.float32]
-DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
+DATA = Path(__file__).resolve().parents[3] / "examples" / "data"
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_weights_that_cannot_be_loaded_are_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_neither_torch_nor_the_package_is_imported() -> None:
     code = (
-        "import sys; from sensorium.media.speech.voice_activity import VoiceActivityModel; VoiceActivityModel();"
+        "import sys; from sensorium.media.speech.voice_activity import VoiceActivityModel as Model; Model();"
         "assert not {'torch', 'silero_vad'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

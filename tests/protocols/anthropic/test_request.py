@@ -6,8 +6,10 @@ import base64
 import json
 from typing import Any
 
+import pytest
 from sensorium.protocols.anthropic.request import parse_message
 from sensorium.protocols.chat.content import ChatMessage, MediaPart, TextPart
+from sensorium.protocols.errors import BadRequestError
 
 CALL = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
 SOURCE = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(b"x").decode()}
@@ -55,3 +57,16 @@ def test_sessions_of_claude_code_begin_alike() -> None:
         return parse_message(json.dumps(body).encode()).conversation.messages[0]
 
     assert first("2.1.bc8").content == first("2.1.82f").content == "You are an agent.\nBe kind."
+
+
+@pytest.mark.parametrize("kind", ["AAA", "image", "tool_result"])
+@pytest.mark.parametrize("is_inline", [False, True], ids=["system", "message"])
+def test_system_texts_are_text_blocks(kind: str, *, is_inline: bool) -> None:
+    blocks = [{"type": "text", "text": "Be brief."}, {"type": kind, "text": "Hello"}]
+    message = {"role": "user", "content": "Hello"}
+    body: dict[str, Any] = {"max_tokens": 1, "messages": [message], "system": blocks}
+    if is_inline:
+        body = {"max_tokens": 1, "messages": [message, {"role": "system", "content": blocks}]}
+    with pytest.raises(BadRequestError, match="allowed: text") as refused:
+        parse_message(json.dumps(body).encode())
+    assert refused.value.param == ("messages[1].content[1].type" if is_inline else "system[1].type")

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urljoin
 
 import pytest
+from sensorium.actors.http.dialects import DIALECTS
 from sensorium.protocols.anthropic.request import parse_message
 from sensorium.protocols.errors import (
     ClientError,
@@ -19,10 +20,12 @@ from sensorium.protocols.errors import (
     SensoriumError,
     UnavailableError,
 )
-from sensorium.protocols.openapi.document import OPERATIONS, document
+from sensorium.protocols.openapi.document import document
 from sensorium.protocols.responses.request import parse_response
 
-WHOLE = document(list(OPERATIONS), version="1.2", needs_key=True)
+PARTS = [dialect.operations for dialect in DIALECTS]
+OPERATIONS = {path: each for part in PARTS for path, each in part.paths.items()}
+WHOLE = document(PARTS, list(OPERATIONS), version="1.2", needs_key=True)
 
 
 def values(tree: object, key: str) -> Iterator[str]:
@@ -58,7 +61,7 @@ def test_each_operation_says_its_errors_and_whether_it_needs_a_key() -> None:
             assert success == ({"101"} if path == "/v1/realtime" else {"200"}), path
             is_open = path in ("/health", "/live", "/ping")
             assert operation.get("security", WHOLE["security"]) == ([] if is_open else [{"key": []}]), path
-    assert document(["/load"], version="1", needs_key=False)["security"] == []
+    assert document(PARTS, ["/load"], version="1", needs_key=False)["security"] == []
 
 
 def test_bodies_are_the_structs() -> None:

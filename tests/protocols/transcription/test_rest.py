@@ -14,7 +14,8 @@ from openai.types.audio import (
     TranslationVerbose,
 )
 from sensorium.protocols.errors import NotFoundError, OverloadedError
-from sensorium.protocols.server.models import ModelCard
+from sensorium.protocols.server.models import ModelCard, models_body
+from sensorium.protocols.shared.event_stream import DONE, error_body, error_event
 from sensorium.protocols.transcription import rest
 from sensorium.protocols.transcription.form import ResponseFormat, TranscriptionRequest
 from sensorium.protocols.transcription.transcript import (
@@ -117,13 +118,13 @@ def test_server_sent_events() -> None:
     }
     wordless = json.loads(data(rest.segment_event(msgspec.structs.replace(segment, words=()))))
     assert "words" not in wordless
-    failure = json.loads(data(rest.error_event(OverloadedError("busy"))))
+    failure = json.loads(data(error_event(OverloadedError("busy"))))
     assert failure["error"]["code"] == "overloaded"
-    assert rest.DONE == b"data: [DONE]\n\n"
+    assert DONE == b"data: [DONE]\n\n"
 
 
 def test_errors_and_models() -> None:
-    body = rest.error_body(NotFoundError("no such model", param="model", code="model_not_found"))
+    body = error_body(NotFoundError("no such model", param="model", code="model_not_found"))
     assert json.loads(body) == {
         "error": {
             "message": "no such model",
@@ -132,7 +133,7 @@ def test_errors_and_models() -> None:
             "code": "model_not_found",
         }
     }
-    listed = json.loads(rest.models_body([ModelCard("small", 7, ("transcribe",), ("audio",), ("de", "en"))]))
+    listed = json.loads(models_body([ModelCard("small", 7, ("transcribe",), ("audio",), ("de", "en"))]))
     assert (listed["data"][0]["abilities"], listed["data"][0]["languages"]) == (["transcribe"], ["de", "en"])
     assert listed["object"] == "list"
     assert Model.model_validate(listed["data"][0], strict=True).id == "small"

@@ -20,8 +20,10 @@ WRITTEN: list[tuple[FormatName, str, list[Said]]] = [
     ("hermes", '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>', [PARIS]),
     (
         "hermes",
-        'I look.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>\n'
-        '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>\nDone.',
+        (
+            'I look.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>\n'
+            '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>\nDone.'
+        ),
         [("text", "I look."), PARIS, NOW, ("text", "Done.")],
     ),
     ("hermes", '<tool_call>{"arguments": {"city": "Paris"}, "name": "get_weather"}</tool_call>', [PARIS]),
@@ -30,8 +32,10 @@ WRITTEN: list[tuple[FormatName, str, list[Said]]] = [
     ("hermes", '<tool_call>{"name": "now", "arguments": "{}"}</tool_call>', [NOW]),
     (
         "hermes",
-        '<tool_call>[{"name": "now", "arguments": {}}, {"name": "get_weather", "arguments": '
-        '{"city": "Paris"}}]</tool_call>',
+        (
+            '<tool_call>[{"name": "now", "arguments": {}}, {"name": "get_weather", "arguments": '
+            '{"city": "Paris"}}]</tool_call>'
+        ),
         [NOW, PARIS],
     ),
     (
@@ -56,9 +60,11 @@ WRITTEN: list[tuple[FormatName, str, list[Said]]] = [
     ),
     (
         "qwen3_coder",
-        "<tool_call>\n<function=get_weather>\n<parameter=city>\n\nA\n\n</parameter>\n<parameter=days>\n3\n"
-        "</parameter>\n<parameter=unit>\nnull\n</parameter>\n<parameter=near>\n"
-        '["Lyon"]\n</parameter>\n<parameter=any>\ntwo\n</parameter>\n</function>\n</tool_call>',
+        (
+            "<tool_call>\n<function=get_weather>\n<parameter=city>\n\nA\n\n</parameter>\n<parameter=days>\n3\n"
+            "</parameter>\n<parameter=unit>\nnull\n</parameter>\n<parameter=near>\n"
+            '["Lyon"]\n</parameter>\n<parameter=any>\ntwo\n</parameter>\n</function>\n</tool_call>'
+        ),
         [
             (
                 "call",
@@ -102,47 +108,61 @@ WRITTEN: list[tuple[FormatName, str, list[Said]]] = [
     ("mistral", 'Now.[TOOL_CALLS]get_weather{"city": "Paris"}', [("text", "Now."), PARIS]),
     (
         "deepseek",
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n"
-        '{"city": "Paris"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n'
-        "{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        (
+            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n"
+            '{"city": "Paris"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n'
+            "```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+        ),
         [PARIS, NOW],
     ),
     (
         "deepseek",
-        '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{"city": "Paris"}'
-        "<｜tool▁call▁end｜><｜tool▁call▁begin｜>now<｜tool▁sep｜><｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        (
+            '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{"city": "Paris"}'
+            "<｜tool▁call▁end｜><｜tool▁call▁begin｜>now<｜tool▁sep｜><｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+        ),
         [PARIS, NOW],
     ),
     (
         "glm",
-        "Soon.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n</tool_call>\n"
-        "<tool_call>now\n</tool_call>",
+        (
+            "Soon.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n</tool_call>\n"
+            "<tool_call>now\n</tool_call>"
+        ),
         [("text", "Soon."), PARIS, NOW],
     ),
     (
         "glm",
-        "<tool_call>get_weather<arg_key>city</arg_key><arg_value>1</arg_value>"
-        "<arg_key>days</arg_key><arg_value>1</arg_value></tool_call>",
+        (
+            "<tool_call>get_weather<arg_key>city</arg_key><arg_value>1</arg_value>"
+            "<arg_key>days</arg_key><arg_value>1</arg_value></tool_call>"
+        ),
         [("call", "get_weather", '{"city": "1", "days": 1}')],
     ),
     (
         "kimi_k2",
-        "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>"
-        '{"city": "Paris"}<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>'
-        "{}<|tool_call_end|><|tool_calls_section_end|>",
+        (
+            "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>"
+            '{"city": "Paris"}<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>'
+            "{}<|tool_call_end|><|tool_calls_section_end|>"
+        ),
         [PARIS, NOW],
     ),
     (
         "minimax_m2",
-        '<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">Paris</parameter>\n'
-        '</invoke>\n<invoke name="now">\n</invoke>\n</minimax:tool_call>',
+        (
+            '<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">Paris</parameter>\n'
+            '</invoke>\n<invoke name="now">\n</invoke>\n</minimax:tool_call>'
+        ),
         [PARIS, NOW],
     ),
     (
         "harmony",
-        "<|channel|>analysis<|message|>They ask.<|end|><|start|>assistant<|channel|>commentary"
-        "<|message|>I look.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather "
-        '<|constrain|>json<|message|>{"city": "Paris"}',
+        (
+            "<|channel|>analysis<|message|>They ask.<|end|><|start|>assistant<|channel|>commentary"
+            "<|message|>I look.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather "
+            '<|constrain|>json<|message|>{"city": "Paris"}'
+        ),
         [("thought", "They ask."), ("text", "I look."), PARIS],
     ),
     (
@@ -152,8 +172,10 @@ WRITTEN: list[tuple[FormatName, str, list[Said]]] = [
     ),
     (
         "harmony",
-        "<|channel|>analysis<|message|>One.<|end|><|start|>assistant<|channel|>analysis<|message|>Two."
-        "<|end|><|start|>assistant<|channel|>final<|message|>Three. to=nobody",
+        (
+            "<|channel|>analysis<|message|>One.<|end|><|start|>assistant<|channel|>analysis<|message|>Two."
+            "<|end|><|start|>assistant<|channel|>final<|message|>Three. to=nobody"
+        ),
         [("thought", "One.\n\nTwo."), ("text", "Three. to=nobody")],
     ),
     ("harmony", '{"plain": true}', [("text", '{"plain": true}')]),
@@ -164,8 +186,10 @@ WRITTEN: list[tuple[FormatName, str, list[Said]]] = [
     ),
     (
         "gemma",
-        '<start_function_call>call:get_weather{city:<escape>a, {b}: "c"<escape>,days:2,'
-        "near:[<escape>x<escape>],deep:{on:true}}<end_function_call>",
+        (
+            '<start_function_call>call:get_weather{city:<escape>a, {b}: "c"<escape>,days:2,'
+            "near:[<escape>x<escape>],deep:{on:true}}<end_function_call>"
+        ),
         [
             (
                 "call",
@@ -192,8 +216,10 @@ def test_every_format_has_an_example_of_two_calls() -> None:
     [
         (
             "kimi_k2",
-            "<|tool_calls_section_begin|><|tool_call_begin|>functions.now:7<|tool_call_argument_begin|>{}"
-            "<|tool_call_end|>",
+            (
+                "<|tool_calls_section_begin|><|tool_call_begin|>functions.now:7<|tool_call_argument_begin|>{}"
+                "<|tool_call_end|>"
+            ),
             "functions.now:7",
         ),
         ("mistral", "[TOOL_CALLS]now[CALL_ID]a1B2c3D4e[ARGS]{}", "a1B2c3D4e"),
