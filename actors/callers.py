@@ -45,7 +45,7 @@ class Caller:
         return self == owner or not owner.has_key
 
 
-NOBODY: Final = Caller("")
+ANONYMOUS: Final = Caller("")
 
 
 def caller_by_key(key: str) -> Caller:
@@ -80,9 +80,9 @@ def give_back(held: Counter[_K], owner: _K, num: int = 1) -> None:
         del held[owner]
 
 
-def greediest(held: Mapping[Caller, int], asks: Caller) -> Caller:
-    """Who holds most; `asks` itself if it is one of those."""
-    return max(held, key=lambda caller: (held[caller], caller == asks))
+def greediest(held: Mapping[Caller, int], requester: Caller) -> Caller:
+    """Who holds most; `requester` itself if it is one of those."""
+    return max(held, key=lambda caller: (held[caller], caller == requester))
 
 
 class Shares:

@@ -112,7 +112,7 @@ def _launch(
         `[transcribe]`.
     """
     command = tokens[0] if tokens else ""
-    said = FileOptions()
+    configured = FileOptions()
     # The SDK reads its own variables: those of a server are not to change what a client does.
     app.config = [_ENVIRONMENT] if command == "serve" else []
     _check_command(command)
@@ -121,14 +121,14 @@ def _launch(
     if command == "serve":
         _refuse_empty(tokens)
         refuse_others(tokens)
-        _tell_unknown()
+        _report_unknown()
     if config is not None and tokens:
-        said = read_options(config, command, _known_options(), get_type_hints(EngineConfig))
-        app.config = [*app.config, Dict({command: said.own}, source=str(config))]
-    if not said.models:
+        configured = read_options(config, command, _known_options(), get_type_hints(EngineConfig))
+        app.config = [*app.config, Dict({command: configured.own}, source=str(config))]
+    if not configured.models:
         return app(tokens, result_action="return_value")
     _, bound, _ = app.parse_args(tokens)
-    return serve(*bound.args, **bound.kwargs, model_tables=said.models)
+    return serve(*bound.args, **bound.kwargs, model_tables=configured.models)
 
 
 def _check_command(command: str) -> None:
@@ -165,21 +165,21 @@ def _refuse_empty(tokens: Sequence[str]) -> None:
             raise ConfigError(f"{name} is ''; allowed: a text that is not empty")
     for option, kind in _known_options()["serve"].items():
         variable = f"SENSORIUM_{option.upper()}"
-        said = os.environ.get(variable)
-        if said is not None and not said.strip():
+        configured = os.environ.get(variable)
+        if configured is not None and not configured.strip():
             raise ConfigError(f"{variable} is ''; allowed: a text that is not empty, or no such variable")
-        folders = said.split(os.pathsep) if said is not None and "Path" in str(kind) else ()
+        folders = configured.split(os.pathsep) if configured is not None and "Path" in str(kind) else ()
         if any(not each.strip() or re.search(r"""[\[,]\s*(""|'')""", each) for each in folders):
-            raise ConfigError(f"{variable} is {said!r}; allowed: paths that are not empty")
+            raise ConfigError(f"{variable} is {configured!r}; allowed: paths that are not empty")
 
 
 def _refuse_fractions(command: str, tokens: Sequence[str]) -> None:
     """Raises ConfigError for a part of a whole number: cyclopts rounds it, and 0 is often no limit."""
-    said = list(os.environ.items()) if command == "serve" else []
-    for token, behind in zip(tokens, (*tokens, "")[1:], strict=True):
+    configured = list(os.environ.items()) if command == "serve" else []
+    for token, after in zip(tokens, (*tokens, "")[1:], strict=True):
         option, equals, value = token.partition("=")
-        said.append((option, value if equals else behind))
-    doubtful = [each for each in said if "." in each[1] and each[0].startswith(("--", "SENSORIUM_"))]
+        configured.append((option, value if equals else after))
+    doubtful = [each for each in configured if "." in each[1] and each[0].startswith(("--", "SENSORIUM_"))]
     known = _known_options().get(command, {}) if doubtful else {}
     for name, value in doubtful:
         option = re.sub("^(--|SENSORIUM_)", "", name).replace("-", "_").lower()
@@ -187,7 +187,7 @@ def _refuse_fractions(command: str, tokens: Sequence[str]) -> None:
             raise ConfigError(f"{name} is {value!r}; allowed: a whole number")
 
 
-def _tell_unknown() -> None:
+def _report_unknown() -> None:
     """Say which variables are nobody's: one of them may have been meant to ask for a key."""
     own = {f"SENSORIUM_{each.upper()}" for each in ("config", *_known_options()["serve"])}
     for name in sorted(os.environ.keys() - own - {*_OF_CLIENTS}):

@@ -53,10 +53,10 @@ class Engines:
     ) -> Sequence[LoadedModel[EngineClient]]:
         """Start all of them in `actors`. Raises ModelLoadError."""
         if self.config.process.engine_process == "on":
-            return await self._start_apart(actors, activity)
+            return await self._start_process(actors, activity)
         return await self._start_here(actors, activity)
 
-    async def _start_apart(
+    async def _start_process(
         self, actors: trio.Nursery, activity: VoiceActivityModel
     ) -> Sequence[LoadedModel[EngineClient]]:
         self.process = process = self.process or engine_process(self.config)
@@ -92,8 +92,8 @@ class Engines:
             logger.info("%s: ready after %.1f s", order.name, time.monotonic() - started)
         loaded: list[LoadedModel[EngineClient]] = []
         for each in opened:
-            ask = partial(loaded_model, activity=activity, config=self.config.engine_of(each.info.name))
-            loaded.append(await trio.to_thread.run_sync(ask, each.engine, each.info, each.side))
+            load = partial(loaded_model, activity=activity, config=self.config.engine_of(each.info.name))
+            loaded.append(await trio.to_thread.run_sync(load, each.engine, each.info, each.side))
         return loaded
 
     async def _run(self, engine: Engine, *, task_status: trio.TaskStatus[None]) -> None:

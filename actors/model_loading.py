@@ -92,16 +92,16 @@ def load_model(
     return loaded_model(opened.engine, opened.info, opened.side, activity=activity, config=config)
 
 
-def open_next(told: Orders, opened: Sequence[OpenedModel]) -> OpenedModel:
+def open_next(worker_config: Orders, opened: Sequence[OpenedModel]) -> OpenedModel:
     """`open_engine` for the next of a server's models, behind those that are open."""
-    order = told.models[len(opened)]
+    order = worker_config.models[len(opened)]
     return open_engine(
         order.name,
         order.model,
         order.config,
-        max_pixels=told.max_pixels,
-        beside=tuple(each.memory for each in opened),
-        num_to_come=len(told.models) - len(opened) - 1,
+        max_pixels=worker_config.max_pixels,
+        co_resident=tuple(each.memory for each in opened),
+        num_to_come=len(worker_config.models) - len(opened) - 1,
         presence=opened[0].engine.presence if opened else None,
     )
 
@@ -112,7 +112,7 @@ def open_engine(
     config: EngineConfig,
     *,
     max_pixels: int = 0,
-    beside: Sequence[MemoryPlan] = (),
+    co_resident: Sequence[MemoryPlan] = (),
     num_to_come: int = 0,
     presence: Presence | None = None,
 ) -> OpenedModel:
@@ -136,8 +136,8 @@ def open_engine(
     is_cpu = source.device.type == "cpu"
     choices = _CHOICES["cpu" if is_cpu else "cuda"]
     max_running = config.max_running or choices.max_running
-    wish = _memory_wish(source, config, max_running, max_pixels)
-    memory = _share_out(name, source, replace(wish, num_models=1 + num_to_come), beside)
+    requested = _memory_request(source, config, max_running, max_pixels)
+    memory = _share_out(name, source, replace(requested, num_models=1 + num_to_come), co_resident)
     grammars, text = _grammars(source), source.side.text
     num_threads = config.num_threads or (1 if is_embedded else num_cores())
     info = replace(source.info, name=name, max_context=memory.context, kv_dtype=memory.kv_dtype)
@@ -207,7 +207,9 @@ def _sampling(source: ModelSource, config: EngineConfig) -> SamplingDefaults:
     return SamplingDefaults(temperature=0.0) if transcribes else NOTHING_SAID
 
 
-def _memory_wish(source: ModelSource, config: EngineConfig, max_running: int, max_pixels: int) -> MemoryWish:
+def _memory_request(
+    source: ModelSource, config: EngineConfig, max_running: int, max_pixels: int
+) -> MemoryWish:
     activation_bytes = 0
     if source.activation_bytes is not None:
         vision = read_vision_config(source.folder).bounded(max_pixels or None)
@@ -229,15 +231,17 @@ def _memory_wish(source: ModelSource, config: EngineConfig, max_running: int, ma
     )
 
 
-def _share_out(name: str, source: ModelSource, wish: MemoryWish, beside: Sequence[MemoryPlan]) -> MemoryPlan:
-    if wish.device == "cpu":
-        wish = replace(
-            wish,
-            promised_bytes=sum(each.promised_bytes for each in beside),
-            promised_kv_bytes=sum(each.promised_kv_bytes for each in beside),
+def _share_out(
+    name: str, source: ModelSource, requested: MemoryWish, co_resident: Sequence[MemoryPlan]
+) -> MemoryPlan:
+    if requested.device == "cpu":
+        requested = replace(
+            requested,
+            promised_bytes=sum(each.promised_bytes for each in co_resident),
+            promised_kv_bytes=sum(each.promised_kv_bytes for each in co_resident),
         )
     try:
-        memory = plan_memory(wish, free_bytes(source.device))
+        memory = plan_memory(requested, free_bytes(source.device))
     except ModelLoadError as error:
         raise ModelLoadError(f"{name}: {error.message}") from None
     logger.info("%s: %s", name, memory)

@@ -30,12 +30,12 @@ from .fetching.dns import Names
 from .fetching.fetcher import Fetcher
 from .http.access_log import AccessLog, RefusalLog
 from .http.api_keys import ApiKeys
-from .http.pending_auth import Strangers
+from .http.pending_auth import PendingAuth
 from .http.responses.sqlite_store import ResponseFile
 from .http.responses.store import ResponseStore
 from .http.routes import Gate, not_found, routes, sockets
 from .http.service import ServedModel, Service
-from .http.startup_app import Door, HealthDoor
+from .http.startup_app import HealthApp, StartupApp
 from .inference.client import EngineClient
 from .live.container_decoder import SoundActor
 from .live.voice_activity import VoiceActivityActor
@@ -85,7 +85,7 @@ async def serve(
     limits = connection_limits(
         listen.max_connections, listen.max_connections_per_address, idle_s=listen.keep_alive_s
     )
-    door, listeners = Door(), [_listen(listen, listen.port, "--port")]
+    door, listeners = StartupApp(), [_listen(listen, listen.port, "--port")]
     url = _url(listeners[0])
     try:
         if listen.health_port:
@@ -106,7 +106,7 @@ async def serve(
                     partial(serving, AccessLog(door, config.logs), listeners[0], guard=guard)
                 )
                 for listener in listeners[1:]:
-                    probed, few = AccessLog(HealthDoor(door), config.logs), Guard(_OF_PROBES)
+                    probed, few = AccessLog(HealthApp(door), config.logs), Guard(_OF_PROBES)
                     connections.start_soon(partial(serving, probed, listener, guard=few))
                 service = await _load(config, keys, engines, actors, limits)
                 service.metrics.add_connections(lambda: guard.statistics, lambda: refusals.num_by_status)
@@ -182,7 +182,7 @@ async def _load(
         metrics,
         keys,
         responses=responses,
-        strangers=Strangers(limits.max_per_address),
+        pending_auth=PendingAuth(limits.max_per_address),
     )
     actors.start_soon(metrics.watch_loop)
     actors.start_soon(keys.watch)

@@ -248,9 +248,9 @@ class AsyncClient:
             await anyio.sleep(wait_s)
 
     async def _ask(self, call: Call[T]) -> T:
-        return await self._tried(partial(self._ask_once, call), is_repeatable=call.is_repeatable)
+        return await self._tried(partial(self._request_once, call), is_repeatable=call.is_repeatable)
 
-    async def _ask_once(self, call: Call[T]) -> T:
+    async def _request_once(self, call: Call[T]) -> T:
         deadline = Deadline(self.options)
         with readable_errors(self.options):
             async with _opened(call.file) as part, self._response(call, part, deadline) as response:

@@ -261,9 +261,9 @@ class Client:
             time.sleep(wait_s)
 
     def _ask(self, call: Call[T]) -> T:
-        return self._tried(partial(self._ask_once, call), is_repeatable=call.is_repeatable)
+        return self._tried(partial(self._request_once, call), is_repeatable=call.is_repeatable)
 
-    def _ask_once(self, call: Call[T]) -> T:
+    def _request_once(self, call: Call[T]) -> T:
         deadline = Deadline(self.options)
         with (
             readable_errors(self.options),

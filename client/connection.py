@@ -52,7 +52,7 @@ _FIRST_WAIT_S: Final = 0.5
 _MAX_WAIT_S: Final = 8.0
 _REFUSED: Final = f"[Errno {errno.ECONNREFUSED}]"
 """What asyncio says where a name has several addresses."""
-_MAX_ASKED_S: Final = 60.0
+_MAX_REQUESTED_S: Final = 60.0
 """The longest `Retry-After` that is waited for."""
 
 
@@ -122,17 +122,17 @@ class Retries:
         """How long to wait before it is sent again after `error`, which is raised if it may not be."""
         if not self.may_repeat or self._num_failed >= self._options.max_retries:
             raise error
-        asked_s: float | None = None
+        requested_s: float | None = None
         match error:
             case APIError() if error.status in _RETRIED:
-                asked_s = error.retry_after_s
+                requested_s = error.retry_after_s
             case SensoriumConnectionError():
                 pass
             case _:  # refused for our fault, or a timeout, which may still be worked on
                 raise error
         backoff_s = min(_FIRST_WAIT_S * float(2**self._num_failed), _MAX_WAIT_S) * random.uniform(0.75, 1.0)
         self._num_failed += 1
-        return max(backoff_s, min(asked_s or 0.0, _MAX_ASKED_S))
+        return max(backoff_s, min(requested_s or 0.0, _MAX_REQUESTED_S))
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from ...protocols.shared.audio_format import AudioFormat
 from ...protocols.shared.lenient_json import is_event
 from ...realtime.calls.call import DRAINING, CallMachine
 from ...realtime.calls.effects import Begin, CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
-from ..callers import NOBODY, Caller
+from ..callers import ANONYMOUS, Caller
 from ..live.connection import Line, Socket
 from ..live.outbox import Outbox, SlowReaderError
 from .callbacks import Callback
@@ -93,7 +93,7 @@ class Audience:
 class TrackSocket:
     """The client's end of a track's session, in memory. See `Socket`."""
 
-    said_goodbye = True
+    closed_cleanly = True
     """Nobody comes back for a track."""
     went_away = False
 
@@ -148,7 +148,7 @@ class CallActor:
         self.machine = CallMachine(
             f"call_{uuid4().hex[:24]}", now=trio.current_time(), is_known=caller is not None
         )
-        self.caller = caller or NOBODY
+        self.caller = caller or ANONYMOUS
         self._socket = socket
         self._outbox = outbox
         self._agree = agree

@@ -60,7 +60,7 @@ class PostingActor:
         self,
         target: httpx.URL,
         caller: Caller,
-        tell_problem: Callable[[str, str], None],
+        report_problem: Callable[[str, str], None],
         *,
         is_shared: bool = True,
     ) -> Callback:
@@ -76,7 +76,7 @@ class PostingActor:
                 code="too_many_callbacks",
             )
         whose = caller.name if is_shared else ""
-        callback = Callback(target, self.config, self._connections, tell_problem, caller=whose)
+        callback = Callback(target, self.config, self._connections, report_problem, caller=whose)
         self._callbacks[callback] = caller
         self._held[caller] += 1
         self._nursery.start_soon(self._keep, callback)

@@ -71,14 +71,14 @@ class Callback:
         target: httpx.URL,
         config: CallConfig,
         connections: Connections,
-        tell_problem: Callable[[str, str], None],
+        report_problem: Callable[[str, str], None],
         *,
         caller: str = "",
     ) -> None:
-        """`tell_problem` gets a code and a message, once for each kind; `caller` is who waits for names."""
+        """`report_problem` gets a code and a message, once for each kind; `caller` is who waits for names."""
         self._target = target
         self._config = config
-        self._tell_problem = tell_problem
+        self._report_problem = report_problem
         self._told: set[str] = set()
         self._connections = connections
         self._caller = caller
@@ -156,7 +156,7 @@ class Callback:
     def _problem(self, code: str, message: str) -> None:
         if code not in self._told:
             self._told.add(code)
-            self._tell_problem(code, message)
+            self._report_problem(code, message)
 
 
 def _refused(why: str) -> BadRequestError:

@@ -66,8 +66,8 @@ def read_options(file: Path, command: str, known: Mapping[str, Types], of_models
             raise reader.error(f"it has a table [{name}]; allowed: {allowed}")
         if name == _SERVE:
             models += reader.models_of(value, f"{name}.")
-        for option, said in value.items():
-            reader.check(option, said, name, f"[{name}] ")
+        for option, each in value.items():
+            reader.check(option, each, name, f"[{name}] ")
         if name == command:
             own = value
     return FileOptions(options | own, models if command == _SERVE else ())
@@ -140,8 +140,8 @@ class _Reader:
             else:
                 return
         is_secret = option.replace("-", "_") in SECRETS
-        said = f"of type {type(value).__name__}" if is_secret else repr(value)
-        raise self.error(f"{where}{option} is {said}: {problem}")
+        shown = f"of type {type(value).__name__}" if is_secret else repr(value)
+        raise self.error(f"{where}{option} is {shown}: {problem}")
 
     def error(self, problem: str) -> ConfigError:
         """The error for a problem with this file."""

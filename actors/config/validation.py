@@ -78,7 +78,7 @@ def read_template_kwargs(value: str) -> dict[str, Any]:
         if isinstance(kwargs, dict):
             check_template_kwargs(kwargs)
             return kwargs
-        said = 'allowed: a JSON object, as {"enable_thinking": false}'
+        problem = 'allowed: a JSON object, as {"enable_thinking": false}'
     except (msgspec.DecodeError, BadRequestError) as error:
-        said = str(error)
-    raise ConfigError(f"--default-chat-template-kwargs is {value!r}: {said}")
+        problem = str(error)
+    raise ConfigError(f"--default-chat-template-kwargs is {value!r}: {problem}")

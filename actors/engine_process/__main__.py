@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from ..model_loading import OpenedModel
 
 
-def open_next(told: Orders, opened: Sequence[OpenedModel]) -> OpenedModel:
+def open_next(config: Orders, opened: Sequence[OpenedModel]) -> OpenedModel:
     """Open the next model of the orders."""
     with importing():
         from .. import model_loading as models  # in the thread that opens them: importing torch takes seconds
 
-    return models.open_next(told, opened)
+    return models.open_next(config, opened)
 
 
 if __name__ == "__main__":

@@ -65,20 +65,20 @@ def run_child(descriptor: int, open_next: Open[OpenedT]) -> NoReturn:
     # The last is for writing to a terminal that stops who does so from the background, as this one is.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTTOU):
         signal.signal(number, signal.SIG_IGN)
-    _tell_kernel()
+    _report_kernel()
     sock = socket.socket(fileno=descriptor)
     try:
-        told = orders.read(sock)
+        config = orders.read(sock)
     except (EOFError, OSError):
         os._exit(0)
-    configure(told.logs)
+    configure(config.logs)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    status = trio.run(_serve, told, sock, open_next)
+    status = trio.run(_serve, config, sock, open_next)
     flush()
     os._exit(status)  # the device's thread may be within a step; nobody waits for that
 
 
-def _tell_kernel() -> None:
+def _report_kernel() -> None:
     """On Linux: to be killed with who started this process, and a name."""
     if sys.platform != "linux":
         return
@@ -87,33 +87,33 @@ def _tell_kernel() -> None:
     control(_SET_NAME, _NAME, 0, 0, 0)
 
 
-async def _serve(told: Orders, sock: socket.socket, open_next: Open[OpenedT]) -> int:
+async def _serve(config: Orders, sock: socket.socket, open_next: Open[OpenedT]) -> int:
     """Exit status."""
     status = 0
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
     try:
         async with trio.open_nursery() as nursery:
-            await _run(told, stream, open_next, nursery)
+            await _run(config, stream, open_next, nursery)
             nursery.cancel_scope.cancel()
     except* SensoriumError as group:
         error = first_error(group)
         assert isinstance(error, SensoriumError)
         logger.debug("%s", error)  # who started this process says it
-        await _say_why(stream, error)
+        await _report_why(stream, error)
         status = 1
     return status
 
 
 async def _run(
-    told: Orders, stream: trio.abc.Stream, open_next: Open[OpenedT], nursery: trio.Nursery
+    config: Orders, stream: trio.abc.Stream, open_next: Open[OpenedT], nursery: trio.Nursery
 ) -> None:
     opened: list[OpenedT] = []
     async with trio.open_nursery() as loading:
-        loading.start_soon(_say_loading, stream)
-        for order in told.models:
+        loading.start_soon(_report_loading, stream)
+        for order in config.models:
             started = time.monotonic()
             with naming_shortage(order.name):
-                opened.append(await trio.to_thread.run_sync(open_next, told, tuple(opened)))
+                opened.append(await trio.to_thread.run_sync(open_next, config, tuple(opened)))
                 await nursery.start(opened[-1].engine.run)
             logger.info("%s: ready after %.1f s", order.name, time.monotonic() - started)
         gc.collect()
@@ -124,7 +124,7 @@ async def _run(
     os._exit(0)  # there is nobody to give anything back to
 
 
-async def _say_loading(stream: trio.abc.SendStream) -> None:
+async def _report_loading(stream: trio.abc.SendStream) -> None:
     """Say that this process is there, until cancelled."""
     frame = small_frame(messages.NEWS, messages.encode(messages.Loading()))
     assert frame is not None
@@ -136,7 +136,7 @@ async def _say_loading(stream: trio.abc.SendStream) -> None:
         await trio.sleep(STATE_INTERVAL_S)
 
 
-async def _say_why(stream: trio.SocketStream, error: SensoriumError) -> None:
+async def _report_why(stream: trio.SocketStream, error: SensoriumError) -> None:
     frame = small_frame(messages.NEWS, messages.encode(messages.failed(error)))
     assert frame is not None
     try:

@@ -1,4 +1,4 @@
-"""Messages as parcels: what is long goes in slices behind, with everybody else's turn between two of them.
+"""Messages in pieces: what is long goes in slices behind, with everybody else's turn between two of them.
 
 Read `actors/engine_process/messages.py` for what is said, `multiplexer.py` beside it for how it is carried.
 """
@@ -35,7 +35,7 @@ async def send_message(link: Link, call: int, message: Message) -> None:
 
 
 async def read_message(parts: Sequence[bytes]) -> tuple[Message, Sequence[bytes]]:
-    """The message in a parcel, and what else lies there."""
+    """The decoded message, and its buffers."""
     message, buffers = messages.decode(parts[0]), parts[1:]
     if not isinstance(message, messages.Lengthy) or not message.long:
         return message, buffers

@@ -115,7 +115,7 @@ class Line:
         """Ask, and be there for the answers; leaving before the end ends it at the other side as well.
 
         `stream` gets the texts. Raises OverloadedError for more than `MAX_CALLS`, TooLargeError for what no
-        parcel holds, UnavailableError if the line is lost.
+        message holds, UnavailableError if the line is lost.
         """
         if len(self._calls) >= MAX_CALLS:
             raise OverloadedError(f"{MAX_CALLS} requests wait for the engine's process")

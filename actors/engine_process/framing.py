@@ -1,14 +1,14 @@
-"""Parcels as frames on a stream of bytes, and back. Pure; knows no message and no stream.
+"""Messages as frames on a stream of bytes, and back. Pure; knows no type of message and no stream.
 
-A parcel belongs to a call, by its number, and has a head (an encoded message) and buffers behind it
-(features, long answers). A small parcel is one frame. A large one is announced by its sizes and follows in
+A message belongs to a call, by its number, and has a head (its encoded fields) and buffers behind it
+(features, long answers). A small message is one frame. A large one is announced by its sizes and follows in
 parts, between which others' frames may come: so speech never waits for somebody's picture to pass. Read
 `actors/engine_process/multiplexer.py` for who sends them in which order.
 
     frame  = size u32, kind u8, call u64, then `size` bytes
-    kind 0   a parcel without buffers: its head
-    kind 1   a large parcel begins: sizes, u64 each, of its head and its buffers
-    kind 2   the next bytes of the call's large parcel
+    kind 0   a message without buffers: its head
+    kind 1   a large message begins: sizes, u64 each, of its head and its buffers
+    kind 2   the next bytes of the call's large message
 
 Any other frame of a call gives up what it had begun: who sends has nothing more to say of that.
 """
@@ -25,8 +25,8 @@ Buffer = bytes | memoryview
 HEADER: Final = struct.Struct("!IBQ")
 MAX_FRAME: Final = 128 * 1024
 """Bytes in one frame: a few tens of microseconds to copy, and as long for others to wait."""
-MAX_PARCEL: Final = 2**31
-"""Bytes of a parcel. The media budget of a request is less (`actors/media_decoding/memory_budget.py`)."""
+MAX_MESSAGE: Final = 2**31
+"""Bytes of a message. The media budget of a request is less (`actors/media_decoding/memory_budget.py`)."""
 _MAX_BUFFERS: Final = MAX_FRAME // 8 - 1
 
 _SMALL, _BEGIN, _PART = range(3)
@@ -37,7 +37,7 @@ class FrameError(ValueError):
 
 
 @dataclass(slots=True)
-class Parcel:
+class EncodedMessage:
     """What arrived for a call. Pieces join to the head and the buffers, in order, of `sizes`."""
 
     call: int
@@ -72,21 +72,21 @@ class Parcel:
 
 
 def small_frame(call: int, head: bytes) -> bytes | None:
-    """The one frame of a parcel without buffers; None if it is too large for that."""
+    """The one frame of a message without buffers; None if it is too large for that."""
     if len(head) > MAX_FRAME:
         return None
     return HEADER.pack(len(head), _SMALL, call) + head
 
 
 def large_frames(call: int, head: bytes, buffers: Sequence[Buffer]) -> Iterator[tuple[Buffer, ...]]:
-    """The frames of a large parcel, each as buffers to send one behind the other; nothing is copied.
+    """The frames of a large message, each as buffers to send one behind the other; nothing is copied.
 
-    Raises FrameError at once for what is too large for a parcel.
+    Raises FrameError at once for what is too large for a message.
     """
     whole = [head, *buffers]
     sizes = [len(each) for each in whole]
-    if len(sizes) > _MAX_BUFFERS or sum(sizes) > MAX_PARCEL:
-        raise FrameError(f"a parcel of {len(sizes)} buffers, {sum(sizes)} bytes is too large")
+    if len(sizes) > _MAX_BUFFERS or sum(sizes) > MAX_MESSAGE:
+        raise FrameError(f"a message of {len(sizes)} buffers, {sum(sizes)} bytes is too large")
     return _cut(call, whole, sizes)
 
 
@@ -100,7 +100,7 @@ def _cut(call: int, whole: Sequence[Buffer], sizes: Sequence[int]) -> Iterator[t
 
 
 class FrameReader:
-    """Bytes in any pieces → whole parcels, in the order of their ends."""
+    """Bytes in any pieces → whole messages, in the order of their ends."""
 
     def __init__(self) -> None:
         self._header = b""  # the beginning of one
@@ -108,10 +108,10 @@ class FrameReader:
         self._missing = 0
         self._kind = _SMALL
         self._call = 0
-        self._begun: dict[int, Parcel] = {}
+        self._begun: dict[int, EncodedMessage] = {}
 
-    def feed(self, data: bytes) -> Iterator[Parcel]:
-        """The parcels that `data` completes. Raises FrameError; the stream is of no use then."""
+    def feed(self, data: bytes) -> Iterator[EncodedMessage]:
+        """The messages that `data` completes. Raises FrameError; the stream is of no use then."""
         view = memoryview(data)
         while len(view):
             if not self._missing:
@@ -137,31 +137,31 @@ class FrameReader:
                 raise FrameError(f"a frame of kind {self._kind} and {self._missing} bytes")
         return view[len(taken) :]
 
-    def _end_frame(self) -> Iterator[Parcel]:
+    def _end_frame(self) -> Iterator[EncodedMessage]:
         body, self._body = self._body, []
         size = sum(map(len, body))
         if self._kind == _PART:
-            parcel = self._begun.get(self._call)
-            if parcel is None:
+            encoded = self._begun.get(self._call)
+            if encoded is None:
                 raise FrameError(f"call {self._call} goes on with what it did not begin")
-            parcel.pieces += body
-            parcel.num_bytes += size
+            encoded.pieces += body
+            encoded.num_bytes += size
         else:
             self._begun.pop(self._call, None)
-            parcel = Parcel(self._call, (size,), body, size)
+            encoded = EncodedMessage(self._call, (size,), body, size)
             if self._kind == _BEGIN:
-                parcel = self._begun[self._call] = Parcel(self._call, _sizes(b"".join(body)))
-        if parcel.num_bytes > sum(parcel.sizes):
+                encoded = self._begun[self._call] = EncodedMessage(self._call, _sizes(b"".join(body)))
+        if encoded.num_bytes > sum(encoded.sizes):
             raise FrameError(f"call {self._call} sends more than it announced")
-        if parcel.is_whole:
+        if encoded.is_whole:
             self._begun.pop(self._call, None)
-            yield parcel
+            yield encoded
 
 
 def _sizes(body: bytes) -> tuple[int, ...]:
     if not body or len(body) % 8:
         raise FrameError(f"{len(body)} bytes are no sizes")
     sizes = struct.unpack(f"!{len(body) // 8}Q", body)
-    if sum(sizes) > MAX_PARCEL:
-        raise FrameError(f"a parcel of {sum(sizes)} bytes")
+    if sum(sizes) > MAX_MESSAGE:
+        raise FrameError(f"a message of {sum(sizes)} bytes")
     return sizes

@@ -1,4 +1,4 @@
-"""Parcels over any stream of bytes: small ones first, large ones turn about, nobody's reader kept waiting.
+"""Messages over any stream of bytes: small ones first, large ones turn about, nobody's reader kept waiting.
 
 Knows calls by number only. What is small is sent in order and does not wait: there is at most some of it for
 each call, and calls are bounded by who makes them. What is large waits for room and is sent a frame at a
@@ -17,19 +17,19 @@ from typing import Final
 import trio
 
 from ..runtime.threads import in_thread
-from .framing import Buffer, FrameError, FrameReader, Parcel, large_frames, small_frame
+from .framing import Buffer, EncodedMessage, FrameError, FrameReader, large_frames, small_frame
 
 _RECEIVE_BYTES: Final = 256 * 1024
 _TAKEN_BYTES: Final = 8 * 1024
-"""Of parcels taken in one go, a millisecond of work at the most; then everybody else has a turn."""
+"""Of messages taken in one go, a millisecond of work at the most; then everybody else has a turn."""
 _MAX_LARGE_BYTES: Final = 64 * 1024 * 1024
-"""Of large parcels under way; the last of them may go beyond."""
+"""Of large messages under way; the last of them may go beyond."""
 _MAX_SMALL_BYTES: Final = 1024 * 1024
 """Of small ones; beyond, `settled` waits."""
 _SMALL_AT_ONCE: Final = 64
 """Small frames in one piece for the stream."""
 _INLINE_BYTES: Final = 1024 * 1024
-"""A parcel of more is put together in a thread; joining that much takes no lock along."""
+"""A message of more is put together in a thread; joining that much takes no lock along."""
 
 
 class LinkLostError(Exception):
@@ -58,7 +58,7 @@ class Link:
         self._has_room = trio.lowlevel.ParkingLot()
 
     def tell(self, call: int, head: bytes) -> None:
-        """Send a parcel that is a head only, behind what its call has under way. Does not wait.
+        """Send a message that is a head only, behind what its call has under way. Does not wait.
 
         Does nothing once the link is lost; `run_receiving` says so.
         """
@@ -75,7 +75,7 @@ class Link:
         self._has_work.unpark_all()
 
     async def send(self, call: int, head: bytes, buffers: Sequence[Buffer]) -> None:
-        """Send a parcel with buffers, once there is room for it; returns before it is gone.
+        """Send a message with buffers, once there is room for it; returns before it is gone.
 
         Nobody may change the buffers any more. Raises LinkLostError, and FrameError for what is too large;
         cancelled while it waits, nothing goes.
@@ -118,16 +118,16 @@ class Link:
             self._has_room.unpark_all()
 
     async def run_receiving(self, take: Callable[[int, list[bytes]], Awaitable[None]]) -> None:
-        """Give `take` number, head and buffers of every parcel, one after the other.
+        """Give `take` number, head and buffers of every message, one after the other.
 
         Raises LinkLostError when there will be no more.
         """
         reader, num_bytes, copying = FrameReader(), 0, trio.CapacityLimiter(1)
         try:
             while data := await self._stream.receive_some(_RECEIVE_BYTES):
-                for parcel in reader.feed(bytes(data)):
-                    await take(parcel.call, await _joined(parcel, copying))
-                    num_bytes += parcel.num_bytes
+                for encoded in reader.feed(bytes(data)):
+                    await take(encoded.call, await _joined(encoded, copying))
+                    num_bytes += encoded.num_bytes
                     if num_bytes >= _TAKEN_BYTES:
                         num_bytes = 0
                         await trio.lowlevel.checkpoint()
@@ -168,7 +168,7 @@ class Link:
         return ()
 
 
-async def _joined(parcel: Parcel, copying: trio.CapacityLimiter) -> list[bytes]:
-    if parcel.num_bytes <= _INLINE_BYTES:
-        return parcel.joined()
-    return await in_thread(parcel.joined, limiter=copying, max_wait_s=math.inf)
+async def _joined(encoded: EncodedMessage, copying: trio.CapacityLimiter) -> list[bytes]:
+    if encoded.num_bytes <= _INLINE_BYTES:
+        return encoded.joined()
+    return await in_thread(encoded.joined, limiter=copying, max_wait_s=math.inf)

@@ -48,7 +48,7 @@ class EngineServer:
         self._engines = engines
         self._link = Link(stream)
         self._works: dict[int, _Work] = {}
-        self._told_health: list[str] = []
+        self._reported_health: list[str] = []
 
     async def run(self, opened: messages.Opened) -> None:
         """Say hello, then serve until the line is lost."""
@@ -58,7 +58,7 @@ class EngineServer:
         self._answer(messages.NEWS, opened)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._link.run_sending)
-            nursery.start_soon(self._tell_states)
+            nursery.start_soon(self._report_states)
             self._nursery = nursery
             try:
                 await self._link.run_receiving(self._take)
@@ -66,14 +66,14 @@ class EngineServer:
                 logger.debug("%s", error)
             nursery.cancel_scope.cancel()
 
-    async def _tell_states(self) -> None:
+    async def _report_states(self) -> None:
         while True:
             await trio.sleep(STATE_INTERVAL_S)
             await self._link.settled()  # the other side may be stopped (Ctrl-Z) for hours
             self._answer(messages.NEWS, self._state())
 
     def _state(self) -> messages.State:
-        self._told_health = [engine.health for engine in self._engines]
+        self._reported_health = [engine.health for engine in self._engines]
         return messages.State(
             tuple(
                 messages.ModelState(engine.health, engine.statistics(), tuple(engine.inboxes()))
@@ -128,7 +128,7 @@ class EngineServer:
             work.done.set()
 
     def _fail(self, number: int, error: SensoriumError) -> None:
-        if self._told_health != [engine.health for engine in self._engines]:
+        if self._reported_health != [engine.health for engine in self._engines]:
             self._answer(messages.NEWS, self._state())
         self._answer(number, messages.failed(error))
 

@@ -126,21 +126,21 @@ def transcript_stream(
     transcribe: Callable[
         [Callable[[str], None], Callable[[TimedSegment], None] | None], Awaitable[Transcript]
     ],
-    wish: TranscriptionRequest,
+    form: TranscriptionRequest,
     hold: Callable[[], AbstractContextManager[None]],
     *,
     model: str,
 ) -> EventStream:
     """A transcript while `transcribe` makes it and says what is new: text, and segments if asked for."""
-    delta: Callable[[str], bytes] = partial(rest.delta_event, has_logprobs=wish.options.logprobs)
-    done: Callable[[Transcript], bytes] = partial(rest.done_event, request=wish)
-    if wish.dialect == "vllm":
+    delta: Callable[[str], bytes] = partial(rest.delta_event, has_logprobs=form.options.logprobs)
+    done: Callable[[Transcript], bytes] = partial(rest.done_event, request=form)
+    if form.dialect == "vllm":
         frames = ChunkFrames(
-            wish.options.task,
+            form.options.task,
             model,
             unique=secrets.token_hex(12),
             created=int(time.time()),
-            with_usage=wish.include_usage,
+            with_usage=form.include_usage,
         )
         delta, done = frames.delta, frames.done
 
@@ -148,7 +148,7 @@ def transcript_stream(
         def on_segment(segment: TimedSegment) -> None:
             put(rest.segment_event(segment))
 
-        has_segments = wish.response_format == "verbose_json"
+        has_segments = form.response_format == "verbose_json"
         transcript = await transcribe(lambda text: put(delta(text)), on_segment if has_segments else None)
         render = partial(done, transcript)
         put(await off_loop(render, size=len(transcript.text)))

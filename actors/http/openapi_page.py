@@ -102,8 +102,8 @@ def _answer(status: str, answer: Schema) -> Iterator[str]:
 def _content(content: Schema) -> Iterator[str]:
     for kind, entry in content.items():
         schema = entry["schema"]
-        told = _table(schema) if "properties" in schema else _kind(schema) if schema else ""
-        yield f"<dd><code>{_text(kind)}</code>{': ' if told else ''}{told}</dd>"
+        described = _table(schema) if "properties" in schema else _kind(schema) if schema else ""
+        yield f"<dd><code>{_text(kind)}</code>{': ' if described else ''}{described}</dd>"
 
 
 def _table(schema: Schema) -> str:
@@ -127,9 +127,9 @@ def _row(name: str, schema: Schema, *, is_needed: bool) -> str:
 
 def _kind(schema: Schema) -> str:
     """Which values there may be, with links to the shapes that have names."""
-    told = _unbounded(schema)
+    described = _unbounded(schema)
     limits = [f"{words} {_text(schema[key])}" for key, words in _LIMITS.items() if key in schema]
-    return f"{told} ({', '.join(limits)})" if limits else told
+    return f"{described} ({', '.join(limits)})" if limits else described
 
 
 def _unbounded(schema: Schema) -> str:

@@ -17,23 +17,23 @@ from typing import Final
 from ..callers import Caller
 
 MIN_OF_ADDRESS: Final = 16
-MAX_STRANGERS: Final = 1024
+MAX_UNAUTHENTICATED: Final = 1024
 """Each may send 128 KiB: 128 MiB in all."""
 
 
 @dataclass(eq=False, frozen=True, slots=True)
-class _Stranger:
+class _PendingClient:
     address: Caller
     give_way: Callable[[], None]
 
 
-class Strangers:
+class PendingAuth:
     """Those that wait."""
 
     def __init__(self, max_of_address: int = 0) -> None:
         """`max_of_address`: connections that one address may have. Behind a proxy all come from one."""
-        self.max_of_address = min(max(MIN_OF_ADDRESS, max_of_address), MAX_STRANGERS)
-        self._of: dict[Caller, list[_Stranger]] = {}
+        self.max_of_address = min(max(MIN_OF_ADDRESS, max_of_address), MAX_UNAUTHENTICATED)
+        self._of: dict[Caller, list[_PendingClient]] = {}
         self._num = 0
 
     def __len__(self) -> int:
@@ -43,22 +43,22 @@ class Strangers:
         """One more waits. `give_way` closes it; call what is given back where it waits no longer."""
         if len(self._of.get(address, ())) >= self.max_of_address:
             self._remove_one(self._of[address])
-        elif self._num >= MAX_STRANGERS:
+        elif self._num >= MAX_UNAUTHENTICATED:
             self._remove_one(max(self._of.values(), key=len))
-        stranger = _Stranger(address, give_way)
-        self._of.setdefault(address, []).append(stranger)
+        pending_client = _PendingClient(address, give_way)
+        self._of.setdefault(address, []).append(pending_client)
         self._num += 1
-        return partial(self._leave, stranger)
+        return partial(self._leave, pending_client)
 
-    def _remove_one(self, of_address: list[_Stranger]) -> None:
-        stranger = random.choice(of_address)
-        self._leave(stranger)
-        stranger.give_way()
+    def _remove_one(self, of_address: list[_PendingClient]) -> None:
+        pending_client = random.choice(of_address)
+        self._leave(pending_client)
+        pending_client.give_way()
 
-    def _leave(self, stranger: _Stranger) -> None:
-        of_address = self._of.get(stranger.address, [])
-        if stranger in of_address:
-            of_address.remove(stranger)
+    def _leave(self, pending_client: _PendingClient) -> None:
+        of_address = self._of.get(pending_client.address, [])
+        if pending_client in of_address:
+            of_address.remove(pending_client)
             self._num -= 1
             if not of_address:
-                del self._of[stranger.address]
+                del self._of[pending_client.address]

@@ -39,7 +39,7 @@ from ..text.generation import TextModel
 from ..text.media_urls import AddressBook
 from .api_keys import ApiKeys, note_key, sent_key
 from .origins import is_loopback
-from .pending_auth import Strangers
+from .pending_auth import PendingAuth
 from .realtime.client_secrets import ClientSecrets
 from .realtime.conversation_config import dialogue_config
 from .responses.store import ResponseStore
@@ -128,7 +128,7 @@ class Service:
     posting: PostingActor = field(init=False)
     mcp: McpClients = field(init=False)
     secrets: ClientSecrets = field(default_factory=ClientSecrets)
-    strangers: Strangers = field(default_factory=Strangers)
+    pending_auth: PendingAuth = field(default_factory=PendingAuth)
     audience: Audience = field(default_factory=Audience)
     on_drain: set[Callable[[], None]] = field(default_factory=set)
     """Called when the server is told to stop: of calls, and of sockets on which responses are made."""
@@ -347,13 +347,13 @@ class Service:
         with self._answers.holding(caller, num):
             yield
 
-    def cache_salt(self, caller: Caller, asked: str | None) -> str:
+    def cache_salt(self, caller: Caller, requested: str | None) -> str:
         """What keeps a request's cached prompts apart: from those of other keys, and as the client asks.
 
         Where no key is needed, everybody shares. Else two clients never find each other's prompts, nor can
         they tell from `cached_tokens` that somebody has asked the same.
         """
-        return f"{caller.name if caller.has_key else ''}{asked or ''}"
+        return f"{caller.name if caller.has_key else ''}{requested or ''}"
 
     @contextmanager
     def _counted(self, caller: Caller, *, is_light: bool) -> Iterator[None]:

@@ -16,7 +16,7 @@ from .error_bodies import error_response
 from .routes import LIVE_PATHS, OPEN_PATHS
 
 
-class Door:
+class StartupApp:
     """An ASGI application that is another one as soon as that is known."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Door:
                 await WebSocket(scope, receive, send).send_denial_response(refusal)
 
 
-class HealthDoor:
+class HealthApp:
     """An ASGI application that hands on the probes of another one, and knows nothing else."""
 
     def __init__(self, app: ASGIApp) -> None:

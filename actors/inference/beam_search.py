@@ -62,7 +62,7 @@ async def search(
         length_penalty=sampling.length_penalty,
         patience=sampling.patience,
     )
-    asked = msgspec.structs.replace(
+    base = msgspec.structs.replace(
         request,
         draft_token_ids=(),
         ngram=None,
@@ -74,14 +74,14 @@ async def search(
     first: TextGenerated | None = None
     try:
         while not beams.is_over:
-            answers = await _ask(asked, beams.running, keys, submit)
+            answers = await _generate(base, beams.running, keys, submit)
             failed = next((each for each in answers if each.finish_reason in ("error", "abort")), None)
             if failed is not None:
                 return _ended(request.request_id, failed)
             if first is None:
                 first = answers[0]
-                later = msgspec.structs.replace(asked.sampling, begin_suppress_token_ids=())
-                asked = msgspec.structs.replace(asked, sampling=later, probe=None)
+                later = msgspec.structs.replace(base.sampling, begin_suppress_token_ids=())
+                base = msgspec.structs.replace(base, sampling=later, probe=None)
             beams.advance([each.top_logprobs[0] for each in answers])
             keys = _handed_on(keys, beams.running)
     finally:
@@ -99,24 +99,24 @@ async def search(
     )
 
 
-async def _ask(
-    asked: Generate, running: Sequence[Beam], keys: Sequence[SessionKey], submit: Submit
+async def _generate(
+    base: Generate, running: Sequence[Beam], keys: Sequence[SessionKey], submit: Submit
 ) -> list[TextGenerated]:
     """The next token of each beam, and what else is likely there."""
 
-    async def ask(place: int) -> TextGenerated:
+    async def submit_beam(place: int) -> TextGenerated:
         token_ids = running[place].token_ids
         own = msgspec.structs.replace(
-            asked,
-            request_id=RequestId(f"{asked.request_id}/{len(token_ids)}/{place}"),
-            prompt_token_ids=asked.prompt_token_ids + token_ids,
+            base,
+            request_id=RequestId(f"{base.request_id}/{len(token_ids)}/{place}"),
+            prompt_token_ids=base.prompt_token_ids + token_ids,
             session=keys[place],
         )
         async with submit(own, part="later" if token_ids else "first") as stream:
             return await stream.receive()
 
     # Together, so that the scheduler sees all of them before it makes a plan.
-    return await all_of(ask, range(len(running)))
+    return await all_of(submit_beam, range(len(running)))
 
 
 def _handed_on(keys: Sequence[SessionKey], running: Sequence[Beam]) -> list[SessionKey]:

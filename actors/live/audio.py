@@ -3,8 +3,8 @@
 `ListeningMachine` has the shape of every pure machine (`receive`, `deadline`, `on_deadline`), so the
 generic driver runs it; it adds to `realtime/session.py` what that room must not know: numpy, and the
 samples of each channel (`actors/live/channel_audio.py`). Channels that are not heard apart are mixed. Its own
-effects: `Decode` and `EndSound`, what comes in a container (`actors/live/container_decoder.py`), `Hear`, the
-samples whose voice activity has to be computed (`actors/live/voice_activity.py`), and `Then`, what the client
+effects: `Decode` and `EndSound`, what comes in a container (`actors/live/container_decoder.py`), `Detect`,
+the samples whose voice activity is computed (`actors/live/voice_activity.py`), and `Then`, what the client
 did behind them. Effects are performed in order, each to its end, so a commit finds all audio before it
 judged. Appends come in pieces small enough to never hold the loop for long.
 """
@@ -61,7 +61,7 @@ Input = AudioPiece | SessionEvent | FlatControl
 
 
 @dataclass(frozen=True, slots=True)
-class Hear:
+class Detect:
     """Have the voice activity of a channel's next samples computed; then call `ListeningMachine.heard`."""
 
     samples: Samples
@@ -89,7 +89,7 @@ class EndSound:
     is_wanted: bool = True
 
 
-LiveEffect = Effect | Hear | Then | Decode | EndSound
+LiveEffect = Effect | Detect | Then | Decode | EndSound
 """What a session asks its actor to do."""
 
 
@@ -221,12 +221,12 @@ class ListeningMachine:
         """Sound [n] or [channels, n] that was in a container. What there is no room for is refused."""
         if self._is_full:
             return []
-        heard = list(np.atleast_2d(samples))
+        received = list(np.atleast_2d(samples))
         refusal = self.dialect.admit_sound(samples.shape[-1], event_id=event_id)
         if refusal is not None:
             self._is_full = True
             return refusal
-        return [*self._store(heard, now), *_hearing(heard)]
+        return [*self._store(received, now), *_hearing(received)]
 
     def undecodable(self, error: SensoriumError, *, event_id: str | None, now: float) -> list[Effect]:
         """Bytes that could not be decoded; what came out before them was told. Once for an append."""
@@ -320,4 +320,4 @@ class ListeningMachine:
 
 
 def _hearing(samples: Iterable[Samples]) -> list[LiveEffect]:
-    return [Hear(each, channel) for channel, each in enumerate(samples)]
+    return [Detect(each, channel) for channel, each in enumerate(samples)]

@@ -61,12 +61,12 @@ class Track:
         """The voice activity of the next frame."""
         self._activity.append((end_sample, probability))
 
-    def best_cut(self, asked: FindCut) -> int:
+    def best_cut(self, effect: FindCut) -> int:
         """Where speech is cut best. Whole frames are searched: about a millisecond for 8 s."""
         frames = [
             (end - FRAME_SAMPLES, probability)
             for end, probability in self._activity
-            if asked.after <= end - FRAME_SAMPLES
+            if effect.after <= end - FRAME_SAMPLES
         ]
-        start = frames[0][0] if frames else asked.after
-        return start + best_cut(self.store.copy(start, asked.before), [each for _, each in frames])
+        start = frames[0][0] if frames else effect.after
+        return start + best_cut(self.store.copy(start, effect.before), [each for _, each in frames])

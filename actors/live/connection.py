@@ -22,7 +22,7 @@ from ...protocols.realtime.codec import encode_event
 from ...protocols.realtime.events import Error
 from ...protocols.realtime.lifecycle import SessionResume
 from ...realtime.outgoing import error_detail
-from ..callers import NOBODY, Caller
+from ..callers import ANONYMOUS, Caller
 from .outbox import Outbox, SlowReaderError
 from .session import SessionActor
 
@@ -36,7 +36,7 @@ class Socket(Protocol):
     """What a line needs of a WebSocket."""
 
     @property
-    def said_goodbye(self) -> bool:
+    def closed_cleanly(self) -> bool:
         """The client has gone, and on purpose or with an answer to our close: it will not come back."""
         ...
 
@@ -65,7 +65,7 @@ class Line:
     """
 
     def __init__(
-        self, socket: Socket, outbox: Outbox, session: SessionActor | None, *, caller: Caller = NOBODY
+        self, socket: Socket, outbox: Outbox, session: SessionActor | None, *, caller: Caller = ANONYMOUS
     ) -> None:
         self._socket = socket
         self.caller = caller
@@ -76,7 +76,7 @@ class Line:
         self._num_waiting_bytes = 0
         self._changed = trio.lowlevel.ParkingLot()
         """A frame began or ceased to wait."""
-        self.said_goodbye = False
+        self.closed_cleanly = False
         """The client left on purpose, or answered our close: it has read all that there was to say."""
         self.went_away = False
         """See `Socket`."""
@@ -104,7 +104,7 @@ class Line:
                 await self._wait_in_line(frame)
             else:
                 await self._take(frame, resume)
-        self.said_goodbye, self.went_away = self._socket.said_goodbye, self._socket.went_away
+        self.closed_cleanly, self.went_away = self._socket.closed_cleanly, self._socket.went_away
         scope.cancel()
 
     async def _wait_in_line(self, frame: str | bytes) -> None:
@@ -129,9 +129,9 @@ class Line:
     async def _take(
         self, frame: str | bytes, resume: Callable[[SessionResume, Line], Awaitable[None]]
     ) -> None:
-        wish = None if self.session is None else await self.session.take(frame, self)
-        if wish is not None:
-            await resume(wish, self)
+        resumption = None if self.session is None else await self.session.take(frame, self)
+        if resumption is not None:
+            await resume(resumption, self)
 
     async def _watch(self) -> None:
         try:
@@ -142,8 +142,10 @@ class Line:
             self.outbox.close(1008, str(error), drop=True)
 
 
-def refusal(error: SensoriumError, *, wish: SessionResume | None = None) -> str:
+def refusal(error: SensoriumError, *, resumption: SessionResume | None = None) -> str:
     """The one error event of a session that does not begin, or is not resumed, as was its `wish`."""
-    detail = error_detail(error, None if wish is None else wish.event_id or None)
+    detail = error_detail(error, None if resumption is None else resumption.event_id or None)
     event_id = f"event_{uuid4().hex[:24]}"
-    return encode_event(Error(event_id=event_id, server_event_seq=1 if wish is None else 0, error=detail))
+    return encode_event(
+        Error(event_id=event_id, server_event_seq=1 if resumption is None else 0, error=detail)
+    )

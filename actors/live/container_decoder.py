@@ -201,7 +201,7 @@ class _Shard:
         """Answer each; where the process is lost over them, one at a time."""
         works = [work for work in batch if work.stream is not None]
         try:
-            answers = await self._ask_all(works)
+            answers = await self._request_all(works)
         except Exception as error:
             logger.exception("decoding of %d live streams failed", len(works))
             failed = short_of("process") if is_short(error) else InternalError("decoding the stream failed")
@@ -211,13 +211,13 @@ class _Shard:
         for work, answer in zip(works, answers, strict=True):
             work.reply.set(answer)
 
-    async def _ask_all(self, works: Sequence[_Work]) -> list[Answer]:
+    async def _request_all(self, works: Sequence[_Work]) -> list[Answer]:
         try:
             return await self._ask(works)
         except _ProcessLostError:
-            return [await self._ask_alone(work) for work in works]
+            return [await self._request_alone(work) for work in works]
 
-    async def _ask_alone(self, work: _Work) -> Answer:
+    async def _request_alone(self, work: _Work) -> Answer:
         try:
             return (await self._ask([work]))[0]
         except _ProcessLostError:

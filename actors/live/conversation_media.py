@@ -26,7 +26,7 @@ from ...protocols.errors import BadRequestError, InternalError, SensoriumError
 from ...realtime.dialogue.effects import MediaFact, MediaOpened, MediaRefused, OpenMedia
 from ..runtime.panic_guard import contained
 from ..text.generation import TextModel
-from .video import Seen, SessionVideo
+from .video import SessionVideo, VideoSnapshot
 
 logger = logging.getLogger(__name__)
 
@@ -85,14 +85,14 @@ class SessionMedia:
 
     @asynccontextmanager
     async def held(
-        self, conversation: Conversation, lane: Lane, seen: Seen, max_tokens: int | None = None
+        self, conversation: Conversation, lane: Lane, snapshot: VideoSnapshot, max_tokens: int | None = None
     ) -> AsyncIterator[Prompt]:
         """The prompt of a conversation with live video, while the engine holds the encodings it needs.
 
         Raises as `Prompter.chat` does, also for more than `max_tokens`, and as `EngineClient.held`.
         """
         prompter, parts = self._model.prompter, media_parts(conversation)
-        known = {part.param: found for part in parts if (found := self._found(part, seen)) is not None}
+        known = {part.param: found for part in parts if (found := self._found(part, snapshot)) is not None}
         fresh = [part for part in parts if part.param not in known]
         async with AsyncExitStack() as stack:
             async with self._opened(fresh) as opened:
@@ -100,7 +100,7 @@ class SessionMedia:
                 media = {part.param: known.get(part.param) or given[part.param] for part in parts}
                 prompt = await prompter.build(conversation, [media[part.param] for part in parts])
                 _check_tokens(prompt, max_tokens)
-                fetch = partial(self._fetch, [(part, media[part.param]) for part in parts], seen)
+                fetch = partial(self._fetch, [(part, media[part.param]) for part in parts], snapshot)
                 keys = tuple(item.key for item in prompt.items)
                 await stack.enter_async_context(self._model.engine.held(keys, fetch, lane=lane))
             self.video.was_read()
@@ -109,12 +109,15 @@ class SessionMedia:
                     wait.cancel()
             yield prompt
 
-    def _found(self, part: MediaPart, seen: Seen) -> MediaItems | None:
+    def _found(self, part: MediaPart, snapshot: VideoSnapshot) -> MediaItems | None:
         data, found = self._known.get(part.param, (b"", None))
-        return seen.items.get(part.param) or (found if data == part.data else None)
+        return snapshot.items.get(part.param) or (found if data == part.data else None)
 
     async def _fetch(
-        self, media: Sequence[tuple[MediaPart, MediaItems]], seen: Seen, missing: Sequence[ContentHash]
+        self,
+        media: Sequence[tuple[MediaPart, MediaItems]],
+        snapshot: VideoSnapshot,
+        missing: Sequence[ContentHash],
     ) -> Sequence[Features]:
         """The features of a prompt's items: what is at hand, or else is opened again."""
         places = {item.content_hash: (part, item) for part, each in media for item in each.items}
@@ -124,8 +127,8 @@ class SessionMedia:
             features = item.features if item.features.data else self._hot.get(content_hash, item.features)
             if features.data:
                 found[content_hash] = features
-            elif content_hash in seen.files:
-                found[content_hash] = await self.video.features(content_hash, seen.files[content_hash])
+            elif content_hash in snapshot.files:
+                found[content_hash] = await self.video.features(content_hash, snapshot.files[content_hash])
             elif content_hash not in found:
                 async with self._opened([part]) as (again,):
                     found |= {each.content_hash: each.features for each in again.items}

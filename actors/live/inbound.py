@@ -86,8 +86,8 @@ class Intake:
         Cancelling takes the frame whole or not at all. Raises as a channel does once the session has ended.
         """
         if isinstance(frame, str) or is_event(frame):
-            if (wish := await self._take_event(frame)) is not None:
-                return wish
+            if (resumption := await self._take_event(frame)) is not None:
+                return resumption
         elif self._announced is not None:
             announced, self._announced = self._announced, None
             await self.put(msgspec.structs.replace(announced, image=frame))

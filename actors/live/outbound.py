@@ -67,7 +67,7 @@ class Delivery:
     def send(self, event: ServerEvent, instead: tuple[FlatServerEvent, ...] | None = None) -> None:
         """Say one event, or what stands for it in the flat dialect. Raises SlowReaderError."""
         self._meter.sent(event, now=trio.current_time())
-        frames = [encode_event(told) for told in ((event,) if instead is None else instead)]
+        frames = [encode_event(each) for each in ((event,) if instead is None else instead)]
         if instead is None:
             self._replay.record(frames[0])
         if self.line is not None:

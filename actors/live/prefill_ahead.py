@@ -22,18 +22,18 @@ from ...realtime.dialogue.effects import HasReadAhead, ReadAhead, Warm
 from ..runtime.panic_guard import contained
 from ..text.generation import TextModel, make_request
 from .conversation_media import SessionMedia
-from .video import Seen
+from .video import VideoSnapshot
 
 logger = logging.getLogger(__name__)
 
-_Wish = tuple[Warm | ReadAhead, Seen]
+_Prefill = tuple[Warm | ReadAhead, VideoSnapshot]
 
 
 @dataclass(slots=True)
 class _Reader:
     """One kind of wishes."""
 
-    next: _Wish | None = None
+    next: _Prefill | None = None
     is_running: bool = False
     scope: trio.CancelScope | None = None
     """Of the wish that is being read."""
@@ -92,19 +92,19 @@ class ReadingAhead:
     async def _read_all(self, reader: _Reader, stopped: Callable[[], None]) -> None:
         try:
             while reader.next is not None:
-                (effect, seen), reader.next = reader.next, None
+                (effect, snapshot), reader.next = reader.next, None
                 with trio.CancelScope() as reader.scope:
-                    was_read = await self._read(effect, seen)
+                    was_read = await self._read(effect, snapshot)
                     if was_read and isinstance(effect, ReadAhead) and reader.next is None:
                         await self._report(HasReadAhead(effect.plan))
         finally:
             reader.is_running, reader.scope = False, None
             stopped()
 
-    async def _read(self, effect: Warm | ReadAhead, seen: Seen) -> bool:
+    async def _read(self, effect: Warm | ReadAhead, snapshot: VideoSnapshot) -> bool:
         try:
             with contained:
-                piece = await self._complete(effect, seen)
+                piece = await self._complete(effect, snapshot)
         except SensoriumError as error:
             logger.info("session %s: reading ahead: %s", self._session_id, error)
             return False
@@ -113,10 +113,10 @@ class ReadingAhead:
             return False
         return piece.finish_reason in ("stop", "length")
 
-    async def _complete(self, effect: Warm | ReadAhead, seen: Seen) -> TextGenerated:
+    async def _complete(self, effect: Warm | ReadAhead, snapshot: VideoSnapshot) -> TextGenerated:
         session = SessionKey(self._session_id) if isinstance(effect, Warm) else None
         params = SamplingParams(max_tokens=1)
-        async with self._media.held(effect.conversation, self._lane, seen) as prompt:
+        async with self._media.held(effect.conversation, self._lane, snapshot) as prompt:
             request = make_request(
                 self._new_name(),
                 self._model,

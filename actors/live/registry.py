@@ -102,21 +102,21 @@ class SessionRegistry:
         self._nursery.start_soon(self._live, session)
         await self._carry(line)
 
-    async def serve_resumed(self, wish: SessionResume, line: Line) -> None:
+    async def serve_resumed(self, resumption: SessionResume, line: Line) -> None:
         """Serve a line that has no session of its own, and gets one by `wish` or none."""
-        await self.resume(wish, line)
+        await self.resume(resumption, line)
         await self._carry(line)
 
-    async def resume(self, wish: SessionResume, line: Line) -> None:
+    async def resume(self, resumption: SessionResume, line: Line) -> None:
         """Put the session that `wish` names on `line`; refuse and close the line if that cannot be."""
         begun = line.session
         try:
-            session = self._sessions.get(wish.session_id)
+            session = self._sessions.get(resumption.session_id)
             if session is None or session is begun or not line.caller.may_resume(session.caller):
                 raise no_such_session()
-            await session.resume(wish, line)
+            await session.resume(resumption, line)
         except ClientError as error:
-            line.outbox.put(refusal(error, wish=wish))
+            line.outbox.put(refusal(error, resumption=resumption))
             line.outbox.close(1008, error.message)
             line.session = None
             return
@@ -145,7 +145,7 @@ class SessionRegistry:
 
     def _detach(self, session: SessionActor, line: Line) -> None:
         session.detach()
-        if line.said_goodbye or self._grace_s <= 0 or not session.can_resume or self._nursery is None:
+        if line.closed_cleanly or self._grace_s <= 0 or not session.can_resume or self._nursery is None:
             self._remove(session, "client")
             return
         if len(self._detached) >= self._max_detached:

@@ -57,7 +57,7 @@ from ..text.answer_reader import AnswerReading
 from ..text.generation import TextModel, make_request
 from .conversation_media import SessionMedia
 from .prefill_ahead import ReadingAhead
-from .video import Seen
+from .video import VideoSnapshot
 
 logger = logging.getLogger(__name__)
 
@@ -161,11 +161,11 @@ class LiveAnswers:
         if self._is_parked and not self._running and not self._reading.is_running:
             self._model.engine.close_session(self._key)
 
-    async def _respond(self, effect: Respond, seen: Seen, scope: trio.CancelScope) -> None:
+    async def _respond(self, effect: Respond, snapshot: VideoSnapshot, scope: trio.CancelScope) -> None:
         outcome: DialogueFact | None = None
         try:
             with contained, scope:
-                outcome = await self._answer(effect, seen)
+                outcome = await self._answer(effect, snapshot)
         except SensoriumError as error:
             outcome = AnswerFailed(effect.response_id, error)
         except Exception:
@@ -177,9 +177,9 @@ class LiveAnswers:
         if outcome is not None and not scope.cancel_called:
             await self._report(outcome)
 
-    async def _answer(self, effect: Respond, seen: Seen) -> AnswerEnded:
+    async def _answer(self, effect: Respond, snapshot: VideoSnapshot) -> AnswerEnded:
         num_output, num_cached, reason = 0, 0, None
-        async with self.media.held(effect.conversation, self._lane, seen, effect.max_tokens) as prompt:
+        async with self.media.held(effect.conversation, self._lane, snapshot, effect.max_tokens) as prompt:
             reading = AnswerReading(self._model.prompter.builder, effect.conversation)
             params = reading.fit(prompt, self._params(effect.settings, prompt))
             request = make_request(

@@ -42,12 +42,12 @@ from ...realtime.replay import Replay
 from ...realtime.session import Session
 from ...realtime.turns.arrival import Arrival
 from ...realtime.turns.partial_interval import Pace
-from ..callers import NOBODY, Caller
+from ..callers import ANONYMOUS, Caller
 from ..runtime.actor import drive
 from ..runtime.nursery import open_work
 from ..runtime.panic_guard import contained
 from ..speech.model import SpeechModel
-from .audio import AudioBatch, Decode, EndSound, Hear, ListeningMachine, LiveEffect, Then, slices
+from .audio import AudioBatch, Decode, Detect, EndSound, ListeningMachine, LiveEffect, Then, slices
 from .container_decoder import OpenSound
 from .inbound import Intake
 from .outbound import TOO_SLOW, Carrier, Delivery
@@ -55,7 +55,7 @@ from .outbox import SlowReaderError
 from .responses import OpenAnswers
 from .session_metrics import SessionMeter
 from .turns import LiveTurns
-from .vad_streams import Ears
+from .vad_streams import VadStreams
 from .voice_activity import OpenEar
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class SessionActor:
         *,
         open_answers: OpenAnswers | None = None,
         resume_token: str | None = None,
-        caller: Caller = NOBODY,
+        caller: Caller = ANONYMOUS,
         shares_as: str = "",
         has_room: Callable[[int], bool] = lambda _: True,
     ) -> None:
@@ -97,19 +97,19 @@ class SessionActor:
         apart, all of a new session's included."""
         session = Session(config, _new_id, resume_token=resume_token, has_room=has_room)
         self._machine = ListeningMachine(session)
-        self._ears = Ears(open_ear, open_sound, session.num_channels, caller=shares_as)
+        self._vad_streams = VadStreams(open_ear, open_sound, session.num_channels, caller=shares_as)
         self._arrival = Arrival()
         self.id = session.id
         """Public id of the session."""
         self.caller = caller
         """Who began it."""
         self._intake = Intake(answers=config.dialogue is not None)
-        tell = self._intake.tell  # none of our own methods: a cycle would be left to the garbage collector
-        self.turns = LiveTurns(speech, config.model, tell, session_id=session.id, caller=shares_as)
+        notify = self._intake.tell  # none of our own methods: a cycle would be left to the garbage collector
+        self.turns = LiveTurns(speech, config.model, notify, session_id=session.id, caller=shares_as)
         self._meter = meter
         self.delivery = Delivery(session.id, replay, meter, _new_id)
         """What is said, and where the client is."""
-        self.answers = None if open_answers is None else open_answers(tell, session_id=session.id)
+        self.answers = None if open_answers is None else open_answers(notify, session_id=session.id)
         """Those being made."""
         self._work: trio.Nursery | None = None
         self._scope = trio.CancelScope()
@@ -158,7 +158,7 @@ class SessionActor:
             if self.answers is not None:
                 self.answers.close()
             self._intake.inputs.close()
-            self._ears.close()
+            self._vad_streams.close()
             self._stepped.set()
 
     def drain(self) -> None:
@@ -188,19 +188,19 @@ class SessionActor:
         if self.answers is not None:
             self.answers.park()
 
-    async def resume(self, wish: SessionResume, line: SessionLine) -> None:
+    async def resume(self, resumption: SessionResume, line: SessionLine) -> None:
         """Go on with the client on `line`; another line, where there still is one, is closed.
 
         Raises ClientError and changes nothing if the token is wrong, or if events are missing.
         """
-        self._check_resume(wish, line)
+        self._check_resume(resumption, line)
         self.delivery.leave_line()  # nobody reads there, and what is taken in may wait for that
         async with self._intake.lock:
-            frames = self._check_resume(wish, line)
+            frames = self._check_resume(resumption, line)
             resumed = SessionResumed(
                 event_id=_new_id("event"),
                 session=self._machine.session.view(),
-                after_seq=wish.after_seq,
+                after_seq=resumption.after_seq,
                 last_seq=self.delivery.last_seq,
                 received_events=self.num_events,
                 received_audio_bytes=self._intake.num_audio_bytes,
@@ -215,16 +215,16 @@ class SessionActor:
             if self.answers is not None:
                 self.answers.unpark()
 
-    def _check_resume(self, wish: SessionResume, line: SessionLine) -> Sequence[str]:
+    def _check_resume(self, resumption: SessionResume, line: SessionLine) -> Sequence[str]:
         """The frames that the client missed. Raises ClientError."""
         token = self._machine.dialect.resume_token
         if line.outbox.close_code is not None or self._is_dropped or token is None:
             raise no_such_session()
-        if not hmac.compare_digest(token.encode(), wish.token.encode()):
+        if not hmac.compare_digest(token.encode(), resumption.token.encode()):
             raise UnauthorizedError(
                 "`token` is not the session's `resume_token`", code="invalid_resume_token", param="token"
             )
-        return self.delivery.since(wish.after_seq)
+        return self.delivery.since(resumption.after_seq)
 
     async def returned(self) -> None:
         """After `resume`: the client is there again, and the session not idle."""
@@ -245,10 +245,10 @@ class SessionActor:
             if self.delivery.line is not line:
                 return None
             num_bytes = self._intake.num_audio_bytes
-            wish = await self._intake.take(frame)
+            resumption = await self._intake.take(frame)
             came_s = (self._intake.num_audio_bytes - num_bytes) / self._machine.bytes_per_s
             self._arrival.came(came_s, now=trio.current_time())
-            return wish
+            return resumption
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return None
         finally:
@@ -283,9 +283,9 @@ class SessionActor:
             work.cancel_scope.cancel()
 
     async def _next_event(self) -> AudioBatch | SessionEvent | FlatControl:
-        num_heard = self._machine.num_samples_received
-        self._meter.heard((num_heard - self._num_metered) * self.num_channels / INTERNAL_RATE)
-        self._num_metered = num_heard
+        num_received = self._machine.num_samples_received
+        self._meter.heard((num_received - self._num_metered) * self.num_channels / INTERNAL_RATE)
+        self._num_metered = num_received
         num_withheld = self._machine.session.num_withheld
         self._meter.withheld(num_withheld - self._num_withheld)
         self._num_withheld = num_withheld
@@ -298,12 +298,12 @@ class SessionActor:
         await self.delivery.room()
         event = await self._intake.receive()
         if isinstance(event, HypothesisReady):
-            self._meter.hypothesis(max(0, num_heard - event.end_sample) / INTERNAL_RATE)
+            self._meter.hypothesis(max(0, num_received - event.end_sample) / INTERNAL_RATE)
         return event
 
     async def _perform(self, effect: LiveEffect) -> None:
         match effect:
-            case Hear() | Then() | Decode() | EndSound():
+            case Detect() | Then() | Decode() | EndSound():
                 await self._go_on(effect)
             case Send(event, instead):
                 self._send(event, instead)
@@ -319,11 +319,11 @@ class SessionActor:
                 now = trio.current_time()
                 for follow_up in self._machine.configure(audio_format, num_channels, now=now):
                     await self._perform(follow_up)
-                self._ears.configure(audio_format, num_channels)
+                self._vad_streams.configure(audio_format, num_channels)
             case ConfigureTranscription(model, options):
                 self.turns.configure(model, options)
             case ResetVoiceActivity(channel):
-                self._ears.reset(channel)
+                self._vad_streams.reset(channel)
             case Close(code, reason):
                 self.delivery.close(code, reason)
             case _ if isinstance(effect, DialogueEffect):
@@ -331,12 +331,12 @@ class SessionActor:
                 assert self._work is not None
                 self.answers.perform(effect, self._work)
 
-    async def _go_on(self, effect: Hear | Then | Decode | EndSound) -> None:
+    async def _go_on(self, effect: Detect | Then | Decode | EndSound) -> None:
         """Events wait meanwhile, so the session finds its audio and what the client did in their order."""
         follow_ups: Sequence[LiveEffect] = ()
         match effect:
-            case Hear(samples, channel):
-                scores = await self._ears.hear(samples, channel, is_pushed=self._arrival.is_pushed)
+            case Detect(samples, channel):
+                scores = await self._vad_streams.hear(samples, channel, is_pushed=self._arrival.is_pushed)
                 follow_ups = self._machine.heard(scores, channel=channel, now=trio.current_time())
             case Then():
                 follow_ups = self._machine.proceed(effect, now=trio.current_time())
@@ -359,13 +359,13 @@ class SessionActor:
         is_wanted: bool = True,
     ) -> None:
         """Have a container's bytes decoded, and hear what is in them before anything else happens."""
-        has_more = self._ears.are_decoding
+        has_more = self._vad_streams.are_decoding
         while has_more:
             try:
-                samples, has_more = await self._ears.decode(data, is_first=is_first, is_end=is_end)
+                samples, has_more = await self._vad_streams.decode(data, is_first=is_first, is_end=is_end)
             except SensoriumError as error:
-                for told in self._machine.undecodable(error, event_id=event_id, now=trio.current_time()):
-                    await self._perform(told)
+                for reported in self._machine.undecodable(error, event_id=event_id, now=trio.current_time()):
+                    await self._perform(reported)
                 return
             data, is_first = b"", False
             self._arrival.came(samples.shape[-1] / INTERNAL_RATE, now=trio.current_time())

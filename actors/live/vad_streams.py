@@ -14,14 +14,14 @@ from .container_decoder import Decoded, OpenSound, Sound
 from .voice_activity import OpenEar
 
 
-class Ears:
+class VadStreams:
     """Of one session. Cancelling a wait loses what was being heard."""
 
     def __init__(self, open_ear: OpenEar, open_sound: OpenSound, num_channels: int, *, caller: str) -> None:
         """`caller` is that of its lanes."""
         self._open_ear = partial(open_ear, caller)
         self._open_sound = open_sound
-        self._ears = [self._open_ear() for _ in range(num_channels)]
+        self._vad_streams = [self._open_ear() for _ in range(num_channels)]
         self._sound: Sound | None = None
 
     @property
@@ -31,19 +31,19 @@ class Ears:
 
     def configure(self, audio_format: InputFormat, num_channels: int) -> None:
         """Bytes come in this format from now on."""
-        if num_channels != len(self._ears):
-            self._ears = [self._open_ear() for _ in range(num_channels)]
+        if num_channels != len(self._vad_streams):
+            self._vad_streams = [self._open_ear() for _ in range(num_channels)]
         self.close()
         if isinstance(audio_format, ContainerFormat):
             self._sound = self._open_sound(audio_format.container, num_channels)
 
     def reset(self, channel: int) -> None:
         """A channel goes on behind a gap."""
-        self._ears[channel].reset()
+        self._vad_streams[channel].reset()
 
     async def hear(self, samples: Samples, channel: int, *, is_pushed: bool) -> list[tuple[int, float]]:
         """See `Ear.hear`."""
-        return await self._ears[channel].hear(samples, is_pushed=is_pushed)
+        return await self._vad_streams[channel].hear(samples, is_pushed=is_pushed)
 
     async def decode(self, data: bytes, *, is_first: bool, is_end: bool) -> Decoded:
         """See `Sound.decode`; only while `are_decoding`."""

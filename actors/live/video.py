@@ -50,7 +50,7 @@ class _Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class VideoSnapshot:
     """Live video in one prompt: its parts by their names, without features, and the files behind them."""
 
     items: Mapping[str, MediaItems] = field(default_factory=dict)
@@ -111,14 +111,14 @@ class SessionVideo:
             self._is_opening = True
             nursery.start_soon(self._open_all)
 
-    def seen(self, clips: Sequence[ClipParts]) -> Seen:
+    def seen(self, clips: Sequence[ClipParts]) -> VideoSnapshot:
         """Parts of a conversation as they are now: later some of their pairs may be forgotten."""
         items, files = dict[str, MediaItems](), dict[ContentHash, tuple[bytes, ...]]()
         for parts in clips:
             pairs = [self._pairs[pair_id] for pair_id in parts.pairs]
             items[parts.param] = MediaItems("video", tuple(pair.item for pair in pairs), parts.times_s)
             files |= {pair.item.content_hash: pair.data for pair in pairs}
-        return Seen(items, files)
+        return VideoSnapshot(items, files)
 
     async def features(self, content_hash: ContentHash, data: tuple[bytes, ...]) -> Features:
         """Of a pair: those that wait, or made again of its files."""
@@ -140,19 +140,19 @@ class SessionVideo:
                 outcome: VideoOutcome
                 try:
                     with contained:
-                        seen = await self._look_at_frame(effect.data)
+                        decoded = await self._look_at_frame(effect.data)
                 except SensoriumError as error:
                     outcome = FrameRefused(effect.frame_id, error)
                 except Exception:
                     logger.exception("session %s: opening a frame failed", self._session_id)
                     outcome = FrameRefused(effect.frame_id, InternalError("opening the frame failed"))
                 else:
-                    outcome = FrameLookedAt(effect.frame_id, seen.width, seen.height, seen.thumbnail)
+                    outcome = FrameLookedAt(effect.frame_id, decoded.width, decoded.height, decoded.thumbnail)
                 if not self._to_open or self._to_open[0] is not effect:
                     continue  # it was forgotten meanwhile
                 self._to_open.popleft()
                 if isinstance(outcome, FrameLookedAt):
-                    self._pixels[effect.frame_id] = seen.pixels
+                    self._pixels[effect.frame_id] = decoded.pixels
                 await self._report(outcome)
         finally:
             self._is_opening = False

@@ -28,8 +28,8 @@ from ..runtime.supervisor import RunActor
 from ..service_class import lane_of
 from ..speech.model import SpeechModel
 from ..text.generation import Answer, TextModel, answer_all, answer_one
-from .options import Asked, Completion, Delta, Prompt, SamplingOptions, check_template, read_prompt
-from .speech import Document, Recording, read_recording, read_wish
+from .options import Completion, Delta, ParsedPrompt, Prompt, SamplingOptions, check_template, read_prompt
+from .speech import Document, Recording, read_recording, read_request_options
 
 _PER_RUNNING: Final = 2
 """Prompts in flight for each that can run at once: enough that the next are ready, few enough to hold."""
@@ -89,7 +89,9 @@ class LocalCore:
         on_segment: Callable[[TimedSegment], None] | None = None,
     ) -> Transcript:
         """A recording's transcript, by the recipe of the server; `on_segment` gets its segments early."""
-        return with_words(await self._transcribed(recording, read_wish(options).options, on_segment))
+        return with_words(
+            await self._transcribed(recording, read_request_options(options).options, on_segment)
+        )
 
     async def document(
         self, recording: Recording, options: Mapping[str, object], response_format: Document
@@ -97,26 +99,28 @@ class LocalCore:
         """A recording's transcript as a text of that format."""
         if response_format not in get_args(Document):
             raise refuse("response_format", response_format, ", ".join(get_args(Document)))
-        wish = read_wish(options, response_format)
-        transcript = await self._transcribed(recording, wish.options)
-        _, body = await off_loop(partial(render_transcript, transcript, wish), size=len(transcript.text))
+        parsed = read_request_options(options, response_format)
+        transcript = await self._transcribed(recording, parsed.options)
+        _, body = await off_loop(partial(render_transcript, transcript, parsed), size=len(transcript.text))
         return body.decode()
 
     async def _transcribed(
         self,
         recording: Recording,
-        wish: TranscriptionOptions,
+        parsed: TranscriptionOptions,
         on_segment: Callable[[TimedSegment], None] | None = None,
     ) -> Transcript:
         loaded = self.loaded
         if loaded.speech is None:
             raise BadRequestError(f"The model `{loaded.name}` does not transcribe.")
-        loaded.speech.check(wish)
-        if on_segment is not None and wish.multichannel:
+        loaded.speech.check(parsed)
+        if on_segment is not None and parsed.multichannel:
             raise wrong("multichannel", "is not for segments as they come.")
-        samples = await read_recording(recording, are_channels_kept=wish.multichannel, track=wish.audio_track)
+        samples = await read_recording(
+            recording, are_channels_kept=parsed.multichannel, track=parsed.audio_track
+        )
         lane = lane_of(audio_s=samples.size / INTERNAL_RATE)
-        return await loaded.speech.transcribe(samples, wish, lane=lane, on_segment=on_segment)
+        return await loaded.speech.transcribe(samples, parsed, lane=lane, on_segment=on_segment)
 
     async def complete_all(
         self,
@@ -179,17 +183,17 @@ class LocalCore:
         params = options.params(info.vocab_size, info.sampling)
         params = await prompter.without(params, options.forbidden)
         check_template(template_kwargs)
-        asked: Asked = (
+        parsed_prompt: ParsedPrompt = (
             read_prompt(prompt)
             if isinstance(prompt, str)
             else await trio.to_thread.run_sync(partial(read_prompt, prompt, **template_kwargs))
         )
-        if asked.conversation is not None:
-            async with prompter.chat(asked.conversation, asked.sources) as built:
+        if parsed_prompt.conversation is not None:
+            async with prompter.chat(parsed_prompt.conversation, parsed_prompt.sources) as built:
                 yield built, fitted(params, prompter.builder.num_room(built))
             return
-        assert asked.raw is not None, "a prompt is one or the other"
-        built = await prompter.completion(asked.raw)
+        assert parsed_prompt.raw is not None, "a prompt is one or the other"
+        built = await prompter.completion(parsed_prompt.raw)
         yield built, fitted(params, prompter.builder.num_room(built))
 
 

@@ -174,7 +174,7 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedPrompt:
     """A user's prompt as the engine's side takes it: raw, or a conversation with its media."""
 
     raw: str | tuple[int, ...] | None
@@ -185,10 +185,10 @@ class Asked:
 NO_PROMPT: Final = "A prompt is a text, token ids, chat messages, or a mapping of them."
 
 
-def read_prompt(prompt: Prompt, **template_kwargs: object) -> Asked:
+def read_prompt(prompt: Prompt, **template_kwargs: object) -> ParsedPrompt:
     """Sort out what a user gave; opens and reads the files it names. Raises BadRequestError and OSError."""
     if isinstance(prompt, str):
-        return Asked(prompt, None, {})
+        return ParsedPrompt(prompt, None, {})
     if isinstance(prompt, Mapping):
         return _read_mapping(prompt, template_kwargs)
     given: object = prompt
@@ -196,15 +196,15 @@ def read_prompt(prompt: Prompt, **template_kwargs: object) -> Asked:
         raise BadRequestError(NO_PROMPT, param="prompt")
     items: list[Any] = list(given)
     if items and isinstance(items[0], Mapping):
-        return Asked(None, _conversation(_messages(items), template_kwargs), {})
+        return ParsedPrompt(None, _conversation(_messages(items), template_kwargs), {})
     if all(isinstance(item, int | np.integer) for item in items):
-        return Asked(tuple(map(int, items)), None, {})
+        return ParsedPrompt(tuple(map(int, items)), None, {})
     raise BadRequestError(NO_PROMPT, param="prompt")
 
 
-def _read_mapping(prompt: Mapping[str, Any], template_kwargs: dict[str, Any]) -> Asked:
+def _read_mapping(prompt: Mapping[str, Any], template_kwargs: dict[str, Any]) -> ParsedPrompt:
     if "role" in prompt:
-        return Asked(None, _conversation(_messages([prompt]), template_kwargs), {})
+        return ParsedPrompt(None, _conversation(_messages([prompt]), template_kwargs), {})
     unknown = sorted(set(prompt) - _KNOWN)
     if unknown or ("text" in prompt) == ("messages" in prompt):
         raise BadRequestError(
@@ -223,10 +223,10 @@ def _read_mapping(prompt: Mapping[str, Any], template_kwargs: dict[str, Any]) ->
             parts.append(MediaPart(kind, b"", param))
     if "text" in prompt:
         if not parts:
-            return Asked(str(prompt["text"]), None, {})
+            return ParsedPrompt(str(prompt["text"]), None, {})
         parts.append(TextPart(str(prompt["text"])))
-        return Asked(None, _conversation((_user(tuple(parts)),), template_kwargs), sources)
-    return Asked(
+        return ParsedPrompt(None, _conversation((_user(tuple(parts)),), template_kwargs), sources)
+    return ParsedPrompt(
         None, _conversation(_with_media(_messages(prompt["messages"]), parts), template_kwargs), sources
     )
 
@@ -236,8 +236,8 @@ def check_template(kwargs: Mapping[str, object]) -> None:
     would read it."""
     for field in fields(SamplingOptions):
         if field.name in kwargs:
-            said = f"{field.name}={kwargs[field.name]!r}"
-            raise BadRequestError(f"`{said}` is of sampling: SamplingOptions({said}).", param=field.name)
+            shown = f"{field.name}={kwargs[field.name]!r}"
+            raise BadRequestError(f"`{shown}` is of sampling: SamplingOptions({shown}).", param=field.name)
 
 
 def _user(content: tuple[Part, ...]) -> ChatMessage:

@@ -45,7 +45,7 @@ class TranscribeOptions(RecordingOptions, total=False):
     timestamp_granularities: Sequence[Literal["segment", "word"]]
 
 
-def read_wish(
+def read_request_options(
     options: Mapping[str, object], response_format: ResponseFormat = "verbose_json"
 ) -> TranscriptionRequest:
     """Options as a server reads them; segments where nothing is said of times. Raises BadRequestError."""

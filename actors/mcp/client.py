@@ -59,7 +59,7 @@ class McpClients:
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep the tasks that `tell_later` begins; cancelling ends them."""
+        """Keep the tasks that `notify_later` begins; cancelling ends them."""
         try:
             async with trio.open_nursery() as self._nursery:
                 task_status.started()
@@ -72,7 +72,7 @@ class McpClients:
         """Sessions that tell a server now what is not wanted any more."""
         return self._goodbyes.num_taken
 
-    def tell_later(self, tell: Callable[[], Awaitable[None]], caller: str) -> None:
+    def notify_later(self, notify: Callable[[], Awaitable[None]], caller: str) -> None:
         """Do `tell`, which raises nothing, in a task of its own, so that nobody waits for it; or not at all,
         where the caller has too many of them."""
         if self._nursery is None or not self._goodbyes.take_nowait(caller):
@@ -81,7 +81,7 @@ class McpClients:
         async def work() -> None:
             try:
                 with contained:
-                    await tell()
+                    await notify()
             except Exception:
                 logger.exception("an MCP server could not be told what is not wanted any more")
             finally:
@@ -128,11 +128,11 @@ class McpClients:
             async with self._connections.open(target, caller) as get:
                 yield get
         except NoAddressError as error:
-            told = "The MCP server has no address that this server goes to."
-            raise McpFailure(http_error(502, told), "unreachable") from error
+            message = "The MCP server has no address that this server goes to."
+            raise McpFailure(http_error(502, message), "unreachable") from error
         except BrokenError as error:
-            told = f"The MCP server cannot be asked: {error}"
-            raise McpFailure(http_error(502, told), "unreachable") from error
+            message = f"The MCP server cannot be asked: {error}"
+            raise McpFailure(http_error(502, message), "unreachable") from error
 
     @asynccontextmanager
     async def in_time(self, caller: str) -> AsyncIterator[None]:
@@ -142,5 +142,5 @@ class McpClients:
                 with trio.fail_after(self.config.mcp_timeout_s):
                     yield
             except trio.TooSlowError:
-                told = f"The MCP server did not answer within {self.config.mcp_timeout_s:g} s."
-                raise McpFailure(http_error(504, told), "timeout") from None
+                message = f"The MCP server did not answer within {self.config.mcp_timeout_s:g} s."
+                raise McpFailure(http_error(504, message), "timeout") from None

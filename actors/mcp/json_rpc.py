@@ -38,8 +38,8 @@ def result_in(data: bytes, number: int) -> dict[str, Any] | None:
             continue
         error, result = each.get("error"), each.get("result")
         if isinstance(error, dict):
-            code, said = error.get("code"), error.get("message")
-            raise Refused(code if isinstance(code, int) else -32603, str(said)[:_MAX_MESSAGE])
+            code, text = error.get("code"), error.get("message")
+            raise Refused(code if isinstance(code, int) else -32603, str(text)[:_MAX_MESSAGE])
         if isinstance(result, dict):
             return result
         raise Refused(-32603, "The MCP server's answer has no result.")

@@ -83,8 +83,8 @@ class McpSession:
             with self._clients.counted(self._counted_as, "tools/call"):
                 async with self._clients.in_time(self._caller):
                     await self._begin()
-                    asked = {"name": name, "arguments": arguments}
-                    outcome = tool_outcome(await self._ask("tools/call", asked))
+                    arguments_sent = {"name": name, "arguments": arguments}
+                    outcome = tool_outcome(await self._request("tools/call", arguments_sent))
                     if outcome.error is not None:
                         raise McpFailure(outcome, "tool")
                     return outcome
@@ -96,21 +96,21 @@ class McpSession:
         is over; it does not matter whether it hears it."""
         self._is_over = True
         if self._id:
-            self._clients.tell_later(self._tell, self._caller)
+            self._clients.notify_later(self._tell, self._caller)
 
     async def _list_into(self, found: list[McpTool]) -> None:
         cursor: object = None
         await self._begin()
         for _ in range(_MAX_PAGES):
-            result = await self._ask("tools/list", {} if cursor is None else {"cursor": cursor})
+            result = await self._request("tools/list", {} if cursor is None else {"cursor": cursor})
             page = result.get("tools")
             if not isinstance(page, list):
                 raise McpFailure(protocol_error(-32603, "The MCP server tells no list of tools."))
             found += await off_loop(partial(read_listed, self.server, page), size=len(page), most_inline=16)
             cursor = result.get("nextCursor")
             if len(found) > MAX_TOOLS:
-                told = f"The MCP server has more than {MAX_TOOLS} tools; name some in `allowed_tools`."
-                raise McpFailure(protocol_error(-32603, told))
+                message = f"The MCP server has more than {MAX_TOOLS} tools; name some in `allowed_tools`."
+                raise McpFailure(protocol_error(-32603, message))
             if cursor is None:
                 break
 
@@ -134,12 +134,12 @@ class McpSession:
             if self._has_begun:
                 return
             self._fields, self._id = self._own_fields, ""
-            told = {
+            message = {
                 "protocolVersion": PROTOCOL_VERSION,
                 "capabilities": {},
                 "clientInfo": {"name": "sensorium", "version": "1"},
             }
-            result = await self._ask("initialize", told)
+            result = await self._request("initialize", message)
             version = result.get("protocolVersion")
             if not isinstance(version, str) or not version.isascii() or not version.isprintable():
                 raise McpFailure(protocol_error(-32603, "The MCP server names no version of the protocol."))
@@ -152,7 +152,7 @@ class McpSession:
         async with self._clients.exchange(self._target, self._caller) as get:
             return await get.head(request_body(method, params), self._fields)
 
-    async def _ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """The result of a request. Raises McpFailure."""
         self._number += 1
         number = self._number
@@ -161,7 +161,7 @@ class McpSession:
         except trio.Cancelled:
             if self._has_begun:  # nobody may take back `initialize`
                 self._unwanted.append(number)
-                self._clients.tell_later(self._tell, self._caller)
+                self._clients.notify_later(self._tell, self._caller)
             raise
         if found is None:
             raise McpFailure(protocol_error(-32603, "The MCP server ended its answer without a result."))
@@ -185,8 +185,8 @@ class McpSession:
             except Refused as refused:
                 raise McpFailure(protocol_error(refused.code, refused.message)) from refused
             except (msgspec.DecodeError, RecursionError) as error:
-                told = "The MCP server does not answer in JSON-RPC."
-                raise McpFailure(protocol_error(-32700, told)) from error
+                message = "The MCP server does not answer in JSON-RPC."
+                raise McpFailure(protocol_error(-32700, message)) from error
 
 
 async def _result(get: Get, head: Head, number: int) -> dict[str, Any] | None:
@@ -198,8 +198,8 @@ async def _result(get: Get, head: Head, number: int) -> dict[str, Any] | None:
     while piece := await get.piece():
         size += len(piece)
         if size > MAX_ANSWER_BYTES:
-            told = f"The MCP server's answer has more than {MAX_ANSWER_BYTES:,} bytes."
-            raise McpFailure(protocol_error(-32603, told))
+            message = f"The MCP server's answer has more than {MAX_ANSWER_BYTES:,} bytes."
+            raise McpFailure(protocol_error(-32603, message))
         if events is None:
             body += piece
             continue
@@ -214,7 +214,7 @@ async def _result(get: Get, head: Head, number: int) -> dict[str, Any] | None:
 def _check(head: Head) -> None:
     """Raise McpFailure for a status that is no success, and for a packed body."""
     if not 200 <= head.status < 300:
-        told = f"The MCP server answered with status {head.status}."
-        raise McpFailure(http_error(head.status, told), "status")
+        message = f"The MCP server answered with status {head.status}."
+        raise McpFailure(http_error(head.status, message), "status")
     if head.fields.get("content-encoding", "identity").strip().lower() != "identity":
         raise McpFailure(protocol_error(-32603, "The MCP server packs its answer (Content-Encoding)."))

@@ -280,10 +280,10 @@ class DecoderPool:
             self.counted.num_failed += 1
             raise outcome
         if not self._are_protections_known:
-            await self._tell_protections()
+            await self._report_protections()
         return outcome
 
-    async def _tell_protections(self) -> None:
+    async def _report_protections(self) -> None:
         """Once, as soon as a worker can say it."""
         if self._context is None:
             return

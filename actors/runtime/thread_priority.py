@@ -20,7 +20,9 @@ _T = TypeVar("_T")
 
 NICENESS: Final = 10
 """More than the process': a ninth of the time where others want all of it."""
-_asked: Final[ContextVar[Callable[[Callable[[], object]], object] | None]] = ContextVar("asked", default=None)
+_runner: Final[ContextVar[Callable[[Callable[[], object]], object] | None]] = ContextVar(
+    "asked", default=None
+)
 
 
 def nicely(work: Callable[[], _T]) -> _T:
@@ -30,14 +32,14 @@ def nicely(work: Callable[[], _T]) -> _T:
     result: Future[_T] = Future()
     questions: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
-    def ask(question: Callable[[], object]) -> object:
+    def call(question: Callable[[], object]) -> object:
         answer: Future[object] = Future()
         questions.put(partial(_settle, answer, question))
         return answer.result()
 
     def run() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS))
-        _asked.set(ask)
+        _runner.set(call)
         _settle(result, work)
         questions.put(None)
 
@@ -53,8 +55,8 @@ def nicely(work: Callable[[], _T]) -> _T:
 
 def from_caller(question: Callable[[], _T]) -> _T:
     """The answer of `question`, called in the thread that asked for the work: it is known to its loop."""
-    ask = _asked.get()
-    return question() if ask is None else ask(question)  # type: ignore[return-value]  # of any work
+    call = _runner.get()
+    return question() if call is None else call(question)  # type: ignore[return-value]  # of any work
 
 
 def _settle(future: Future[_T], work: Callable[[], _T]) -> None:

@@ -46,7 +46,7 @@ def together(channels: Sequence[Transcript]) -> Transcript:
         _read_together(sorted((segment for channel in channels for segment in channel.segments), key=_place))
     )
     main = max(channels, key=_speaking_time_s)
-    heard = [main.language, *(code for channel in channels for code in channel.languages)]
+    detected = [main.language, *(code for channel in channels for code in channel.languages)]
     logprobs = [
         (channel.avg_logprob, channel.num_output_tokens)
         for channel in channels
@@ -57,7 +57,7 @@ def together(channels: Sequence[Transcript]) -> Transcript:
         text="".join(segment.text for segment in segments).strip(),
         language=main.language,
         duration=main.duration,
-        languages=tuple(dict.fromkeys(code for code in heard if code)),
+        languages=tuple(dict.fromkeys(code for code in detected if code)),
         language_probability=main.language_probability,
         segments=tuple(segments),
         words=tuple(
@@ -94,11 +94,11 @@ def _read_together(segments: Sequence[Segment]) -> Iterator[Segment]:
     whole, gap = "", ""  # `gap` is the white space behind, which belongs to what the same channel says next
     before: int | UnsetType = UNSET
     for number, segment in enumerate(segments):
-        text, said = "", segment.text.lstrip()
+        text, stripped = "", segment.text.lstrip()
         if segment.channel == before:
             text = gap + segment.text
-        elif said:
-            text = separator(whole or said[0], said) + said
+        elif stripped:
+            text = separator(whole or stripped[0], stripped) + stripped
         if text:
             before, gap = segment.channel, text[len(text.rstrip()) :]
         whole += text.rstrip()

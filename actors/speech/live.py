@@ -66,7 +66,7 @@ class LiveTranscriber:
         self._lock = trio.Lock()
         self._is_closed = False
         self._on_final = on_final
-        self._told_end: int | None = None
+        self._reported_end: int | None = None
 
     async def hypothesis(
         self, end: int, *, final: bool, is_pushed: bool = False, is_queued: bool = False
@@ -94,8 +94,8 @@ class LiveTranscriber:
                 if self._is_closed:
                     self._recording.close()
             self._learn_language(transcript)
-            if final and end != self._told_end:
-                self._told_end = end
+            if final and end != self._reported_end:
+                self._reported_end = end
                 self._on_final(transcript)
             if not final and transcript.language == self._spoken:
                 return msgspec.structs.replace(transcript, language_probability=1.0)  # it is no surprise

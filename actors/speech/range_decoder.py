@@ -46,7 +46,7 @@ from .recording import Recording
 from .recording_state import Memory
 from .retries.temperature_fallback import best_answer, may_be_replaced
 
-CLEAR_BEHIND: Final = 0.7
+CLEAR_WITH_CONTEXT: Final = 0.7
 """Where the language of a range is less clear behind what was before, which may be in another, it is heard
 alone: of 14 turns, each behind others in other languages, 4 were at most 0.56 sure and misheard, the others
 at least 0.9; of 180 turns of one language 3 are less sure than this."""
@@ -86,8 +86,8 @@ class Asker:
                 codes = [check_language(each, known, param="languages") for each in self.options.languages]
                 request = self._request(part, None, session=self.recording.session(part))
                 detected = await self.family.language(items, codes, request)
-                if self._is_behind(part) and detected.probability < CLEAR_BEHIND:
-                    self.memory.hear_alone(part)
+                if self._follows_context(part) and detected.probability < CLEAR_WITH_CONTEXT:
+                    self.memory.transcribe_alone(part)
                     detected = await self.family.language(await self._items(part), codes, request)
                 self.memory.detected[part] = self._for_now(part, detected)
                 if not detected.is_speech:
@@ -130,17 +130,17 @@ class Asker:
         language: str | None,
         on_text: Callable[[str], None] | None = None,
         *,
-        said_before: str = "",
+        previous_transcript: str = "",
     ) -> RangeAnswer:
-        """What was said in a range, of which a model may be told what was `said_before`, unless that is known
+        """What was said in a range, of which a model may know the `previous_transcript`, unless that is known
         already."""
         key = (part, language)
         while key not in self.memory.answers:
-            is_behind = self._is_behind(part)
-            answer = await self._ask(part, language, on_text, said_before)
+            is_behind = self._follows_context(part)
+            answer = await self._decode_part(part, language, on_text, previous_transcript)
             if answer.text and self.options.max_silence_s is not None:
                 answer = await self._without_unheard(part, language, answer, self.options.max_silence_s)
-            if is_behind != self._is_behind(part):
+            if is_behind != self._follows_context(part):
                 continue  # its language has been asked for meanwhile
             answer = replace(answer, tokens=tokens_of_text(answer.tokens, answer.text))
             self.memory.answers[key] = answer = self._for_now(part, answer)
@@ -149,9 +149,9 @@ class Asker:
         return self.memory.answers[key]
 
     async def _items(self, part: Range) -> tuple[EncoderItem, ...]:
-        return await self.recording.items(part, is_behind=self._is_behind(part))
+        return await self.recording.items(part, is_behind=self._follows_context(part))
 
-    def _is_behind(self, part: Range) -> bool:
+    def _follows_context(self, part: Range) -> bool:
         """Whether the range is heard behind what is in front of it: once it grows no more."""
         is_alone = part == self.growing or part in self.memory.halves or self.memory.is_alone(part)
         return not is_alone and self.recording.num_before(part) > 0
@@ -165,11 +165,15 @@ class Asker:
     def _may_take_back(self) -> bool:
         """Whether what was said may not be what counts: an answer is held against the speech, where that is
         known, once it is there as a whole."""
-        is_compared = self.recording.hears_speech
+        is_compared = self.recording.detects_speech
         return is_compared or may_be_replaced(self.options) or self.options.max_silence_s is not None
 
-    async def _ask(
-        self, part: Range, language: str | None, on_text: Callable[[str], None] | None, said_before: str
+    async def _decode_part(
+        self,
+        part: Range,
+        language: str | None,
+        on_text: Callable[[str], None] | None,
+        previous_transcript: str,
     ) -> RangeAnswer:
         """What was said, asked without a context where that gave only itself, or nothing to rely on."""
         items = await self._items(part)
@@ -177,25 +181,25 @@ class Asker:
             return self.family.silence(part[1] - part[0])
         is_half = part in self.memory.halves
         request = self._request(part, language, session=self.recording.session(part))
-        request = replace(request, said_before=said_before, is_told=not is_half)
+        request = replace(request, previous_transcript=previous_transcript, has_context=not is_half)
         if on_text is not None and (self._may_take_back or not await self.recording.is_clear(part)):
             on_text = None
         answer = await best_answer(self.family, items, request, on_text)
-        told = "" if is_half else f"{self.context} {said_before}".strip()
-        is_echo = bool(told) and await self.recording.is_echo(answer.text, self.context, part)
-        is_doubtful = bool(said_before) and not is_trustworthy(answer)
-        if told and not is_echo and (is_doubtful or is_made_of(answer.text, told)):
-            answer = await self._ask_untold(items, request, answer)
+        known_context = "" if is_half else f"{self.context} {previous_transcript}".strip()
+        is_echo = bool(known_context) and await self.recording.is_echo(answer.text, self.context, part)
+        is_doubtful = bool(previous_transcript) and not is_trustworthy(answer)
+        if known_context and not is_echo and (is_doubtful or is_made_of(answer.text, known_context)):
+            answer = await self._decode_without_context(items, request, answer)
         self.memory.previous[part[0]] = answer
         if is_echo or await self._is_invented(answer, part, language):
             return self.family.silence(part[1] - part[0])
         return answer
 
-    async def _ask_untold(
+    async def _decode_without_context(
         self, items: Sequence[EncoderItem], request: RangeRequest, answer: RangeAnswer
     ) -> RangeAnswer:
         """The same without any context, unless `answer` says that, too."""
-        request = replace(request, is_told=False, said_before="", previous=None)
+        request = replace(request, has_context=False, previous_transcript="", previous=None)
         untold = await best_answer(self.family, items, request)
         compare = partial(is_alike, answer.text, untold.text)
         size = len(answer.text) + len(untold.text)
@@ -203,11 +207,11 @@ class Asker:
 
     async def untold(self, part: Range, language: str | None) -> RangeAnswer | None:
         """The answer about a range without any context; None if none was given."""
-        is_told = bool(self.context) or self.options.condition_on_previous_text
+        has_context = bool(self.context) or self.options.condition_on_previous_text
         items = await self._items(part)
-        if not is_told or not items or part in self.memory.halves:
+        if not has_context or not items or part in self.memory.halves:
             return None
-        request = replace(self._request(part, language), is_told=False, previous=None)
+        request = replace(self._request(part, language), has_context=False, previous=None)
         answer = await best_answer(self.family, items, request)
         return None if await self._is_invented(answer, part, language) else answer
 
@@ -228,7 +232,7 @@ class Asker:
 
     async def _is_invented(self, answer: RangeAnswer, part: Range, language: str | None) -> bool:
         """Whether it is laughter, or no answer one would expect, and hardly anybody speaks."""
-        if self.recording.hears_speech and is_laughter(answer):
+        if self.recording.detects_speech and is_laughter(answer):
             return True
         is_named = self.options.language is not None or bool(self.options.languages)
         is_odd = not is_named and language in self.family.facts.odd_languages
@@ -246,8 +250,8 @@ class Asker:
             return answer
         words = await self._words(part, language, answer)
         cut = partial(self._sentences, part, answer, words)
-        said = await off_loop(cut, size=len(answer.text), most_inline=CUT_INLINE)
-        kept, self.memory.words[part, language] = without_unheard(answer, words, said, quiet)
+        removed = await off_loop(cut, size=len(answer.text), most_inline=CUT_INLINE)
+        kept, self.memory.words[part, language] = without_unheard(answer, words, removed, quiet)
         return kept
 
     async def _words(self, part: Range, language: str | None, answer: RangeAnswer) -> tuple[Word, ...]:
@@ -265,8 +269,8 @@ class Asker:
         answer = self.memory.answers[key]
         if is_wanted and answer.text and key not in self.memory.words:
             self.memory.words[key] = await self._words(part, language, answer)
-        is_heard = self.recording.hears_speech and bool(await self._items(part))
-        if is_wanted and is_heard and key not in self.memory.coverage:
+        has_speech = self.recording.detects_speech and bool(await self._items(part))
+        if is_wanted and has_speech and key not in self.memory.coverage:
             speech = await self.recording.speech(part, min_silence=0)
             within = [(start - part[0], end - part[0]) for start, end in speech]
             compare = partial(coverage, self.memory.words.get(key, ()), within)
@@ -337,5 +341,5 @@ class Asker:
             previous=self.memory.previous.get(part[0]),
             may_grow=part == self.growing,
             session=session,
-            most_s=num_samples / INTERNAL_RATE if self.recording.hears_speech else math.inf,
+            most_s=num_samples / INTERNAL_RATE if self.recording.detects_speech else math.inf,
         )

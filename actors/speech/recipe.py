@@ -130,11 +130,11 @@ def _reheard(memory: Memory, parts: Sequence[Range]) -> list[tuple[Range, Doubt]
 def _main_language(parts: Sequence[Part], pieces: Sequence[Piece]) -> str:
     """The language of most of what was said, else the first that was asked for, if any."""
     shares: dict[str, int] = {}
-    for said, ((start, end), _) in zip(parts, pieces, strict=True):
-        if said.answer.text and said.language:
-            shares[said.language] = shares.get(said.language, 0) + end - start
-    asked = next((language for _, language in pieces if language), "")
-    return max(shares, key=lambda code: shares[code], default=asked)
+    for decoded, ((start, end), _) in zip(parts, pieces, strict=True):
+        if decoded.answer.text and decoded.language:
+            shares[decoded.language] = shares.get(decoded.language, 0) + end - start
+    requested = next((language for _, language in pieces if language), "")
+    return max(shares, key=lambda code: shares[code], default=requested)
 
 
 @dataclass(slots=True)
@@ -233,14 +233,14 @@ class _Work:
         for number, (part, language) in enumerate(pieces, 1):
             if language != self._before_in:
                 self._before, self._before_in = "", language
-            await self.asker.answer(part, language, feeder, said_before=self._before)
+            await self.asker.answer(part, language, feeder, previous_transcript=self._before)
             for piece in await self.rehearer.pieces(part, language):
                 answer = self.asker.memory.answers[piece]
                 texts.append((answer.text, piece[1] if answer.language is None else answer.language.code))
                 tokens += answer.tokens if self.asker.options.logprobs else ()
                 if self.is_in_order and answer.text:
-                    said = f"{self._before} {answer.text}"[-MAX_CONTEXT:].strip()
-                    self._before = said if is_trustworthy(answer) else ""
+                    text = f"{self._before} {answer.text}"[-MAX_CONTEXT:].strip()
+                    self._before = text if is_trustworthy(answer) else ""
                 counted.append(piece)
             if self.deltas is not None:
                 show = self.deltas.finish if number == len(pieces) else self.deltas.grow

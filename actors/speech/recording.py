@@ -161,7 +161,7 @@ class Recording:
         return [(part[0] + start, part[0] + end) for start, end in regions]
 
     @property
-    def hears_speech(self) -> bool:
+    def detects_speech(self) -> bool:
         """Whether it can be told where somebody speaks."""
         return self._activity is not None
 
@@ -177,8 +177,8 @@ class Recording:
         if self._activity is None or not echoes_context(text, context):
             return False
         samples = await self.samples(part)
-        is_said = partial(speaks_for, self._activity, samples, speaking_time_s(text))
-        return not await compute(is_said)
+        is_spoken = partial(speaks_for, self._activity, samples, speaking_time_s(text))
+        return not await compute(is_spoken)
 
     async def is_clear(self, part: Range) -> bool:
         """Whether somebody speaks in the range for long enough that no answer about it is judged."""
@@ -270,12 +270,15 @@ class LiveRecording(Recording):
 
 def _first_needed(known: _KnownRange, num_samples: int) -> int:
     """From where on a range's samples must be seen to know it when it is `num_samples` long."""
-    heard = min(known.ear.num_samples, num_samples)
+    num_scored = min(known.ear.num_samples, num_samples)
     if known.features is None:
         return 0
-    seen = known.features.num_samples
+    num_encoded = known.features.num_samples
     return min(
-        heard, seen if seen <= num_samples else max(0, num_samples - known.features.num_rewind_samples)
+        num_scored,
+        num_encoded
+        if num_encoded <= num_samples
+        else max(0, num_samples - known.features.num_rewind_samples),
     )
 
 

@@ -39,7 +39,7 @@ class Memory:
     _closed: frozenset[Range] = field(default=frozenset(), init=False)
     """Ranges that could not grow any more when they were last looked at."""
 
-    def hear_alone(self, part: Range) -> None:
+    def transcribe_alone(self, part: Range) -> None:
         """What was answered about it so far was heard behind something, and does not count."""
         self.alone.add(part)
         self.answers = {key: value for key, value in self.answers.items() if not _overlap(key[0], part)}

@@ -95,14 +95,14 @@ class Transcriber:
         self.check(options)
         if options.multichannel:
             return await transcribe_channels(partial(self.transcribe, lane=lane), samples, options)
-        told = None if on_segment is None else partial(_tell, on_segment)
+        report = None if on_segment is None else partial(_report, on_segment)
         if options.speech_filter is None or self._activity is None:
-            transcript = await self._transcribe(samples, options, lane, on_delta, told)
+            transcript = await self._transcribe(samples, options, lane, on_delta, report)
         else:
             look = partial(splice, samples, self._activity, options.speech_filter, check=give_way)
             with working_for(lane):
                 kept = await compute(look)
-            transcript = await self._transcribe_kept(kept, options, lane, on_delta, told)
+            transcript = await self._transcribe_kept(kept, options, lane, on_delta, report)
         self._counts.count(transcript)
         return transcript
 
@@ -193,6 +193,6 @@ class Transcriber:
         )
 
 
-def _tell(on_segment: Callable[[TimedSegment], None], passage: Passage) -> None:
+def _report(on_segment: Callable[[TimedSegment], None], passage: Passage) -> None:
     for segment in passage.timed_segments():
         on_segment(segment)

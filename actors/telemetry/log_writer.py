@@ -40,23 +40,23 @@ class LogWriter(logging.Handler):
         if self._lines.qsize() >= MAX_LINES:
             self._num_left_out += 1
             return
-        self._tell_left_out()
+        self._report_left_out()
         self._lines.put(line)
 
     def flush(self) -> None:
         """Return when everything is written, or when nobody reads it."""
         with self.lock or nullcontext():
-            self._tell_left_out()
+            self._report_left_out()
         written = threading.Event()
         self._lines.put(written)
         written.wait(_FLUSH_S)
 
-    def _tell_left_out(self) -> None:
+    def _report_left_out(self) -> None:
         if self._num_left_out:
-            told = "%d lines of the log were left out: nobody read it"
+            message = "%d lines of the log were left out: nobody read it"
             level, number = logging.WARNING, self._num_left_out
             self._num_left_out = 0
-            self._lines.put(self.format(logging.LogRecord(__name__, level, "", 0, told, (number,), None)))
+            self._lines.put(self.format(logging.LogRecord(__name__, level, "", 0, message, (number,), None)))
 
     def _run(self) -> None:
         while True:

@@ -49,7 +49,7 @@ from .loop_blocking import LoopHold
 from .statistics import ConnectionStatistics
 
 _LATENCY_BUCKETS: Final = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
-_BEHIND_BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+_AUDIO_LAG_BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 _LAG_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
 _LAG_INTERVAL_S: Final = 0.25
 _PORTION: Final = 100
@@ -130,7 +130,7 @@ class Metrics:
         self.lag = histogram(
             "sensorium_lag_seconds",
             "Audio received less audio covered, whenever a session gets a hypothesis",
-            buckets=_BEHIND_BUCKETS,
+            buckets=_AUDIO_LAG_BUCKETS,
         )
         self.partial_interval = gauge(
             "sensorium_partial_interval_factor",

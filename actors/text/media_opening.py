@@ -143,10 +143,10 @@ class MediaOpening:
         *,
         scope: str | None = None,
         caller: str = "",
-        wishes: MediaWishes = NOTHING_WISHED,
+        processor_options: MediaWishes = NOTHING_WISHED,
     ) -> AsyncIterator[list[MediaItems]]:
         """Media with their features, whose memory is held until it is left. Raises as `chat` does."""
-        vision = self.wished(wishes)
+        vision = self.wished(processor_options)
         given = [
             _Given(
                 part,
@@ -164,15 +164,15 @@ class MediaOpening:
             reservation.settle(sum(map(media_bytes, media)))
             yield media
 
-    def wished(self, wishes: MediaWishes) -> VisionConfig | None:
+    def wished(self, processor_options: MediaWishes) -> VisionConfig | None:
         """How a request's pictures are looked at. Raises BadRequestError naming the key."""
-        if wishes == NOTHING_WISHED:
+        if processor_options == NOTHING_WISHED:
             return self._vision
         if self._vision is None:
             raise unsupported(
                 FIELD, f"is for images and videos; the model {self.builder.info.name} takes none"
             )
-        return wished_vision(self._vision, wishes)
+        return wished_vision(self._vision, processor_options)
 
     @property
     def video_fps(self) -> float | None:

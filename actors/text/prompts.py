@@ -132,8 +132,10 @@ class Prompter:
         caller: str = "",
     ) -> AsyncIterator[Prompt]:
         """`chat` of a conversation that was `fetched`."""
-        parts, wishes = self.media_of(whole), whole.media_wishes
-        async with self.opened(parts, sources, scope=scope, caller=caller, wishes=wishes) as media:
+        parts, processor_options = self.media_of(whole), whole.media_wishes
+        async with self.opened(
+            parts, sources, scope=scope, caller=caller, processor_options=processor_options
+        ) as media:
             yield await self.build(whole, media)
 
     @asynccontextmanager

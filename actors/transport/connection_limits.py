@@ -77,7 +77,7 @@ class Seat:
     """A request of it has shown an accepted key."""
     has_begun: bool = False
     """Of the head that it waits for, bytes have been read."""
-    has_asked: bool = False
+    has_requested: bool = False
     """It has sent the whole head of a request."""
     is_lingering: bool = False
     """It has been answered, and is being read out for as long as its client needs to see that."""
@@ -187,7 +187,7 @@ class Guard:
         if self.is_closing and not is_lingering:
             seat.hang_up()
         else:
-            self.wait(seat, "idle" if seat.has_asked else "head")
+            self.wait(seat, "idle" if seat.has_requested else "head")
 
     def begin(self, seat: Seat) -> None:
         """The first bytes of a head have come; the rest has a moment."""

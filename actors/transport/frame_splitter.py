@@ -34,7 +34,7 @@ class FrameCutter:
         """The beginning of a frame's, held back."""
         self._num_left: float = 0
         """Bytes of the piece's payload to come."""
-        self._num_behind = 0
+        self._num_remaining = 0
         """Of the frame's, behind that piece."""
         self._last = 0
         """The first byte of its last piece."""
@@ -43,7 +43,7 @@ class FrameCutter:
     def cut(self, data: bytes) -> tuple[bytes, bytes]:
         """The next bytes, with `FRAMES_AT_ONCE` frames at the most, and what of `data` is left: to be given
         again. The head of a frame is held back until it is whole."""
-        if len(data) <= self._num_left and not self._num_behind:
+        if len(data) <= self._num_left and not self._num_remaining:
             self._num_left -= len(data)
             return data, b""
         data, self._head = self._head + data, b""
@@ -56,14 +56,14 @@ class FrameCutter:
                     self._head = data[place:]
                     break
                 num_frames += 1
-                if self._num_behind:
+                if self._num_remaining:
                     out += data[begin:place], self._next_head(data[place] & _OPCODES)
                     begin = place + size
                 place += size
             num = int(min(self._num_left, len(data) - place))
             place += num
             self._num_left -= num
-            if self._num_behind and not self._num_left:
+            if self._num_remaining and not self._num_left:
                 out += data[begin:place], self._next_head(0)
                 begin = place
         out.append(data[begin:place])
@@ -88,15 +88,15 @@ class FrameCutter:
             return 0
         if length > 2 * self._piece_bytes:
             self._key = data[place + size : place + size + _KEY_BYTES]
-            self._num_behind, self._last = length, first & _FIN
+            self._num_remaining, self._last = length, first & _FIN
         else:
             self._num_left = length
         return size + _KEY_BYTES
 
     def _next_head(self, opcode: int) -> bytes:
         """That of the next piece of a large frame."""
-        is_last = self._num_behind <= 2 * self._piece_bytes
-        num = self._num_behind if is_last else self._piece_bytes
-        self._num_left, self._num_behind = num, self._num_behind - num
+        is_last = self._num_remaining <= 2 * self._piece_bytes
+        num = self._num_remaining if is_last else self._piece_bytes
+        self._num_left, self._num_remaining = num, self._num_remaining - num
         first = opcode | (self._last if is_last else 0)
         return bytes((first, _MASKED | 0x7F)) + num.to_bytes(8) + self._key

@@ -95,7 +95,7 @@ class HttpConnection:
                         waiting.deadline = min(waiting.deadline, trio.current_time() + _HEAD_S)
                         self.guard.begin(self.seat)
                     link.h11.receive_data(data)
-                self.seat.has_asked = True
+                self.seat.has_requested = True
                 return event if isinstance(event, h11.Request) else None
         except h11.RemoteProtocolError as error:
             message = f"The request is not HTTP/1.1: {said(error)}."

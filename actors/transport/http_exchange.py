@@ -88,7 +88,7 @@ class Exchange:
         self._num_received = 0
         self._num_ahead = 0
         self._small_parts = Allowance(burst=_SMALL_PARTS, per_s=_SMALL_PARTS_PER_S)
-        self._has_told_end = False
+        self._has_reported_end = False
         self.is_body_read = False
         self._fault: h11.RemoteProtocolError | None = None
         self.status = 0
@@ -100,7 +100,7 @@ class Exchange:
         """The next part of the body; after its end `http.disconnect`, once the client has left."""
         if not self.is_body_read:
             return await self._body_part()
-        if not self.is_complete and not self._has_told_end:
+        if not self.is_complete and not self._has_reported_end:
             await self._wait_end()
             if not self._link.wire.is_broken:
                 return {"type": HALF_CLOSED}
@@ -170,7 +170,7 @@ class Exchange:
             event = await link.next_event()
         except (h11.RemoteProtocolError, trio.BrokenResourceError) as error:
             self.is_body_read = True
-            self._has_told_end = True
+            self._has_reported_end = True
             if isinstance(error, h11.RemoteProtocolError):
                 self._fault = error.with_traceback(None)  # whose frames hold this exchange
             return {"type": "http.disconnect"}
@@ -192,7 +192,7 @@ class Exchange:
                 data = await link.wire.receive()
                 link.h11.receive_data(data)
                 self._num_ahead += len(data)
-            self._has_told_end = True
+            self._has_reported_end = True
             if link.wire.has_ended and self._takes_interim and link.h11.our_state is h11.SEND_RESPONSE:
                 await link.send(_interim())
         except trio.BrokenResourceError:

@@ -15,8 +15,8 @@ from typing import Final
 from .asgi_scope import Address
 from .rate_limit import Allowance
 
-_TOLD_AT_ONCE: Final = 50
-_TOLD_PER_S: Final = 1.0
+_LOG_BURST: Final = 50
+_LOGS_PER_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +31,18 @@ class Refusal:
     path: str = ""
 
 
-Tell = Callable[[Refusal, int], None]
+Report = Callable[[Refusal, int], None]
 """Is given a refusal, and how many were not told since the last one."""
 
 
 class Refusals:
     """Of one listener."""
 
-    def __init__(self, tell: Tell = lambda _refusal, _num_untold: None) -> None:
+    def __init__(self, report: Report = lambda _refusal, _num_untold: None) -> None:
         self.num_by_status: Counter[int] = Counter()
-        self._tell = tell
+        self._report = report
         self._num_untold = 0
-        self._lines = Allowance(burst=_TOLD_AT_ONCE, per_s=_TOLD_PER_S)
+        self._lines = Allowance(burst=_LOG_BURST, per_s=_LOGS_PER_S)
 
     def note(self, refusal: Refusal) -> None:
         """Count it, and tell it unless that was done too often lately."""
@@ -51,4 +51,4 @@ class Refusals:
             self._num_untold += 1
             return
         untold, self._num_untold = self._num_untold, 0
-        self._tell(refusal, untold)
+        self._report(refusal, untold)

@@ -108,7 +108,7 @@ def bench(
 
     def run() -> int:
         result = anyio.run(measure, plan, backend="trio")
-        return _tell(report(result), result, json)
+        return _report(report(result), result, json)
 
     return guarded(run)
 
@@ -185,12 +185,12 @@ def bench_text(
         result = anyio.run(
             partial(measure_text, plan, lambda text: write(text, out=sys.stderr)), backend="trio"
         )
-        return _tell(text_report(result), result, json)
+        return _report(text_report(result), result, json)
 
     return guarded(run)
 
 
-def _tell(text: str, result: msgspec.Struct, json: Path | None) -> int:
+def _report(text: str, result: msgspec.Struct, json: Path | None) -> int:
     """Print what was measured, and write all of it to a file that was asked for."""
     write(text)
     if json is not None:

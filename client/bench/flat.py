@@ -78,7 +78,7 @@ class FlatSession:
     def __init__(self, socket: Socket, timeout_s: float) -> None:
         self._socket = socket
         self._timeout_s = timeout_s
-        self._told, self._events = anyio.create_memory_object_stream[Event](MAX_QUEUED_EVENTS)
+        self._reported, self._events = anyio.create_memory_object_stream[Event](MAX_QUEUED_EVENTS)
         self._num_committed = 0
         self._num_answered = 0
         self._has_audio = False
@@ -91,7 +91,7 @@ class FlatSession:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._told.close()
+        self._reported.close()
         self._events.close()
 
     async def open(self, model: str | None, language: str | None) -> None:
@@ -103,8 +103,8 @@ class FlatSession:
             raise self._closed(error) from error
         except TimeoutError:
             raise SensoriumTimeoutError("the server did not greet") from None
-        wishes = {"language": language} if language else {}
-        await self._send(type="session.update", model=model or "", **wishes)
+        session_options = {"language": language} if language else {}
+        await self._send(type="session.update", model=model or "", **session_options)
         await self._send(type="input_audio_buffer.commit", final=False)
 
     async def send(self, chunk: bytes) -> None:
@@ -116,7 +116,7 @@ class FlatSession:
         """End the utterance."""
         self._has_audio = False
         self._num_committed += 1
-        await self._told.send(Committed(item_id=f"utterance_{self._num_committed}"))
+        await self._reported.send(Committed(item_id=f"utterance_{self._num_committed}"))
         await self._send(type="input_audio_buffer.commit", final=True)
 
     async def finish(self) -> None:
@@ -125,7 +125,7 @@ class FlatSession:
         if self._has_audio or not self._num_committed:
             await self.commit()
         elif self._num_answered == self._num_committed:
-            self._told.close()
+            self._reported.close()
 
     async def read(self) -> None:
         """Frames → events, until everything is answered."""
@@ -140,7 +140,7 @@ class FlatSession:
         except msgspec.DecodeError as error:
             raise SDKError(f"the server sent what is no event: {error}") from error
         finally:
-            self._told.close()
+            self._reported.close()
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self._events
@@ -153,17 +153,17 @@ class FlatSession:
                 shown = spoken(self._raw)
                 fresh, self._num_shown = shown[self._num_shown :], max(self._num_shown, len(shown))
                 if fresh:
-                    await self._told.send(Delta(item_id=item_id, delta=fresh))
+                    await self._reported.send(Delta(item_id=item_id, delta=fresh))
             case "transcription.done":
                 transcript = _MARKER.sub("", frame.text)
                 if rest := transcript[self._num_shown :]:
-                    await self._told.send(Delta(item_id=item_id, delta=rest))
+                    await self._reported.send(Delta(item_id=item_id, delta=rest))
                 self._raw, self._num_shown = "", 0
                 await self._answered(Completed(item_id=item_id, transcript=transcript, usage=_NO_USAGE))
             case "error":
                 self._last_error = str(frame.error)
                 problem = ErrorDetail(code=frame.code, message=self._last_error)
-                await self._told.send(ErrorEvent(error=problem))
+                await self._reported.send(ErrorEvent(error=problem))
                 if self._num_answered < self._num_committed:
                     await self._answered(Failed(item_id=item_id, error=problem))
             case _:
@@ -171,7 +171,7 @@ class FlatSession:
 
     async def _answered(self, event: Completed | Failed) -> None:
         self._num_answered += 1
-        await self._told.send(event)
+        await self._reported.send(event)
         if not self._finishing:
             await self._send(type="input_audio_buffer.commit", final=False)
 

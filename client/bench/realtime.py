@@ -249,13 +249,13 @@ class _Stream:
         result.num_drops = sum(turn.transcript is None for turn in turns)
         result.final_s = _known(turn.final_s for turn in turns)
         if self._spoken:
-            heard = [(spoken, log.heard(spoken)) for spoken in self._spoken]
-            result.num_drops += sum(not items for _, items in heard)
+            received = [(spoken, log.heard(spoken)) for spoken in self._spoken]
+            result.num_drops += sum(not items for _, items in received)
             result.first_partial_s = _known(
-                log.first_partial_s(items[0], spoken) for spoken, items in heard if items
+                log.first_partial_s(items[0], spoken) for spoken, items in received if items
             )
             result.after_last_word_s = _known(
-                log.after_last_word_s(items[-1], spoken) for spoken, items in heard if items
+                log.after_last_word_s(items[-1], spoken) for spoken, items in received if items
             )
             result.word_errors = log.word_errors(self._spoken)
         else:

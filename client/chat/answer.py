@@ -208,7 +208,7 @@ def _object(arguments: str) -> str:
         return "{}"
 
 
-def _read_usage(told: _Usage) -> ChatUsage:
-    cached = told.prompt_tokens_details and told.prompt_tokens_details.cached_tokens
-    thought = told.completion_tokens_details and told.completion_tokens_details.reasoning_tokens
-    return ChatUsage(told.prompt_tokens, told.completion_tokens, cached or 0, thought or 0)
+def _read_usage(reported: _Usage) -> ChatUsage:
+    cached = reported.prompt_tokens_details and reported.prompt_tokens_details.cached_tokens
+    thought = reported.completion_tokens_details and reported.completion_tokens_details.reasoning_tokens
+    return ChatUsage(reported.prompt_tokens, reported.completion_tokens, cached or 0, thought or 0)

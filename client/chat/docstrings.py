@@ -32,9 +32,9 @@ def read_docstring(function: object) -> tuple[str, dict[str, str]]:
             section, name = ("numpy" if line.strip() in _ARGUMENTS else "other"), ""
         elif head := _GOOGLE_HEAD.match(line):
             section, name = ("google" if head[1] in _ARGUMENTS else "other"), ""
-        elif said := _SPHINX.match(line):
-            section, name = "sphinx", said[1]
-            found[name] = [said[2]]
+        elif match := _SPHINX.match(line):
+            section, name = "sphinx", match[1]
+            found[name] = [match[2]]
         elif _SPHINX_OTHER.match(line):
             section, name = "other", ""
         elif section == "":

@@ -68,7 +68,7 @@ class ChatDialog(Generic[T]):
     """One question and all rounds until its answer.
 
     `request` is the next round's; `feed` it the answer's lines; `end_round` gives the calls to run, each of
-    which is answered by `tell` or `tell_error`; without any, `answer` is whole.
+    which is answered by `tell` or `add_error`; without any, `answer` is whole.
     """
 
     def __init__(
@@ -136,9 +136,9 @@ class ChatDialog(Generic[T]):
         try:
             return self._told(ToolResult(call, result_text(value)))
         except (TypeError, ValueError, RecursionError) as error:  # nothing that JSON could say
-            return self.tell_error(call, error)
+            return self.add_error(call, error)
 
-    def tell_error(self, call: ToolCall, error: Exception) -> ToolResult:
+    def add_error(self, call: ToolCall, error: Exception) -> ToolResult:
         """Note how a call failed, for the next round."""
         return self._told(ToolResult(call, error_text(error), is_error=True))
 

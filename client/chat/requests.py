@@ -105,7 +105,7 @@ class Chat:
         try:
             value = tool.function(**tool.bind(call.arguments))
         except Exception as error:  # whatever it is, the model is told
-            return dialog.tell_error(call, error)
+            return dialog.add_error(call, error)
         return dialog.tell(call, value)
 
 
@@ -191,5 +191,5 @@ class AsyncChat:
             if isinstance(value, Awaitable):
                 value = await value
         except Exception as error:  # whatever it is, the model is told
-            return dialog.tell_error(call, error)
+            return dialog.add_error(call, error)
         return dialog.tell(call, value)

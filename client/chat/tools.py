@@ -56,7 +56,7 @@ def function_tool(function: Callable[..., Any]) -> FunctionTool:
         hints = typing.get_type_hints(function, include_extras=True)
     except NameError as error:
         raise TypeError(f"the types of the tool {name!r} cannot be looked up: {error}") from None
-    description, said = read_docstring(function)
+    description, descriptions = read_docstring(function)
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     defaults: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
@@ -76,15 +76,15 @@ def function_tool(function: Callable[..., Any]) -> FunctionTool:
     except (TypeError, NotImplementedError) as error:
         raise TypeError(f"the tool {name!r} has a parameter that JSON cannot say: {error}") from None
     properties = schema.setdefault("properties", {})
-    for each, text in said.items():
+    for each, text in descriptions.items():
         if each in properties:
             properties[each].setdefault("description", text)
     for each, value in defaults.items():
         if isinstance(value, _PLAIN):
             properties[each]["default"] = value
     schema.pop("title", None)
-    told = {"name": name, "description": description, "parameters": schema}
-    return FunctionTool(name, function, arguments, {"type": "function", "function": told})
+    declared = {"name": name, "description": description, "parameters": schema}
+    return FunctionTool(name, function, arguments, {"type": "function", "function": declared})
 
 
 def json_schema(kind: Any) -> dict[str, Any]:  # noqa: ANN401 (any type that JSON can say)

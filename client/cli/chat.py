@@ -108,25 +108,25 @@ def _turn(
     client: Client, history: Sequence[Message], line: str, files: Files, options: ChatOptions
 ) -> list[Message]:
     """Ask, print, and give the conversation with its answer; one that Ctrl-C ends stays as far as it came."""
-    asked = [*history, *files.messages(line)]
+    chat_messages = [*history, *files.messages(line)]
     system = options.get("system")
     more: ChatOptions = {**options, "system": None if history else system}
     writer = AnswerWriter(sys.stdout)
-    events = client.chat.stream(asked, **more)
+    events = client.chat.stream(chat_messages, **more)
     try:
         for event in events:
             if isinstance(event, ChatDelta):
                 writer.add(event)
             elif isinstance(event, ChatAnswer):
-                asked = event.messages
+                chat_messages = event.messages
     except KeyboardInterrupt:
         if system is not None and not history:
-            asked.insert(0, {"role": "system", "content": system})
-        asked.append({"role": "assistant", "content": writer.text or "…"})
+            chat_messages.insert(0, {"role": "system", "content": system})
+        chat_messages.append({"role": "assistant", "content": writer.text or "…"})
     finally:
         events.close()  # the server stops, too
         writer.end()
-    return asked
+    return chat_messages
 
 
 class AnswerWriter:

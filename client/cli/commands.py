@@ -127,13 +127,13 @@ def transcribe(
         "vad_filter": vad_filter or bool(vad_parameters) or None,
         "vad_parameters": vad_parameters,
     }
-    asked = cast(FileOptions, {**options, **own, **search, **layout})
+    requested = cast(FileOptions, {**options, **own, **search, **layout})
 
     def run() -> int:
         with Client(base_url, api_key, timeout) as client:
             if stream:
-                return stream_files(client, files, format, asked)
-            return transcribe_files(client, files, format, asked, output_dir)
+                return stream_files(client, files, format, requested)
+            return transcribe_files(client, files, format, requested, output_dir)
 
     return guarded(run)
 
@@ -272,13 +272,13 @@ def chat(
 
     def run() -> int:
         files.check()
-        asked = read_question(question or [], sys.stdin)
-        if asked == "":
+        requested = read_question(question or [], sys.stdin)
+        if requested == "":
             return usage("the question is empty")
         with Client(base_url, api_key, timeout) as client:
-            if asked is None:
+            if requested is None:
                 return converse(client, files, options)
-            return ask_once(client, asked, files, options)
+            return ask_once(client, requested, files, options)
 
     return guarded(run)
 
@@ -329,11 +329,11 @@ def watch(
     """
     if every < 0:
         return usage(f"--every is {every:g}: expected 0 or more seconds")
-    asked = DialogueOptions(instructions=instructions, max_output_tokens=max_output_tokens)
+    requested = DialogueOptions(instructions=instructions, max_output_tokens=max_output_tokens)
 
     def run() -> int:
         with Client(base_url, api_key, timeout) as client:
-            return watch_it(client, source, question, model, every, asked)
+            return watch_it(client, source, question, model, every, requested)
 
     return guarded(run)
 

@@ -36,7 +36,7 @@ from .microphone import RATE, microphone
 _MAX_TURNS: Final = 1000
 """Turns that the latencies at the end are taken from: one may listen for days."""
 _PIECE_BYTES: Final = 16 * 1024
-_TOLD: Final = (
+_REPORTED: Final = (
     SpeechStarted,
     UtteranceEnded,
     Delta,
@@ -139,7 +139,7 @@ def _show(events: Iterable[Event], log: TurnLog, live: LiveText | JsonLines) -> 
         turn = log.observe(event, time.monotonic())
         if isinstance(live, LiveText):
             _write(event, turn, live)
-        elif isinstance(event, _TOLD):
+        elif isinstance(event, _REPORTED):
             live.event(event)
     return refused
 

@@ -21,8 +21,8 @@ from ..realtime.conversation_machine import DialogueOptions
 from ..terminal import LiveText, timestamp
 from .camera import frames
 
-Wish = Literal["ask", "end"]
-_MOST_WISHES: Final = 16
+Command = Literal["ask", "end"]
+_MOST_COMMANDS: Final = 16
 _REMEMBERED: Final = {
     "type": "retention_ratio",
     "retention_ratio": 0.5,
@@ -47,13 +47,13 @@ def watch_it(
         first = next(shown, None)
         if first is None:
             raise PictureError(f"{source} has no pictures")
-        wishes: queue.Queue[Wish] = queue.Queue(_MOST_WISHES)
-        show = _Show(session, itertools.chain([first], shown), wishes)
+        commands: queue.Queue[Command] = queue.Queue(_MOST_COMMANDS)
+        show = _Show(session, itertools.chain([first], shown), commands)
         show.start()
         if sys.stdin.isatty():
-            threading.Thread(target=_read_enter, args=(wishes,), daemon=True).start()
+            threading.Thread(target=_read_enter, args=(commands,), daemon=True).start()
         try:
-            _ask_again(session, question, every_s, wishes, show)
+            _request_again(session, question, every_s, commands, show)
         except KeyboardInterrupt:
             pass
         finally:
@@ -61,26 +61,26 @@ def watch_it(
     return 0
 
 
-def _ask_again(
-    session: DialogueSession, question: str, every_s: float, wishes: queue.Queue[Wish], show: _Show
+def _request_again(
+    session: DialogueSession, question: str, every_s: float, commands: queue.Queue[Command], show: _Show
 ) -> None:
     """Every so often, whenever Enter is pressed, and once more at the end."""
     live = LiveText()
     due = time.monotonic() + every_s
-    wish: Wish = "ask"
-    while wish != "end":
+    command: Command = "ask"
+    while command != "end":
         try:
-            wish = wishes.get(timeout=max(0.0, due - time.monotonic()) if every_s else None)
+            command = commands.get(timeout=max(0.0, due - time.monotonic()) if every_s else None)
         except queue.Empty:
-            wish = "ask"
+            command = "ask"
         due = time.monotonic() + every_s
         if show.error is not None:
             raise show.error
-        said = f"{timestamp(show.seconds)}  "
+        text = f"{timestamp(show.seconds)}  "
         for piece in session.ask(question):
-            said += piece
-            live.partial(said)
-        live.line(said)
+            text += piece
+            live.partial(text)
+        live.line(text)
 
 
 class _Show(threading.Thread):
@@ -90,12 +90,12 @@ class _Show(threading.Thread):
         self,
         session: DialogueSession,
         pictures: Iterable[tuple[int, PillowImage]],
-        wishes: queue.Queue[Wish],
+        commands: queue.Queue[Command],
     ) -> None:
         super().__init__(name="sensorium-camera", daemon=True)
         self._session = session
         self._pictures = pictures
-        self._wishes = wishes
+        self._commands = commands
         self._stopped = threading.Event()
         self.seconds = 0.0
         """Where the film is."""
@@ -113,14 +113,14 @@ class _Show(threading.Thread):
             pass  # the asking thread meets it, too
         except Exception as error:  # (a camera that was pulled out: the asking thread raises it)
             self.error = error
-        self._wishes.put("end")
+        self._commands.put("end")
 
     def stop(self) -> None:
         """Show nothing more."""
         self._stopped.set()
 
 
-def _read_enter(wishes: queue.Queue[Wish]) -> None:
+def _read_enter(commands: queue.Queue[Command]) -> None:
     for _ in sys.stdin:
-        if not wishes.full():
-            wishes.put("ask")
+        if not commands.full():
+            commands.put("ask")

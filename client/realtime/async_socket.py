@@ -211,7 +211,7 @@ class AsyncLiveShell(SessionShell):
                 try:
                     await self._tasks.start(keeper.run, CONNECT_TIMEOUT_S)
                     with anyio.fail_after(CONNECT_TIMEOUT_S):
-                        resumed = await self._ask_to_resume(keeper.socket)
+                        resumed = await self._request_resume(keeper.socket)
                 except ATTEMPT_ERRORS as error:
                     resumption.failed(error)
                 else:
@@ -223,7 +223,7 @@ class AsyncLiveShell(SessionShell):
                     keeper.drop()  # the one that was lost, or could not be used
         return False
 
-    async def _ask_to_resume(self, socket: Socket) -> Event:
+    async def _request_resume(self, socket: Socket) -> Event:
         """The answer of the server, once everything that was lost was sent again."""
         await socket.send(self._core.resumption.wish())
         while True:

@@ -43,7 +43,7 @@ _OF_SESSION: Final = (
     "video",
 )
 _CANCEL_TOO_LATE: Final = "response_cancel_not_active"
-_BEHIND: Final = frozenset({"input_image_buffer_overflow", "frame_rate_exceeded"})
+_LAG_CODES: Final = frozenset({"input_image_buffer_overflow", "frame_rate_exceeded"})
 _MAX_MARKS: Final = 1024
 """Questions and frames whose refusals are still told apart; older ones were not refused."""
 
@@ -115,12 +115,12 @@ class DialogueCore(LiveCore):
     """
 
     def __init__(self, **options: Unpack[DialogueOptions]) -> None:
-        asked = given(options, DialogueOptions)
+        requested = given(options, DialogueOptions)
         super().__init__(options)
-        self._session: dict[str, Any] = {name: asked[name] for name in _OF_SESSION if name in asked}
+        self._session: dict[str, Any] = {name: requested[name] for name in _OF_SESSION if name in requested}
         self._transcription = options.get("transcription")
-        self._says_turns = "turn_detection" in options
-        self._asked: dict[str, AnswerLog] = {}
+        self._sets_turns = "turn_detection" in options
+        self._requested: dict[str, AnswerLog] = {}
         """Questions whose answers have not begun, by the ids of what was sent for them."""
         self._running: dict[str, AnswerLog] = {}
         self._cancels: dict[str, None] = {}
@@ -130,7 +130,7 @@ class DialogueCore(LiveCore):
     @property
     def num_unfinished(self) -> int:
         """Answers that have not ended."""
-        waiting = {id(log) for log in self._asked.values() if not log.is_over and log.response_id is None}
+        waiting = {id(log) for log in self._requested.values() if not log.is_over and log.response_id is None}
         return len(self._running) + len(waiting)
 
     @property
@@ -140,11 +140,11 @@ class DialogueCore(LiveCore):
 
     def opening(self) -> list[str]:
         """Frames that configure the session."""
-        audio: dict[str, Any] = {"format": self.format_wish()}
+        audio: dict[str, Any] = {"format": self.format_params()}
         if self._transcription is not None:
             audio["transcription"] = dict(self._transcription)
-        if self._says_turns:
-            audio["turn_detection"] = self.turns_wish()
+        if self._sets_turns:
+            audio["turn_detection"] = self.turns_params()
         session = {"type": "realtime", **self._session, "audio": {"input": audio}}
         return [_json({"type": "session.update", "session": session})]
 
@@ -202,21 +202,21 @@ class DialogueCore(LiveCore):
         **response: Unpack[ResponseOptions],
     ) -> list[str]:
         """Frames that ask for what `log`, a `new_answer`, will be; of what is there without text."""
-        asked = given(response, ResponseOptions)
+        requested = given(response, ResponseOptions)
         frames, event_id = list[str](), log.event_id
-        self._note(self._asked, event_id, log)
+        self._note(self._requested, event_id, log)
         if text or pictures:
             frames = self.add(log.item_id, text or "", pictures)
-            self._note(self._asked, msgspec.json.decode(frames[0])["event_id"], log)
-            self._note(self._asked, log.item_id, log)
+            self._note(self._requested, msgspec.json.decode(frames[0])["event_id"], log)
+            self._note(self._requested, log.item_id, log)
         metadata: dict[str, str] = dict(response.get("metadata") or ())
-        asked["metadata"] = metadata | {_MARK: event_id}
-        frames.append(_json({"type": "response.create", "event_id": event_id, "response": asked}))
+        requested["metadata"] = metadata | {_MARK: event_id}
+        frames.append(_json({"type": "response.create", "event_id": event_id, "response": requested}))
         return frames
 
     def interrupt(self, only: AnswerLog | None = None) -> list[str]:
         """Frames that end every answer in progress, or that one; none if there is none."""
-        logs = {id(log): log for log in (*self._asked.values(), *self._running.values())}
+        logs = {id(log): log for log in (*self._requested.values(), *self._running.values())}
         frames = []
         for log in logs.values():
             if (log.is_over and log.response_id is None) or only not in (None, log):
@@ -235,17 +235,17 @@ class DialogueCore(LiveCore):
         match event:
             case AnswerBegan(response=response):
                 mark = (response.metadata or {}).get(_MARK, "")
-                log = self._asked.get(mark) or AnswerLog()
+                log = self._requested.get(mark) or AnswerLog()
                 for name in [
-                    name for name, each in self._asked.items() if each is log and name != log.item_id
+                    name for name, each in self._requested.items() if each is log and name != log.item_id
                 ]:
-                    del self._asked[name]  # the item's pictures may still turn out to be none
+                    del self._requested[name]  # the item's pictures may still turn out to be none
                 log.response_id = response.id
                 self._running[response.id] = log
             case AnswerDone(response=response):
                 log = self._running.pop(response.id, AnswerLog())
                 log.take(event)
-                self._asked.pop(log.item_id, None)
+                self._requested.pop(log.item_id, None)
             case ErrorEvent():
                 return self._refused(event)
             case _:
@@ -262,9 +262,9 @@ class DialogueCore(LiveCore):
         problem, event_id = event.error, event.error.event_id or ""
         if event_id in self._cancels and problem.code == _CANCEL_TOO_LATE:
             return []
-        if problem.code in _BEHIND and self._pace is not None:
+        if problem.code in _LAG_CODES and self._pace is not None:
             self._pace.fell_behind()
-        log = self._asked.get(event_id) or self._asked.get((problem.param or "").partition(".")[0])
+        log = self._requested.get(event_id) or self._requested.get((problem.param or "").partition(".")[0])
         if log is not None:
             error = APIError(400, problem.code, problem.param, problem.message or problem.code or "refused")
             log.refuse(error, event_id)

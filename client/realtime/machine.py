@@ -230,7 +230,7 @@ class LiveCore:
             wanted = f"{self.audio_format.encoding} has {self.audio_format.bytes_per_frame} bytes a time"
             raise ValueError(f"the audio ends in the middle of a sample: {wanted}")
 
-    def format_wish(self) -> dict[str, Any]:
+    def format_params(self) -> dict[str, Any]:
         """The audio's format, in OpenAI's shape."""
         name = WIRE_TYPES[self.audio_format.encoding] if self.container is None else self.container.type
         audio_format: dict[str, Any] = {"type": name}
@@ -240,7 +240,7 @@ class LiveCore:
             audio_format["channels"] = self.audio_format.num_channels
         return audio_format
 
-    def turns_wish(self) -> Mapping[str, Any] | None:
+    def turns_params(self) -> Mapping[str, Any] | None:
         """How turns are found, in OpenAI's shape."""
         turns = self._turn_detection
         return {"type": turns} if isinstance(turns, str) else turns

@@ -42,7 +42,7 @@ _OUR_COMPLAINTS: Final = frozenset({1002, 1007, 1009})
 """Close codes with which we refuse what the server sent; it would send that again."""
 
 
-_NOBODY: Final = "nobody answered in time"
+_NO_ANSWER: Final = "nobody answered in time"
 """Why a session could not be resumed, if there is no better reason."""
 
 
@@ -129,7 +129,7 @@ class Resumption:
         Each attempt ends in `failed` or `succeeded`; there are no more once the server has refused for good.
         """
         self._is_refused = False
-        self.not_resumed = _NOBODY
+        self.not_resumed = _NO_ANSWER
         self._give_up_at = self._give_up_at or now + self.grace_s
         return self._give_up_at, itertools.takewhile(lambda _: not self._is_refused, waits(self.grace_s))
 

@@ -84,9 +84,9 @@ class SessionCore(LiveCore):
     """
 
     def __init__(self, model: str | None = None, **options: Unpack[SessionOptions]) -> None:
-        asked = given(options, SessionOptions)
+        requested = given(options, SessionOptions)
         super().__init__(options)
-        self._transcription = {name: asked[name] for name in _OF_TRANSCRIPTION if name in asked}
+        self._transcription = {name: requested[name] for name in _OF_TRANSCRIPTION if name in requested}
         if model:
             self._transcription["model"] = model
         delay = options.get("delay")
@@ -97,7 +97,7 @@ class SessionCore(LiveCore):
         self._spoken: set[str] = set()
         self._held: dict[str, list[Event]] = {}
         self._num_fences = 0
-        self._may_say_more = False
+        self._may_send_more = False
         """An answer came behind the last fence, and the end of an utterance may come behind the answer."""
         self._finishing = False
         """`finish` was called and audio has not been appended since."""
@@ -105,12 +105,12 @@ class SessionCore(LiveCore):
     @property
     def finished(self) -> bool:
         """`finish` was called and every turn since has been answered."""
-        return self._is_answered and not self._may_say_more
+        return self._is_answered and not self._may_send_more
 
     @property
     def needs_fence(self) -> bool:
         """Only the answer to another `clear` will show that nothing more comes."""
-        return self._is_answered and self._may_say_more
+        return self._is_answered and self._may_send_more
 
     @property
     def _is_answered(self) -> bool:
@@ -124,9 +124,9 @@ class SessionCore(LiveCore):
     def opening(self) -> list[str]:
         """Frames that configure the session, in OpenAI's shape; to be sent before any audio."""
         audio_input: dict[str, Any] = {
-            "format": self.format_wish(),
+            "format": self.format_params(),
             "transcription": self._transcription,
-            "turn_detection": self.turns_wish(),
+            "turn_detection": self.turns_params(),
         }
         if self._is_multichannel:
             audio_input["multichannel"] = True
@@ -151,7 +151,7 @@ class SessionCore(LiveCore):
         """Frames that discard the audio of the current turn."""
         self._partial_sample = b""
         self._num_fences += 1
-        self._may_say_more = False
+        self._may_send_more = False
         return [encode_event(InputAudioBufferClear())]
 
     def finish(self) -> list[str]:
@@ -192,7 +192,7 @@ class SessionCore(LiveCore):
                 self._in_flight[event.item_id] = None
             case Completed() | Failed():
                 self._in_flight.pop(event.item_id, None)
-                self._may_say_more = "utterance_end_ms" in self._transcription
+                self._may_send_more = "utterance_end_ms" in self._transcription
                 self._spoken.discard(event.item_id)
             case Cleared():
                 self._num_fences = max(0, self._num_fences - 1)

@@ -33,7 +33,7 @@ import msgspec
 import numpy as np
 import trio
 from sensorium.actors.config.server import EngineConfig
-from sensorium.actors.live.audio import AudioBatch, Hear, ListeningMachine, LiveEffect, Then, pieces
+from sensorium.actors.live.audio import AudioBatch, Detect, ListeningMachine, LiveEffect, Then, pieces
 from sensorium.actors.live.turns import CLEAR_LANGUAGE
 from sensorium.actors.model_loading import load_model
 from sensorium.actors.speech.model import LiveTurn, SpeechModel
@@ -204,7 +204,7 @@ class Listening:
         now = now_ms / 1000
         for effect in effects:
             match effect:
-                case Hear(samples):
+                case Detect(samples):
                     self._perform(self._machine.heard(self._stream.push(samples), now=now), now_ms)
                 case Then():
                     self._perform(self._machine.proceed(effect, now=now), now_ms)

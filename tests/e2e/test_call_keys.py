@@ -43,7 +43,7 @@ def test_a_key_by_start_opens_a_call_and_is_told_to_nobody(
     ours = [record.getMessage() for record in caplog.records if record.name.startswith("sensorium")]
     assert ours
     assert KEY not in json.dumps([heard, ours])
-    assert not server.service.strangers
+    assert not server.service.pending_auth
 
 
 @pytest.mark.parametrize(
@@ -76,17 +76,17 @@ def test_an_address_is_not_looked_at_before_the_key_was(server: Server) -> None:
 
 def test_strangers_do_not_pile_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """One more than may wait: any of those that wait gives way, and the others still begin."""
-    strangers = server.service.strangers
-    assert strangers.max_of_address >= 256, "as many as the address may have connections"
-    monkeypatch.setattr(strangers, "max_of_address", 3)
+    pending_auth = server.service.pending_auth
+    assert pending_auth.max_of_address >= 256, "as many as the address may have connections"
+    monkeypatch.setattr(pending_auth, "max_of_address", 3)
     with ExitStack() as stack:
         first = [stack.enter_context(call(server.realtime)) for _ in range(3)]
-        wait_until(lambda: len(strangers) == 3)
+        wait_until(lambda: len(pending_auth) == 3)
         sockets = [*first, stack.enter_context(call(server.realtime))]
         begin(sockets[3], "inbound", key=KEY)
         send(sockets[3], "stop")
         assert of(told(sockets[3]), "call.summary")
-        assert len(strangers) == 2
+        assert len(pending_auth) == 2
         for socket in first:
             with suppress(ConnectionClosed):
                 begin(socket, "inbound", key=KEY)
@@ -94,7 +94,7 @@ def test_strangers_do_not_pile_up(server: Server, monkeypatch: pytest.MonkeyPatc
         answers = [told(socket) for socket in first]
         assert sum(each == [{"event": "closed", "code": 1013}] for each in answers) == 1
         assert sum(bool(of(each, "call.summary")) for each in answers) == 2
-    wait_until(lambda: not strangers)
+    wait_until(lambda: not pending_auth)
 
 
 def test_a_stranger_has_one_try_and_little_room(server: Server) -> None:

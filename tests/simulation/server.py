@@ -327,7 +327,7 @@ class SimulatedProcess(EngineProcess):
             hello = messages.Opened(tuple(info_fields(opened(name).info) for name in MODELS))
             async with trio.open_nursery() as nursery:
                 async with trio.open_nursery() as loading:
-                    loading.start_soon(_say_loading, stream)
+                    loading.start_soon(_report_loading, stream)
                     for engine in engines:
                         await nursery.start(engine.run)
                     loading.cancel_scope.cancel()
@@ -340,7 +340,7 @@ class SimulatedProcess(EngineProcess):
         await _close(stream)
 
 
-async def _say_loading(stream: trio.abc.Stream) -> None:
+async def _report_loading(stream: trio.abc.Stream) -> None:
     frame = small_frame(messages.NEWS, messages.encode(messages.Loading()))
     assert frame is not None
     while True:

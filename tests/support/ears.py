@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from sensorium.actors.live.audio import Decode, EndSound, Hear, ListeningMachine, LiveEffect, Then
+from sensorium.actors.live.audio import Decode, Detect, EndSound, ListeningMachine, LiveEffect, Then
 from sensorium.media.speech.voice_activity import VoiceActivityModel, VoiceActivityStream
 from sensorium.media.transcript.range_answer import Samples
 from sensorium.realtime.effects import Effect
@@ -68,7 +68,7 @@ def settled(
     """The effects of a machine without its own two, which are carried out on the way."""
     for effect in effects:
         match effect:
-            case Hear(samples):
+            case Detect(samples):
                 yield from settled(machine, machine.heard(stream.push(samples), now=now), stream, now=now)
             case Then():
                 yield from settled(machine, machine.proceed(effect, now=now), stream, now=now)

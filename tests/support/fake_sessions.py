@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 from msgspec import structs
-from sensorium.actors.callers import NOBODY, Caller
+from sensorium.actors.callers import ANONYMOUS, Caller
 from sensorium.actors.live.connection import Line
 from sensorium.actors.live.outbox import Outbox
 from sensorium.actors.live.registry import SessionRegistry
@@ -161,7 +161,7 @@ class FakeSocket:
         self._to_server, self._from_client = trio.open_memory_channel[str | bytes](1000)
         self.received: list[Event] = []
         self.closed: tuple[int, str] | None = None
-        self.said_goodbye = False
+        self.closed_cleanly = False
         self.went_away = False
         self.is_dead = False
         """Nothing arrives at the client any more, and the server does not know."""
@@ -187,7 +187,7 @@ class FakeSocket:
 
     def leave(self) -> None:
         """The client's half of a closing handshake."""
-        self.said_goodbye = True
+        self.closed_cleanly = True
         self._to_server.close()
 
     async def receive(self) -> str | bytes | None:
@@ -254,7 +254,7 @@ class Sessions:
             yield nursery
             nursery.cancel_scope.cancel()
 
-    def make(self, caller: Caller = NOBODY) -> SessionActor:
+    def make(self, caller: Caller = ANONYMOUS) -> SessionActor:
         """A session that nobody serves yet."""
         return SessionActor(
             self._config,
@@ -267,19 +267,19 @@ class Sessions:
             caller=caller,
         )
 
-    def line(self, socket: FakeSocket, session: SessionActor | None, caller: Caller = NOBODY) -> Line:
+    def line(self, socket: FakeSocket, session: SessionActor | None, caller: Caller = ANONYMOUS) -> Line:
         """A line on a socket."""
         outbox = Outbox(max_events=1000, max_bytes=1_000_000, send_timeout_s=5.0)
         return Line(socket, outbox, session, caller=caller)
 
-    async def connect(self, nursery: trio.Nursery, caller: Caller = NOBODY) -> FakeSocket:
+    async def connect(self, nursery: trio.Nursery, caller: Caller = ANONYMOUS) -> FakeSocket:
         """A client with a session of its own; `session.created` has arrived."""
         socket = FakeSocket()
         nursery.start_soon(self.registry.serve, self.line(socket, self.make(caller), caller))
         await wait_all_tasks_blocked()
         return socket
 
-    async def resume(self, nursery: trio.Nursery, wish: Event, caller: Caller = NOBODY) -> FakeSocket:
+    async def resume(self, nursery: trio.Nursery, wish: Event, caller: Caller = ANONYMOUS) -> FakeSocket:
         """A connection whose first event is that wish."""
         socket = await self.connect(nursery, caller)
         socket.client_sends(wish)

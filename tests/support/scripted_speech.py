@@ -83,7 +83,7 @@ class ScriptedFamily:
         )
         self.asked: list[tuple[int, str | None]] = []
         """Place in the script and language of every answer."""
-        self.said_before: dict[int, list[str]] = {}
+        self.previous_transcript: dict[int, list[str]] = {}
         """By place in the script, what it was asked with."""
         self.misled: dict[int, str] = {}
         """What is said instead, with something before."""
@@ -129,8 +129,8 @@ class ScriptedFamily:
         self.lanes.append(request.lane)
         self.sessions.update([request.session] if request.session else [])
         language, text = self.said[place]
-        self.said_before.setdefault(place, []).append(request.said_before)
-        if request.said_before or (request.is_told and request.options.prompt):
+        self.previous_transcript.setdefault(place, []).append(request.previous_transcript)
+        if request.previous_transcript or (request.has_context and request.options.prompt):
             text = self.misled.get(place, text)
         for letter in text if on_text is not None else ():
             await trio.lowlevel.checkpoint()

@@ -48,15 +48,15 @@ class MessageRoutes:
         caller = service.caller(request)
         hold = admission(service, request, caller)
         with hold():
-            asked = await read_and_parse(service, request, parse_message)
-            model = text_model(service, asked.request.model)
+            parsed = await read_and_parse(service, request, parse_message)
+            model = text_model(service, parsed.request.model)
             answering = Answering(
                 service,
                 caller,
                 model,
-                asked.chat,
-                chat_params_for(model, asked.chat, FIELD_NAMES),
-                _MessageShape(model, asked),
+                parsed.chat,
+                chat_params_for(model, parsed.chat, FIELD_NAMES),
+                _MessageShape(model, parsed),
                 has_limit=True,
                 names=FIELD_NAMES,
             )
@@ -66,21 +66,21 @@ class MessageRoutes:
         """How long the prompt of a conversation is."""
         service = self._service
         with admission(service, request, service.caller(request))():
-            asked = await read_and_parse(service, request, parse_message_count)
-            prompter = text_model(service, asked.request.model).prompter.counting
-            AnswerReading(prompter.builder, asked.conversation)
+            parsed = await read_and_parse(service, request, parse_message_count)
+            prompter = text_model(service, parsed.request.model).prompter.counting
+            AnswerReading(prompter.builder, parsed.conversation)
             caller = service.lane(service.caller(request)).caller
-            async with prompter.chat(asked.conversation, caller=caller) as prompt:
+            async with prompter.chat(parsed.conversation, caller=caller) as prompt:
                 return json_response(MessageTokenCount(len(prompt.token_ids)))
 
 
 class _MessageShape(Shape):
     """One conversation with its one answer."""
 
-    def __init__(self, model: TextModel, asked: AskedMessage) -> None:
+    def __init__(self, model: TextModel, parsed: AskedMessage) -> None:
         self._model = model
-        self._asked = asked
-        self._reading = AnswerReading(model.prompter.builder, asked.conversation)
+        self._parsed = parsed
+        self._reading = AnswerReading(model.prompter.builder, parsed.conversation)
         answer = MessageAnswer(
             id=f"msg_{secrets.token_hex(12)}", model=model.name, content=[], usage=_NOTHING
         )
@@ -92,7 +92,7 @@ class _MessageShape(Shape):
 
     @asynccontextmanager
     async def prompts(self, scope: str, caller: str) -> AsyncIterator[Sequence[Prompt]]:
-        conversation = self._asked.conversation
+        conversation = self._parsed.conversation
         async with self._model.prompter.chat(conversation, scope=scope, caller=caller) as prompt:
             yield (prompt,)
 

@@ -55,7 +55,7 @@ _SUBPROTOCOLS: Final = frozenset({"audio.jambonz.org", "audio.drachtio.org", "me
 _DELAY: Final = "low"
 """Somebody waits at the other end. Models are seldom sure of telephone sound, and `medium` waits two seconds
 until they are; the text of a whole turn is exact in any case."""
-_STRANGER_BYTES: Final = 2 * MAX_START_CHARS
+_UNAUTHENTICATED_BYTES: Final = 2 * MAX_START_CHARS
 """That a socket may send before it has shown its key."""
 _WHOLE: Final = re.compile(r"([0-9]{1,8})(\.0*)?", re.ASCII)
 _MAX_SUPERVISORS: Final = 16
@@ -66,8 +66,8 @@ def call_routes(service: Service) -> list[WebSocketRoute]:
     """The routes of calls."""
 
     async def call(websocket: WebSocket) -> None:
-        is_stranger = service.keys.are_needed and sent_key(websocket) is None
-        caller = None if is_stranger else service.caller(websocket)
+        is_unauthenticated = service.keys.are_needed and sent_key(websocket) is None
+        caller = None if is_unauthenticated else service.caller(websocket)
         offered = websocket.scope.get("subprotocols", [])
         await websocket.accept(next((name for name in offered if name in _SUBPROTOCOLS), None))
         await _serve_call(service, websocket, caller)
@@ -84,17 +84,17 @@ def call_routes(service: Service) -> list[WebSocketRoute]:
 async def _serve_call(service: Service, websocket: WebSocket, caller: Caller | None) -> None:
     """`caller` None: its key is to come by `start`."""
     socket, outbox = RealtimeSocket(websocket), new_outbox(service)
-    asked = dict(websocket.query_params)
+    query = dict(websocket.query_params)
     try:
-        unknown = sorted(set(asked) - _OPTIONS)
+        unknown = sorted(set(query) - _OPTIONS)
         if unknown:
             raise BadRequestError(f"{unknown[0][:40]!r} is no option of a call", param=unknown[0][:40])
         # Says now what is wrong with the address.
-        known = None if caller is None else _terms(service, asked, caller)
+        known = None if caller is None else _terms(service, query, caller)
         get_known = None if caller is not None else _meet(service, websocket, outbox)
 
         def agree(parameters: Mapping[str, str]) -> Terms:
-            options = {name: value for name, value in parameters.items() if name in _OPTIONS} | asked
+            options = {name: value for name, value in parameters.items() if name in _OPTIONS} | query
             if get_known is None:
                 assert caller is not None
                 return _terms(service, options, caller)
@@ -110,14 +110,14 @@ async def _serve_call(service: Service, websocket: WebSocket, caller: Caller | N
             service.sessions.serve,
             service.audience,
             caller,
-            is_quiet=asked.get("events") == "off",
+            is_quiet=query.get("events") == "off",
             open_callback=None if known is None else known.open_callback,
         )
     except SensoriumError as error:
-        told = CallEvent(
+        ready = CallEvent(
             event="error", call="", seq=1, code=error.code, message=error.message, param=error.param
         )
-        await socket.send(encode_call_event(told))
+        await socket.send(encode_call_event(ready))
         await socket.close(close_code(error), error.message)
         return
     service.on_drain.add(actor.drain)
@@ -132,9 +132,9 @@ async def _serve_call(service: Service, websocket: WebSocket, caller: Caller | N
 def _meet(service: Service, websocket: WebSocket, outbox: Outbox) -> Callable[[], None]:
     """Bound what a stranger may do; call what is given back where it is none any more."""
     bound = websocket.scope[BYTE_BOUND]
-    bound(_STRANGER_BYTES)
+    bound(_UNAUTHENTICATED_BYTES)
     address = caller_by_address(websocket.client.host if websocket.client else "")
-    leave = service.strangers.enter(
+    leave = service.pending_auth.enter(
         address, partial(outbox.close, 1013, "other sockets without a key have come since")
     )
 
@@ -161,13 +161,13 @@ def _caller_of(service: Service, parameters: Mapping[str, str]) -> Caller:
         raise
 
 
-def _terms(service: Service, asked: Mapping[str, str], caller: Caller) -> Terms:
+def _terms(service: Service, query: Mapping[str, str], caller: Caller) -> Terms:
     """What a call has. Raises SensoriumError for options that are wrong, or where there is no room."""
-    if asked.get("events", "on") not in ("on", "off"):
+    if query.get("events", "on") not in ("on", "off"):
         raise wrong("events", "must be on or off")
-    open_callback = _callback(service, asked, caller)
+    open_callback = _callback(service, query, caller)
     try:
-        _session(service, asked, AudioFormat("pcmu", 8_000), caller)
+        _session(service, query, AudioFormat("pcmu", 8_000), caller)
     except BadRequestError as error:
         path = error.param or ""
         name = path.rpartition(".")[2]  # as the call has it
@@ -175,28 +175,28 @@ def _terms(service: Service, asked: Mapping[str, str], caller: Caller) -> Terms:
         raise BadRequestError(message, code=error.code, param=name or None) from error
     return Terms(
         caller,
-        partial(_open_track, service, asked, caller),
-        is_quiet=asked.get("events") == "off",
+        partial(_open_track, service, query, caller),
+        is_quiet=query.get("events") == "off",
         open_callback=open_callback,
     )
 
 
-def _callback(service: Service, asked: Mapping[str, str], caller: Caller) -> OpenCallback | None:
+def _callback(service: Service, query: Mapping[str, str], caller: Caller) -> OpenCallback | None:
     """Raises BadRequestError for an address that may not be one."""
-    if "callback" not in asked:
+    if "callback" not in query:
         return None
-    target = read_address(asked["callback"], service.config.calls)
+    target = read_address(query["callback"], service.config.calls)
     return partial(service.posting.open, target, caller, is_shared=service.is_shared)
 
 
 def _open_track(
-    service: Service, asked: Mapping[str, str], caller: Caller, socket: Socket, audio_format: AudioFormat
+    service: Service, query: Mapping[str, str], caller: Caller, socket: Socket, audio_format: AudioFormat
 ) -> Line:
-    return Line(socket, new_outbox(service), _session(service, asked, audio_format, caller), caller=caller)
+    return Line(socket, new_outbox(service), _session(service, query, audio_format, caller), caller=caller)
 
 
 def _session(
-    service: Service, asked: Mapping[str, str], audio_format: AudioFormat, caller: Caller
+    service: Service, query: Mapping[str, str], audio_format: AudioFormat, caller: Caller
 ) -> SessionActor:
     """A session for a track. Raises SensoriumError for options that are wrong, or where there is no room."""
     limits = service.config.realtime
@@ -208,19 +208,19 @@ def _session(
             f"There is no room for a track: {num_taken} of {limits.max_sessions} sessions are taken.",
             code="too_many_sessions",
         )
-    config = service.session_config(asked.get("model"), _patch(asked, audio_format), None)
+    config = service.session_config(query.get("model"), _patch(query, audio_format), None)
     return new_session(service, caller, config)
 
 
-def _patch(asked: Mapping[str, str], audio_format: AudioFormat) -> SessionPatch:
+def _patch(query: Mapping[str, str], audio_format: AudioFormat) -> SessionPatch:
     """What a track's session begins with; read as an update is, so that it is refused as one."""
     named: dict[str, object] = {
-        name: asked[name] for name in ("language", "delay", "prompt") if name in asked
+        name: query[name] for name in ("language", "delay", "prompt") if name in query
     }
     for name in ("utterance_end_ms", "left_context_ms"):
-        if name in asked:
-            whole = _WHOLE.fullmatch(asked[name])
-            named[name] = asked[name] if whole is None else int(whole[1])
+        if name in query:
+            whole = _WHOLE.fullmatch(query[name])
+            named[name] = query[name] if whole is None else int(whole[1])
     sound: dict[str, object] = {"type": WIRE_TYPES[audio_format.encoding]}
     if audio_format.encoding == "pcm16":
         sound["rate"] = audio_format.rate

@@ -85,7 +85,7 @@ class Answering:
         service: Service,
         caller: Caller,
         model: TextModel,
-        wish: GenerationRequest,
+        options: GenerationRequest,
         params: SamplingParams,
         shape: Shape,
         *,
@@ -99,15 +99,15 @@ class Answering:
         `num_answers`: those of a request that may ask for several; they are counted while they are made.
         """
         self._model = model
-        self._wish = wish
+        self._options = options
         self._params = params
         self._shape = shape
         self._has_limit = has_limit
-        self._lane = service.lane(caller, priority=wish.priority or 0, num_answers=num_answers)
-        self._cache_salt = service.cache_salt(caller, wish.cache_salt)
+        self._lane = service.lane(caller, priority=options.priority or 0, num_answers=num_answers)
+        self._cache_salt = service.cache_salt(caller, options.cache_salt)
         self._max_entries = service.config.engine.max_logprob_entries
         """Log-probabilities that may be reported, alternatives included."""
-        self._names = names if wish.response_format is not None else (*_STRUCTURED, *names)
+        self._names = names if options.response_format is not None else (*_STRUCTURED, *names)
         self._answers = partial(service.answers, caller, num_answers) if num_answers else nullcontext
         self._num_predicted = 0
 
@@ -126,7 +126,7 @@ class Answering:
             await settle()
             return SlicedResponse(body, media_type=JSON)
 
-        if self._wish.streams:
+        if self._options.streams:
             return EventStream(stream, hold)
 
         return await unless_gone(request, answer)
@@ -164,20 +164,20 @@ class Answering:
     async def stream(self, put: Put) -> None:
         """Put the events as they are made. Raises what fails, also where some were put."""
         total = await self.put_answers(put)
-        if self._wish.includes_usage:
+        if self._options.includes_usage:
             put(self._shape.end(total))
 
     async def put_answers(self, put: Put) -> CompletionUsage:
         """`stream` without its last event: the usage, which that tells."""
         async with self._prompts() as prompts:
-            num_choices = self._wish.num_choices
+            num_choices = self._options.num_choices
             num_tokens = [0] * (len(prompts) * num_choices)
             num_cached = [0] * len(prompts)
 
             def so_far(place: int, number: int) -> UsageSoFar:
-                if self._wish.repeats_usage:
+                if self._options.repeats_usage:
                     return usage(len(prompts[place].token_ids), num_tokens[number], num_cached[place])
-                return None if self._wish.includes_usage else UNSET
+                return None if self._options.includes_usage else UNSET
 
             def on_accepted(place: int, index: int) -> None:
                 number = place * num_choices + index
@@ -204,7 +204,7 @@ class Answering:
         on_piece: Callable[[int, int, TextGenerated], None] | None,
         on_accepted: Callable[[int, int], None] = lambda *_: None,
     ) -> list[list[Answer]]:
-        self._params = await self._model.prompter.without(self._params, self._wish.bad_words)
+        self._params = await self._model.prompter.without(self._params, self._options.bad_words)
         # Tools that must be called make a grammar of all their properties, which are in the prompt.
         num_tokens = sum(len(prompt.token_ids) for prompt in prompts)
         limits = await off_loop(partial(self._bounded, prompts), size=num_tokens, most_inline=_INLINE_TOKENS)
@@ -214,7 +214,7 @@ class Answering:
             return await answer_all(
                 self._model,
                 prompts[place],
-                [choice_params(limits[place], index) for index in range(self._wish.num_choices)],
+                [choice_params(limits[place], index) for index in range(self._options.num_choices)],
                 lane=self._lane,
                 cache_salt=self._cache_salt,
                 drafting=drafting,
@@ -226,12 +226,12 @@ class Answering:
 
     async def _drafting(self) -> Drafting:
         """What the answers are guessed from. A prediction stands alone, so that what came of it is told."""
-        if self._wish.prediction is not None:
-            text = predicted_text(self._wish.prediction)
+        if self._options.prediction is not None:
+            text = predicted_text(self._options.prediction)
             predicted = await self._model.prompter.prediction(text)
             self._num_predicted = len(predicted)
             return Drafting(predicted)
-        return Drafting(ngram=ngram_draft(self._wish.speculative, self._model.num_ngram_drafts))
+        return Drafting(ngram=ngram_draft(self._options.speculative, self._model.num_ngram_drafts))
 
     def _total(self, prompts: Sequence[Prompt], answers: Sequence[Sequence[Answer]]) -> CompletionUsage:
         """Each prompt counts once, however many answers it has."""
@@ -240,11 +240,11 @@ class Answering:
             sum(len(prompt.token_ids) for prompt in prompts),
             sum(answer.num_sampled for answer in every),
             sum(group[0].num_cached for group in answers),
-            num_image=_num_media(prompts, is_seen=True),
-            num_audio=_num_media(prompts, is_seen=False),
+            num_image=_num_media(prompts, is_visual=True),
+            num_audio=_num_media(prompts, is_visual=False),
             replaced=[each for prompt in prompts for each in prompt.replaced],
         )
-        if self._wish.prediction is None:
+        if self._options.prediction is None:
             return found
         accepted = sum(answer.num_draft_accepted for answer in every)
         details = CompletionTokensDetails(
@@ -259,7 +259,7 @@ class Answering:
         fit = [self._shape.fit(prompt, fitted(self._params, num_room(prompt))) for prompt in prompts]
         if self._params.logprobs is None and self._params.prompt_logprobs is None:
             return fit
-        num_choices, num_prompt = self._wish.num_choices, 0
+        num_choices, num_prompt = self._options.num_choices, 0
         if self._params.prompt_logprobs is not None:
             each = num_choices * (1 + self._params.prompt_logprobs)
             num_prompt = each * sum(len(prompt.token_ids) for prompt in prompts)
@@ -285,7 +285,7 @@ def _num_entries(params: SamplingParams, prompt: Prompt, answers: Sequence[Answe
     return len(answers) * of_prompt + each * sum(len(answer.token_ids) for answer in answers)
 
 
-def _num_media(prompts: Sequence[Prompt], *, is_seen: bool) -> int:
+def _num_media(prompts: Sequence[Prompt], *, is_visual: bool) -> int:
     """Tokens of images and videos, or of audio."""
-    spans = (span for prompt in prompts for span in prompt.spans if (span.grid is not None) == is_seen)
+    spans = (span for prompt in prompts for span in prompt.spans if (span.grid is not None) == is_visual)
     return sum(span.num_tokens for span in spans)

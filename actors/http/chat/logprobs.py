@@ -101,8 +101,8 @@ def prompt_logprob_list(
         return None
     listed: PromptLogprobList = [None]
     found = found or PromptLogprobs((), (), ())  # of one token, which nothing predicts
-    told = zip(token_ids[1:], found.logprobs, found.top, found.ranks, strict=True)
-    for token_id, logprob, best, own_rank in told:
+    rows = zip(token_ids[1:], found.logprobs, found.top, found.ranks, strict=True)
+    for token_id, logprob, best, own_rank in rows:
         entries = {
             str(key): PromptLogprob(logprob=_finite(value), decoded_token=tokens.name(key), rank=rank)
             for rank, (key, value) in enumerate(best[:num_top], 1)

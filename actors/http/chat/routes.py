@@ -53,18 +53,18 @@ class ChatRoutes:
         caller = self._service.caller(request)
         hold = admission(self._service, request, caller)
         with hold():
-            wish, conversation = await read_and_parse(self._service, request, parse_chat)
-            model = text_model(self._service, wish.model)
+            options, conversation = await read_and_parse(self._service, request, parse_chat)
+            model = text_model(self._service, options.model)
             answering = Answering(
                 self._service,
                 caller,
                 model,
-                wish,
-                chat_params_for(model, wish),
-                _ChatShape(model, wish, conversation),
-                has_limit=wish.wanted_tokens is not None,
-                num_answers=wish.num_choices,
-                names=(("logprobs", "top_logprobs"),) if wish.top_logprobs else (),
+                options,
+                chat_params_for(model, options),
+                _ChatShape(model, options, conversation),
+                has_limit=options.wanted_tokens is not None,
+                num_answers=options.num_choices,
+                names=(("logprobs", "top_logprobs"),) if options.top_logprobs else (),
             )
             return await answering.respond(request, hold)
 
@@ -96,16 +96,18 @@ class _Streamed:
 class _ChatShape(Shape):
     """One conversation with its `n` answers."""
 
-    def __init__(self, model: TextModel, wish: ChatRequest, conversation: Conversation) -> None:
+    def __init__(self, model: TextModel, options: ChatRequest, conversation: Conversation) -> None:
         self._model = model
-        self._wish = wish
+        self._options = options
         self._conversation = conversation
         self._id = f"chatcmpl-{secrets.token_hex(12)}"
         self._created = int(time.time())
         self._tokens = model.prompter.builder.tokens
-        self._reading = AnswerReading(model.prompter.builder, conversation, shows_special=wish.shows_special)
+        self._reading = AnswerReading(
+            model.prompter.builder, conversation, shows_special=options.shows_special
+        )
         self._choices: dict[int, _Streamed] = {}
-        self._tier = answered_tier(wish.service_tier)
+        self._tier = answered_tier(options.service_tier)
 
     @asynccontextmanager
     async def prompts(self, scope: str, caller: str) -> AsyncIterator[Sequence[Prompt]]:
@@ -128,9 +130,9 @@ class _ChatShape(Shape):
             choices=[],
             usage=found,
             service_tier=self._tier,
-            prompt_token_ids=ids if self._wish.return_token_ids else None,
+            prompt_token_ids=ids if self._options.return_token_ids else None,
             prompt_logprobs=prompt_logprob_list(
-                self._tokens, ids, answers[0][0].prompt_logprobs, self._wish.prompt_logprobs
+                self._tokens, ids, answers[0][0].prompt_logprobs, self._options.prompt_logprobs
             ),
         )
         return answer_body(envelope, (self._choice(index, answer) for index, answer in enumerate(answers[0])))
@@ -143,19 +145,21 @@ class _ChatShape(Shape):
 
     def piece(self, number: int, _: Prompt, piece: TextGenerated, found: UsageSoFar) -> bytes | None:
         streamed = self._choices[number]
-        delta = streamed.delta(piece, shows_reasoning=self._wish.shows_reasoning)
+        delta = streamed.delta(piece, shows_reasoning=self._options.shows_reasoning)
         tokens = self._reported(piece)
-        tells_tokens = bool(tokens.token_ids) and (self._wish.logprobs or self._wish.return_token_ids)
-        if delta == _NOTHING and not tells_tokens and piece.finish_reason is None:
+        has_token_fields = bool(tokens.token_ids) and (
+            self._options.logprobs or self._options.return_token_ids
+        )
+        if delta == _NOTHING and not has_token_fields and piece.finish_reason is None:
             return None
-        stopped = stopped_by(piece.stop, piece.stop_token_id, self._wish.stop_token_ids)
+        stopped = stopped_by(piece.stop, piece.stop_token_id, self._options.stop_token_ids)
         choice = ChunkChoice(
             index=number,
             delta=delta,
             finish_reason=finished_chat(piece.finish_reason, has_calls=streamed.has_calls),
-            logprobs=self._logprobs(tokens) if self._wish.logprobs else None,
+            logprobs=self._logprobs(tokens) if self._options.logprobs else None,
             stop_reason=UNSET if stopped is None else stopped,
-            token_ids=tokens.token_ids if self._wish.return_token_ids else UNSET,
+            token_ids=tokens.token_ids if self._options.return_token_ids else UNSET,
         )
         return self._event([choice], found)
 
@@ -166,7 +170,7 @@ class _ChatShape(Shape):
 
     def _choice(self, index: int, answer: Answer) -> ChatChoice:
         events = read_whole(self._reading.machine(), answer.text)
-        message = message_of(events, shows_reasoning=self._wish.shows_reasoning)
+        message = message_of(events, shows_reasoning=self._options.shows_reasoning)
         reason = finished_chat(answer.finish_reason, has_calls=message.tool_calls is not UNSET)
         assert reason is not None, "an answer that was not finished is an error"
         tokens = self._reported(answer)
@@ -174,13 +178,13 @@ class _ChatShape(Shape):
             index=index,
             message=message,
             finish_reason=reason,
-            logprobs=self._logprobs(tokens) if self._wish.logprobs else None,
-            stop_reason=stopped_by(answer.stop, answer.stop_token_id, self._wish.stop_token_ids),
-            token_ids=tokens.token_ids if self._wish.return_token_ids else None,
+            logprobs=self._logprobs(tokens) if self._options.logprobs else None,
+            stop_reason=stopped_by(answer.stop, answer.stop_token_id, self._options.stop_token_ids),
+            token_ids=tokens.token_ids if self._options.return_token_ids else None,
         )
 
     def _reported(self, found: Answer | TextGenerated) -> Answer | TextGenerated | Ending:
-        return reported(found, with_ending=bool(self._wish.return_token_ids))
+        return reported(found, with_ending=bool(self._options.return_token_ids))
 
     def _logprobs(self, found: Answer | TextGenerated | Ending) -> ChoiceLogprobs:
         return chat_logprobs(
@@ -188,7 +192,7 @@ class _ChatShape(Shape):
             found.token_ids,
             found.logprobs,
             found.top_logprobs,
-            is_numbered=self._wish.numbers_tokens,
+            is_numbered=self._options.numbers_tokens,
         )
 
     def _event(self, choices: list[ChunkChoice], found: UsageSoFar) -> bytes:

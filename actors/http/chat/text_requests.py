@@ -52,13 +52,13 @@ async def parsed(body: bytes, parse: Callable[[bytes], _T]) -> _T:
     return await off_loop(partial(parse, body), size=len(body), most_inline=_INLINE_BYTES)
 
 
-def chat_params_for(model: TextModel, wish: ChatRequest, names: FieldNames = ()) -> SamplingParams:
+def chat_params_for(model: TextModel, options: ChatRequest, names: FieldNames = ()) -> SamplingParams:
     """How a conversation's answers are sampled, before any media are opened: what is wrong with the fields
     needs no prompt to be seen. Raises BadRequestError that calls fields by `names`."""
     info = model.prompter.builder.info
     with renamed(names):
         return chat_params(
-            wish, num_room=info.max_context, vocab_size=info.vocab_size, defaults=info.sampling
+            options, num_room=info.max_context, vocab_size=info.vocab_size, defaults=info.sampling
         )
 
 

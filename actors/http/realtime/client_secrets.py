@@ -24,7 +24,7 @@ from msgspec import UNSET
 from ....protocols.errors import OverloadedError
 from ....protocols.realtime.conversation_session import DialoguePatch
 from ....protocols.realtime.session import SessionPatch
-from ...callers import NOBODY, Caller, give_back, greediest
+from ...callers import ANONYMOUS, Caller, give_back, greediest
 
 MAX_SECRETS: Final = 10_000
 """Kept at a time."""
@@ -78,7 +78,7 @@ class ClientSecrets:
         patch: SessionPatch | DialoguePatch,
         seconds: float,
         *,
-        owner: Caller = NOBODY,
+        owner: Caller = ANONYMOUS,
         is_single_use: bool = False,
     ) -> tuple[str, int]:
         """Make a secret: its value, and when it expires in Unix seconds.

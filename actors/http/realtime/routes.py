@@ -38,12 +38,15 @@ class RealtimeRoutes:
 
     async def client_secrets(self, request: Request) -> Response:
         """A short-lived key for live sessions that begin as the body says."""
-        wish = parse_client_secret(await read_json_body(request, max_bytes=_SECRET_BODY_BYTES))
-        patch = wish.patch
+        secret_request = parse_client_secret(await read_json_body(request, max_bytes=_SECRET_BODY_BYTES))
+        patch = secret_request.patch
         config = self._service.session_config(*self._service.begun_with(patch))
         session = Session(config, lambda prefix: f"{prefix}_{uuid4().hex[:24]}").view()
         value, expires_at = self._service.secrets.issue(
-            patch, wish.seconds, owner=self._service.caller(request), is_single_use=wish.is_single_use
+            patch,
+            secret_request.seconds,
+            owner=self._service.caller(request),
+            is_single_use=secret_request.is_single_use,
         )
         return json_response(ClientSecret(value, expires_at, session))
 

@@ -61,7 +61,7 @@ class RealtimeSocket:
 
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
-        self.said_goodbye = False
+        self.closed_cleanly = False
         self.went_away = False
         self._is_closing = False
 
@@ -72,7 +72,7 @@ class RealtimeSocket:
         message = await self._websocket.receive()
         if message["type"] != "websocket.receive":
             code = message.get("code")
-            self.said_goodbye = code in _GOODBYES or (self._is_closing and code != _LOST)
+            self.closed_cleanly = code in _GOODBYES or (self._is_closing and code != _LOST)
             self.went_away = code in _GOING
             return None
         text: str | None = message.get("text")
@@ -129,9 +129,9 @@ async def _serve(
     try:
         line.session = _begin(service, websocket.query_params, admission)
     except SensoriumError as error:
-        wish = await _first_wish(socket) if service.sessions.may_resume else None
-        if wish is not None:
-            await service.sessions.serve_resumed(wish, line)
+        resumption = await _first_options(socket) if service.sessions.may_resume else None
+        if resumption is not None:
+            await service.sessions.serve_resumed(resumption, line)
             return
         line.outbox.put(refusal(error))
         line.outbox.close(close_code(error), error.message)
@@ -178,7 +178,7 @@ def new_session(
     )
 
 
-def _begin(service: Service, asked: Mapping[str, str], admission: _Admission) -> SessionActor:
+def _begin(service: Service, query: Mapping[str, str], admission: _Admission) -> SessionActor:
     """A session for a new client.
 
     Raises UnavailableError while draining, OverloadedError if there are too many sessions, and ClientError
@@ -195,8 +195,8 @@ def _begin(service: Service, asked: Mapping[str, str], admission: _Admission) ->
         raise OverloadedError(
             f"{whose} {limits.max_sessions} sessions; try again later.", code="too_many_sessions"
         )
-    check_session_address(asked, REALTIME_QUERY)
-    model, intent = asked.get("model"), asked.get("intent")
+    check_session_address(query, REALTIME_QUERY)
+    model, intent = query.get("model"), query.get("intent")
     if isinstance(admission.initial, DialoguePatch):
         model, intent = model or admission.initial.model or None, intent or "realtime"
     answering = service.answering_model(model, intent)
@@ -228,7 +228,7 @@ def _open_answers(service: Service, model: TextModel, caller: Caller, config: Se
     return partial(LiveAnswers, model, lane=lane, cache_salt=salt, num_frames=num_frames)
 
 
-async def _first_wish(socket: RealtimeSocket) -> SessionResume | None:
+async def _first_options(socket: RealtimeSocket) -> SessionResume | None:
     """The client's `session.resume`, if that is its first event and comes soon."""
     with trio.move_on_after(_FIRST_EVENT_S):
         frame = await socket.receive()

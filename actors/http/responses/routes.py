@@ -62,32 +62,32 @@ class ResponseRoutes:
         caller = service.caller(request)
         hold = admission(service, request, caller)
         with hold():
-            asked = await self._asked(request, caller)
-            wish = asked.request
-            answering, shape = await self.begin(asked, caller)
-            if wish.background:
-                begun = self._start(answering, shape, hold, is_streamed=bool(wish.stream))
+            parsed = await self._parsed(request, caller)
+            options = parsed.request
+            answering, shape = await self.begin(parsed, caller)
+            if options.background:
+                begun = self._start(answering, shape, hold, is_streamed=bool(options.stream))
                 await service.responses.saved(begun.id)
-                return self._followed(begun.id, _NOTHING_READ) if wish.stream else json_response(begun)
+                return self._followed(begun.id, _NOTHING_READ) if options.stream else json_response(begun)
             return await answering.respond(request, hold, shape.settle)
 
     async def begin(
-        self, asked: AskedResponse, caller: Caller, *, within: object = None, is_warm_up: bool = False
+        self, parsed: AskedResponse, caller: Caller, *, within: object = None, is_warm_up: bool = False
     ) -> tuple[Answering, ResponseShape]:
         """What answers a request, and what it comes to. `within`, `is_warm_up`: see `ResponseShape`."""
-        service, wish, chat = self._service, asked.request, asked.chat
-        if wish.is_kept:
+        service, options, chat = self._service, parsed.request, parsed.chat
+        if options.is_kept:
             await service.responses.ready()
-        model = text_model(service, wish.model)
-        before = await self._before(caller, wish.previous_response_id, within)
-        approved = approved_calls(asked, before)
+        model = text_model(service, options.model)
+        before = await self._before(caller, options.previous_response_id, within)
+        approved = approved_calls(parsed, before)
         params = chat_params_for(model, chat, FIELD_NAMES)
         shape = ResponseShape(
-            service, model, asked, params, caller, before, within=within, is_warm_up=is_warm_up
+            service, model, parsed, params, caller, before, within=within, is_warm_up=is_warm_up
         )
-        if asked.servers and not is_warm_up:
+        if parsed.servers and not is_warm_up:
             check_calls(model.prompter.builder)
-            return RoundAnswering(service, caller, model, asked, params, shape, approved), shape
+            return RoundAnswering(service, caller, model, parsed, params, shape, approved), shape
         has_limit = chat.wanted_tokens is not None
         answering = Answering(
             service, caller, model, chat, params, shape, has_limit=has_limit, names=FIELD_NAMES
@@ -99,14 +99,14 @@ class ResponseRoutes:
         service = self._service
         caller = service.caller(request)
         with admission(service, request, caller)():
-            asked = await self._asked(request, caller)
-            prompter = text_model(service, asked.request.model).prompter.counting
-            before = await self._before(caller, asked.request.previous_response_id)
+            parsed = await self._parsed(request, caller)
+            prompter = text_model(service, parsed.request.model).prompter.counting
+            before = await self._before(caller, parsed.request.previous_response_id)
             messages, listed = ((), ()) if before is None else (before.messages, before.listed)
-            taken = {tool.name for tool in asked.functions}
-            hosted = hosted_tools(asked.servers, (*listed, *asked.read.listed), taken)
-            conversation = asked.conversation(
-                continued(messages, asked.read.messages), hosted, is_first=not asked.servers
+            taken = {tool.name for tool in parsed.functions}
+            hosted = hosted_tools(parsed.servers, (*listed, *parsed.read.listed), taken)
+            conversation = parsed.conversation(
+                continued(messages, parsed.read.messages), hosted, is_first=not parsed.servers
             )
             AnswerReading(prompter.builder, conversation)
             with renamed(FIELD_NAMES):
@@ -145,24 +145,24 @@ class ResponseRoutes:
     async def _kept(self, request: Request) -> KeptResponse:
         return await self._service.responses.get(self._service.caller(request), request.path_params["id"])
 
-    async def _asked(self, request: Request, caller: Caller) -> AskedResponse:
+    async def _parsed(self, request: Request, caller: Caller) -> AskedResponse:
         """A request, with the items of earlier responses that it refers to. Raises NotFoundError, too."""
         return await self.with_items(await read_and_parse(self._service, request, parse_response), caller)
 
-    async def with_items(self, asked: AskedResponse, caller: Caller, within: object = None) -> AskedResponse:
+    async def with_items(self, parsed: AskedResponse, caller: Caller, within: object = None) -> AskedResponse:
         """The same, with the items of earlier responses that it refers to."""
-        if not asked.read.references:
-            return asked
+        if not parsed.read.references:
+            return parsed
         found: dict[str, msgspec.Raw] = {}
         size = 0
-        for name, param in asked.read.references.items():
+        for name, param in parsed.read.references.items():
             found[name] = await self._item(caller, name, param, within)
             size += len(memoryview(found[name]))
             if size > _MAX_REFERRED:
                 raise TooLargeError(
                     f"The items that `input` refers to have more than {_MAX_REFERRED >> 20} MiB.", param=param
                 )
-        return await off_loop(partial(asked.with_items, found), size=size)
+        return await off_loop(partial(parsed.with_items, found), size=size)
 
     async def _item(self, caller: Caller, name: str, param: str, within: object) -> msgspec.Raw:
         """What a response of `caller`'s has said, by the item's id."""
@@ -263,8 +263,8 @@ def _starting_after(request: Request) -> int | None:
 
 def _included(request: Request) -> list[str]:
     """By both names that lists have in a query."""
-    asked = request.query_params
-    return [*asked.getlist("include"), *asked.getlist("include[]")]
+    query = request.query_params
+    return [*query.getlist("include"), *query.getlist("include[]")]
 
 
 class _Named(msgspec.Struct):

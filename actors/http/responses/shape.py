@@ -62,7 +62,7 @@ class ResponseShape(Shape):
         self,
         service: Service,
         model: TextModel,
-        asked: AskedResponse,
+        parsed: AskedResponse,
         params: SamplingParams,
         caller: Caller,
         before: KeptResponse | None,
@@ -74,23 +74,23 @@ class ResponseShape(Shape):
         be kept. `is_warm_up`: the prompt is computed, and nothing is said."""
         self._service = service
         self._model = model
-        self._asked = asked
+        self._parsed = parsed
         self._caller = caller
-        self._within = None if asked.request.is_kept else within
+        self._within = None if parsed.request.is_kept else within
         self._is_warm_up = is_warm_up
-        self._messages = continued(() if before is None else before.messages, asked.read.messages)
+        self._messages = continued(() if before is None else before.messages, parsed.read.messages)
         """The conversation without instructions, after `prompts` with the files that it names by address, and
         after each round with what was said and called in it."""
-        self.listed = (*(() if before is None else before.listed), *asked.read.listed)
+        self.listed = (*(() if before is None else before.listed), *parsed.read.listed)
         """What MCP servers have told of their tools in this conversation."""
         self.hosted: Mapping[str, HostedTool] = {}
         """What calls are of MCP servers' tools."""
         self._conversation: Conversation
         self._reading: AnswerReading
-        self.begin_round(is_first=not asked.servers)  # where there are servers, this checks the messages
-        wish = asked.request
-        self._has_logprobs = wish.wants_logprobs
-        self.writer = ResponseWriter(_begun(model.name, asked, params))
+        self.begin_round(is_first=not parsed.servers)  # where there are servers, this checks the messages
+        options = parsed.request
+        self._has_logprobs = options.wants_logprobs
+        self.writer = ResponseWriter(_begun(model.name, parsed, params))
         self._machine: AnswerMachine | None = None
         self._text_tokens: TextTokens
         self.has_begun = False
@@ -98,7 +98,7 @@ class ResponseShape(Shape):
         self._thought = self._reading.count()
         self._num_thought = 0
         """In rounds that are over."""
-        self._num_said = 0
+        self._num_reported = 0
         """Items of which `_messages` tells."""
         self.is_cut = False
 
@@ -115,37 +115,37 @@ class ResponseShape(Shape):
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
         """The conversation with its answer, without instructions."""
-        return (*self._messages, *said_in(self.writer.items[self._num_said :], self.hosted))
+        return (*self._messages, *messages_of(self.writer.items[self._num_reported :], self.hosted))
 
     @property
     def waits_for_client(self) -> bool:
         """Whether a call was made in this round that a client has to answer, or to agree to."""
-        said = self.writer.items[self._num_said :]
-        return any(isinstance(item, FunctionCall | McpApprovalRequest) for item in said)
+        new_items = self.writer.items[self._num_reported :]
+        return any(isinstance(item, FunctionCall | McpApprovalRequest) for item in new_items)
 
     def begin_round(self, *, is_first: bool, may_call: bool = True) -> None:
         """The conversation as far as it is there is answered next; `is_first` and `may_call` as in
         `AskedResponse.conversation`. Raises BadRequestError."""
-        asked = self._asked
-        self._conversation = asked.conversation(
+        parsed = self._parsed
+        self._conversation = parsed.conversation(
             self._messages, self.hosted, is_first=is_first, may_call=may_call
         )
         self._reading = AnswerReading(
-            self._model.prompter.builder, self._conversation, shows_special=asked.chat.shows_special
+            self._model.prompter.builder, self._conversation, shows_special=parsed.chat.shows_special
         )
 
     def end_round(self) -> None:
         """What was said and called belongs to the conversation."""
         self._messages = self.messages
-        self._num_said = len(self.writer.items)
+        self._num_reported = len(self.writer.items)
 
     def set_result(self, place: int, text: str) -> None:
         """What a call came to that the request has approved, at its place in the request's messages."""
         messages = list(self._messages)
-        at = len(messages) - len(self._asked.read.messages) + place
+        at = len(messages) - len(self._parsed.read.messages) + place
         messages[at] = replace(messages[at], content=text)
         self._messages = tuple(messages)
-        self._num_said = len(self.writer.items)
+        self._num_reported = len(self.writer.items)
 
     @asynccontextmanager
     async def prompts(self, scope: str, caller: str) -> AsyncIterator[Sequence[Prompt]]:
@@ -159,11 +159,11 @@ class ResponseShape(Shape):
                     prompter.read(conversation, scope=scope, caller=caller)
                 )
 
-            if self._asked.request.truncation != "auto":
+            if self._parsed.request.truncation != "auto":
                 yield (await build(whole.messages),)
                 return
             most = prompter.builder.info.max_context
-            room = answer_room(self._asked.request.max_output_tokens, most)
+            room = answer_room(self._parsed.request.max_output_tokens, most)
             *longer, newest = truncations(whole.messages)
             for messages in longer:
                 try:
@@ -211,17 +211,17 @@ class ResponseShape(Shape):
         return named_sse(*self.writer.add(events, self._logprobs(piece))) or None
 
     def end(self, found: CompletionUsage) -> bytes:
-        told = self.writer.finish(self._usage(found), is_cut=self.is_cut, now=int(time.time()))
-        if self._asked.request.stream:
+        final_events = self.writer.finish(self._usage(found), is_cut=self.is_cut, now=int(time.time()))
+        if self._parsed.request.stream:
             self._keep()
-        return named_sse(*told)
+        return named_sse(*final_events)
 
     def fail(self, error: SensoriumError) -> bytes | None:
-        told = self.writer.fail(ResponseFault(_fault_code(error.status), error.message))
+        final_events = self.writer.fail(ResponseFault(_fault_code(error.status), error.message))
         if not self.has_begun:
             return None
         self._keep()
-        return named_sse(*told)
+        return named_sse(*final_events)
 
     def cancel(self) -> bytes:
         """The last events of one that its client has given up."""
@@ -229,19 +229,19 @@ class ResponseShape(Shape):
 
     async def settle(self) -> None:
         """Keep it, if it is to be: its client has all of it when that is done."""
-        if not self._asked.request.stream:
+        if not self._parsed.request.stream:
             self._keep()
         await self._service.responses.saved(self.response.id)
 
     def _keep(self) -> None:
-        request = self._asked.request
+        request = self._parsed.request
         if not request.background and (request.is_kept or self._within is not None):
             self._service.responses.put(self.kept())
 
     def kept(self) -> KeptResponse:
         """What is kept of it."""
-        asked, told = self._asked.items, self.response
-        return KeptResponse(self._caller, told, asked, self.messages, self.listed, self._within)
+        items, response = self._parsed.items, self.response
+        return KeptResponse(self._caller, response, items, self.messages, self.listed, self._within)
 
     def _logprobs(self, piece: TextGenerated | Answer) -> list[list[TokenLogprob]]:
         """Of each text that the machine has found in the piece, or of all of it where there is no machine."""
@@ -257,13 +257,13 @@ class ResponseShape(Shape):
         ]
 
     def _usage(self, found: CompletionUsage) -> ResponseUsage:
-        num_said = 0 if self._is_warm_up else found.completion_tokens
+        num_written = 0 if self._is_warm_up else found.completion_tokens
         return ResponseUsage(
             input_tokens=found.prompt_tokens,
             input_tokens_details=InputTokensDetails(found.prompt_tokens_details.cached_tokens),
-            output_tokens=num_said,
+            output_tokens=num_written,
             output_tokens_details=OutputTokensDetails(self._num_thought + self._thought.num),
-            total_tokens=found.prompt_tokens + num_said,
+            total_tokens=found.prompt_tokens + num_written,
         )
 
 
@@ -274,36 +274,39 @@ def _fault_code(status: int) -> str:
     return "rate_limit_exceeded" if status == 503 else "server_error"
 
 
-def _begun(model: str, asked: AskedResponse, params: SamplingParams) -> ResponseObject:
+def _begun(model: str, parsed: AskedResponse, params: SamplingParams) -> ResponseObject:
     """A response of which nothing is there yet."""
-    wish, said = asked.request, asked.said
+    options, echoed = parsed.request, parsed.said
     return ResponseObject(
         id=new_response_id(),
         created_at=int(time.time()),
         status="queued",
         model=model,
         output=[],
-        parallel_tool_calls=wish.parallel_tool_calls is not False,
-        tool_choice=said.tool_choice,
-        tools=said.tools,
-        text=said.text,
-        reasoning={"effort": None if wish.reasoning is None else wish.reasoning.effort, "summary": None},
-        instructions=said.instructions,
-        max_output_tokens=wish.max_output_tokens,
-        max_tool_calls=wish.max_tool_calls,
-        metadata=wish.metadata or {},
-        previous_response_id=wish.previous_response_id,
-        truncation=wish.truncation or "disabled",
+        parallel_tool_calls=options.parallel_tool_calls is not False,
+        tool_choice=echoed.tool_choice,
+        tools=echoed.tools,
+        text=echoed.text,
+        reasoning={
+            "effort": None if options.reasoning is None else options.reasoning.effort,
+            "summary": None,
+        },
+        instructions=echoed.instructions,
+        max_output_tokens=options.max_output_tokens,
+        max_tool_calls=options.max_tool_calls,
+        metadata=options.metadata or {},
+        previous_response_id=options.previous_response_id,
+        truncation=options.truncation or "disabled",
         temperature=params.temperature,
         top_p=params.top_p,
-        top_logprobs=wish.top_logprobs or 0,
+        top_logprobs=options.top_logprobs or 0,
         presence_penalty=params.presence_penalty,
         frequency_penalty=params.frequency_penalty,
-        background=bool(wish.background),
-        store=wish.is_kept,
-        user=wish.user,
-        safety_identifier=wish.safety_identifier,
-        prompt_cache_key=wish.prompt_cache_key,
+        background=bool(options.background),
+        store=options.is_kept,
+        user=options.user,
+        safety_identifier=options.safety_identifier,
+        prompt_cache_key=options.prompt_cache_key,
     )
 
 
@@ -325,7 +328,7 @@ def truncations(messages: tuple[ChatMessage, ...]) -> list[tuple[ChatMessage, ..
     ]
 
 
-def said_in(items: Sequence[OutputItem], hosted: Mapping[str, HostedTool]) -> tuple[ChatMessage, ...]:
+def messages_of(items: Sequence[OutputItem], hosted: Mapping[str, HostedTool]) -> tuple[ChatMessage, ...]:
     """Items of one round as the messages they are in a conversation: what was said and called, and what the
     calls came to that the server has made."""
     shown = {(each.server.label, each.tool.name): name for name, each in hosted.items()}

@@ -342,5 +342,5 @@ def _size(kept: KeptResponse) -> int:
     )
     texts = sum(len(text) for message in kept.messages for text in message_strings(message))
     items = sum(len(memoryview(item)) for item in kept.input_items)
-    told = len(msgspec.json.encode((kept.response, kept.listed)))
-    return _LEAST_BYTES + media + texts + items + told
+    encoded_bytes = len(msgspec.json.encode((kept.response, kept.listed)))
+    return _LEAST_BYTES + media + texts + items + encoded_bytes

@@ -53,19 +53,19 @@ class RoundAnswering(Answering):
         service: Service,
         caller: Caller,
         model: TextModel,
-        asked: AskedResponse,
+        parsed: AskedResponse,
         params: SamplingParams,
         shape: ResponseShape,
         approved: Sequence[ApprovedCall],
     ) -> None:
         """`approved`: from `approved_calls`. Raises BadRequestError for servers that are not allowed."""
-        chat, clients = asked.chat, service.mcp
+        chat, clients = parsed.chat, service.mcp
         has_limit = chat.wanted_tokens is not None
         super().__init__(service, caller, model, chat, params, shape, has_limit=has_limit, names=FIELD_NAMES)
-        clients.check(asked.servers)
-        self._asked = asked
+        clients.check(parsed.servers)
+        self._parsed = parsed
         self._response = shape
-        self._sessions = {each.label: McpSession(clients, each, self._lane.caller) for each in asked.servers}
+        self._sessions = {each.label: McpSession(clients, each, self._lane.caller) for each in parsed.servers}
         self._approved = approved
         self._num_calls = 0
 
@@ -117,23 +117,23 @@ class RoundAnswering(Answering):
 
         async def one(session: McpSession, place: int) -> None:
             try:
-                told = shape.writer.end_list(place, await session.tools(), None)
+                events = shape.writer.end_list(place, await session.tools(), None)
             except McpFailure as failure:
-                told = shape.writer.end_list(place, [], str(failure))
-            put_any(put, named_sse(*told))
+                events = shape.writer.end_list(place, [], str(failure))
+            put_any(put, named_sse(*events))
 
         places: list[int] = []
         async with open_work() as nursery:
             for label, session in self._sessions.items():
                 if label not in known:
-                    place, told = shape.writer.begin_list(label)
+                    place, events = shape.writer.begin_list(label)
                     places.append(place)
-                    put_any(put, named_sse(*told))
+                    put_any(put, named_sse(*events))
                     nursery.start_soon(one, session, place)
         new = [each for each in shape.writer.items if isinstance(each, McpListTools)]
         shape.listed = (*shape.listed, *new)
-        taken = {tool.name for tool in self._asked.functions}
-        shape.hosted = shape.writer.hosted = hosted_tools(self._asked.servers, shape.listed, taken)
+        taken = {tool.name for tool in self._parsed.functions}
+        shape.hosted = shape.writer.hosted = hosted_tools(self._parsed.servers, shape.listed, taken)
 
     async def _call_approved(self, put: Put) -> None:
         shape = self._response
@@ -151,7 +151,7 @@ class RoundAnswering(Answering):
 
     async def _call(self, put: Put, calls: Sequence[HostedCall]) -> list[CallOutcome]:
         """Make calls, and tell what each comes to when it does; outcomes in order."""
-        most = min(self._asked.request.max_tool_calls or MAX_CALLS, MAX_CALLS)
+        most = min(self._parsed.request.max_tool_calls or MAX_CALLS, MAX_CALLS)
         first, self._num_calls = self._num_calls, self._num_calls + len(calls)
 
         async def one(number: int) -> CallOutcome:
@@ -173,15 +173,15 @@ class RoundAnswering(Answering):
         return await self._sessions[call.hosted.server.label].call(call.hosted.tool.name, arguments)
 
 
-def approved_calls(asked: AskedResponse, before: KeptResponse | None) -> list[ApprovedCall]:
+def approved_calls(parsed: AskedResponse, before: KeptResponse | None) -> list[ApprovedCall]:
     """The calls that the request agrees to. Raises BadRequestError for those that nobody asked about."""
     output = () if before is None else before.response.output
     requests = {
-        each.id: each for each in (*output, *asked.read.requests) if isinstance(each, McpApprovalRequest)
+        each.id: each for each in (*output, *parsed.read.requests) if isinstance(each, McpApprovalRequest)
     }
-    labels = {server.label for server in asked.servers}
+    labels = {server.label for server in parsed.servers}
     found: list[ApprovedCall] = []
-    for approval in asked.read.approvals:
+    for approval in parsed.read.approvals:
         param = f"{approval.param}.approval_request_id"
         request = requests.get(approval.request_id)
         if request is None:

@@ -138,11 +138,11 @@ class ResponseSocket:
         limits = self._service.config.realtime
         ends_at = trio.current_time() + limits.max_session_s
         while (body := await self._next(min(ends_at, trio.current_time() + limits.idle_s))) is not None:
-            put, told = trio.open_memory_channel[bytes](math.inf)  # the longest answer, at most
-            with put, told:
+            put, received = trio.open_memory_channel[bytes](math.inf)  # the longest answer, at most
+            with put, received:
                 async with open_work() as nursery:
                     nursery.start_soon(self._make, body, put)
-                    async for frames in told:
+                    async for frames in received:
                         for message in as_messages(frames, self._stream_id):
                             await self._socket.send(message)
         if self._is_draining:
@@ -208,14 +208,14 @@ class ResponseSocket:
 
     async def _answer(self, create: ResponseCreate, caller: Caller, put: Put) -> None:
         """Raises SensoriumError before the first event."""
-        asked = create.asked
-        if not asked.request.model:  # the address may name the model of all that name none
+        payload = create.asked
+        if not payload.request.model:  # the address may name the model of all that name none
             model = self._websocket.query_params.get("model")
-            asked = replace(asked, request=structs.replace(asked.request, model=model))
-        asked = await self._routes.with_items(asked, caller, self)
+            payload = replace(payload, request=structs.replace(payload.request, model=model))
+        payload = await self._routes.with_items(payload, caller, self)
         begin = partial(self._routes.begin, within=self, is_warm_up=create.is_warm_up)
-        answering, shape = await begin(asked, caller)
-        if not asked.request.is_kept:
+        answering, shape = await begin(payload, caller)
+        if not payload.request.is_kept:
             self._remember(shape.response.id)
         with trio.CancelScope() as scope:
             self._making = shape, scope

@@ -60,19 +60,19 @@ class TranscriptionRoutes:
             has_url = bool(request.query_params.get("url"))
             max_bytes = self._service.config.files.max_upload_bytes
             upload = await read_upload(request, max_bytes=max_bytes, has_url=has_url)
-            wish = parse_transcription_form([*in_address, *upload.fields], task=task)
-            model = self._service.transcribing_model(wish.model)
-            _check_task(model, wish, task)
-            if upload.data is not None and wish.url:
+            form = parse_transcription_form([*in_address, *upload.fields], task=task)
+            model = self._service.transcribing_model(form.model)
+            _check_task(model, form, task)
+            if upload.data is not None and form.url:
                 raise wrong("url", "and `file` are both given; send one of them.")
-            transcribed = partial(self._transcribed, model.transcriber, upload.data, wish, caller)
+            transcribed = partial(self._transcribed, model.transcriber, upload.data, form, caller)
 
-            if wish.stream:
-                return transcript_stream(transcribed, wish, admission, model=model.name)
+            if form.stream:
+                return transcript_stream(transcribed, form, admission, model=model.name)
 
             async def work() -> Response:
                 transcript = await transcribed()
-                render = partial(rest.render_transcript, transcript, wish)
+                render = partial(rest.render_transcript, transcript, form)
                 # In lines of subtitles it is cut, too.
                 size = len(transcript.text)
                 content_type, body = await off_loop(render, size=size, most_inline=CUT_INLINE)
@@ -84,45 +84,45 @@ class TranscriptionRoutes:
         self,
         transcriber: SpeechModel,
         data: bytes | None,
-        wish: TranscriptionRequest,
+        form: TranscriptionRequest,
         caller: Caller,
         on_delta: Callable[[str], None] | None = None,
         on_segment: Callable[[TimedSegment], None] | None = None,
     ) -> Transcript:
         """The transcript of the file that was sent, or else of the one at its address."""
         transcribe = partial(transcriber.transcribe, on_delta=on_delta, on_segment=on_segment)
-        if data is None and wish.url[:5].lower() == "data:":
-            data = await off_loop(partial(read_data_text, wish.url, "url"), size=len(wish.url))
+        if data is None and form.url[:5].lower() == "data:":
+            data = await off_loop(partial(read_data_text, form.url, "url"), size=len(form.url))
         if data is not None:
-            return await self._transcript(transcribe, data, wish, caller)
-        address = MediaAddress(read_address(wish.url, "url"), "url")
+            return await self._transcript(transcribe, data, form, caller)
+        address = MediaAddress(read_address(form.url, "url"), "url")
         async with self._service.addresses.files([address], self._service.lane(caller).caller) as files:
             with _naming_url():
-                return await self._transcript(transcribe, files[address.url], wish, caller)
+                return await self._transcript(transcribe, files[address.url], form, caller)
 
     async def _transcript(
         self,
         transcribe: Callable[..., Awaitable[Transcript]],
         data: bytes,
-        wish: TranscriptionRequest,
+        form: TranscriptionRequest,
         caller: Caller,
     ) -> Transcript:
         """A file's transcript; memory for its samples is reserved before they are decoded."""
         config, shares_as = self._service.config, self._service.lane(caller).caller
         media = self._service.media.of(shares_as)
-        most = config.fetch.max_fetch_bytes if wish.url else config.files.max_upload_bytes
+        most = config.fetch.max_fetch_bytes if form.url else config.files.max_upload_bytes
         limits = DecodeLimits(max_bytes=most, max_seconds=config.files.max_audio_s)
-        are_kept, track = wish.options.multichannel, wish.options.audio_track
+        are_kept, track = form.options.multichannel, form.options.audio_track
         seconds = await media.measure_audio(data, limits=limits, are_channels_kept=are_kept, track=track)
-        num_copies = 1 if wish.options.speech_filter is None else 2
+        num_copies = 1 if form.options.speech_filter is None else 2
         expected = num_copies * int(seconds * SAMPLE_BYTES_PER_S)
         async with self._service.budget.reserved(expected, shares_as) as reservation:
             audio = await media.decode(data, limits=limits, are_channels_kept=are_kept, track=track)
             reservation.settle(num_copies * audio.samples.nbytes)
             self._service.metrics.audio_seconds.labels("file").inc(audio.duration_s)
-            num_clips = -(-len(wish.options.clips) // 2) * (len(audio.samples) if are_kept else 1)
+            num_clips = -(-len(form.options.clips) // 2) * (len(audio.samples) if are_kept else 1)
             lane = self._service.lane(caller, audio_s=work_s(audio.samples.size / INTERNAL_RATE, num_clips))
-            return await transcribe(audio.samples, wish.options, lane=lane)
+            return await transcribe(audio.samples, form.options, lane=lane)
 
 
 @contextmanager
@@ -135,12 +135,12 @@ def _naming_url() -> Iterator[None]:
         raise
 
 
-def _check_task(model: ServedModel, wish: TranscriptionRequest, task: Task) -> None:
+def _check_task(model: ServedModel, form: TranscriptionRequest, task: Task) -> None:
     if task not in model.transcriber.tasks:
         raise BadRequestError(
             f"The model `{model.name}` cannot {task}.", param="model", code="unsupported_task"
         )
-    model.transcriber.check(wish.options)
+    model.transcriber.check(form.options)
 
 
 def _routes(service: Service) -> list[Route]:

@@ -62,7 +62,7 @@ class FamilyFacts:
     bytes_of: Callable[[int], bytes]
     """Of a token of a text."""
     takes_previous_text: bool = False
-    """Whether `RangeRequest.said_before` means anything to it."""
+    """Whether `RangeRequest.previous_transcript` means anything to it."""
     spells_numbers: bool = False
     """Whether it can be told to write numbers as words: `TranscriptionOptions.numerals`."""
     searches: bool = False
@@ -86,9 +86,9 @@ class RangeRequest:
     previous: RangeAnswer | None = None
     """The last answer about the range, which was shorter or longer then. It may make this one cheaper and
     changes nothing."""
-    is_told: bool = True
+    has_context: bool = True
     """Whether the model is told the prompt and the words to expect; likelier these are in any case."""
-    said_before: str = ""
+    previous_transcript: str = ""
     """What was said just before the range, as far as it can be relied on."""
     may_grow: bool = False
     """More of the range will be asked about soon: a cheaper answer will do until then."""

@@ -115,8 +115,8 @@ class Qwen3Asr:
     ) -> DetectedLanguage:
         """Which of `allowed` the range is in (all known ones if none are named), by the likeliest of their
         names' tokens."""
-        ask = partial(self.text.question, items, context=_context(request.options))
-        question = await off_loop(ask, size=size_of_hints(request.options))
+        build = partial(self.text.question, items, context=_context(request.options))
+        question = await off_loop(build, size=size_of_hints(request.options))
         self._check_length(question, request.options)
         starts = {code: self.text.answer_start(code) for code in allowed or self.facts.languages}
         probability = 1.0
@@ -148,9 +148,9 @@ class Qwen3Asr:
     ) -> RangeAnswer:
         """What was said in the range, with the header in `token_ids` even where it was forced."""
         language, options = request.language, request.options
-        context = _context(options) if request.is_told else ""
-        ask = partial(self.text.prompt, items, context=context, language=language)
-        prompt = await off_loop(ask, size=size_of_hints(options))
+        context = _context(options) if request.has_context else ""
+        build = partial(self.text.prompt, items, context=context, language=language)
+        prompt = await off_loop(build, size=size_of_hints(options))
         expect = partial(self.text.phrases, *likelier_words(options))
         self._check_length(prompt, options)
         draft = () if request.previous is None else request.previous.token_ids
@@ -274,7 +274,7 @@ class _Growing:
     raw: str = ""
     is_over: bool = False
     """Whether it was left where it became a loop, or longer than can be said."""
-    _said_s: float = 0.0
+    _spoken_s: float = 0.0
     _num_passed: int = 0
     """Tokens that were passed to `on_text`, and those of the header."""
     _guard: LoopGuard = field(default_factory=LoopGuard)
@@ -294,8 +294,8 @@ class _Growing:
             fresh = self.text.tokenizer.decode(self.token_ids)[len(self.raw) :]
         self.raw += fresh
         shown = self._reader.feed(fresh)
-        self._said_s += speaking_time_s(shown)
-        is_too_long = self._said_s > self.most_s
+        self._spoken_s += speaking_time_s(shown)
+        is_too_long = self._spoken_s > self.most_s
         if self.on_text is not None and not is_too_long:
             self.on_text(SpokenText(shown, self._fresh_tokens()))
         self.is_over = end is not None or is_too_long

@@ -96,14 +96,14 @@ class Whisper:
             spells_numbers=True,
             searches=True,
             odd_languages=ODD_FOR_WHISPER,
-            behind=self._behind if features.window_s >= LEAST_ROOM_S else None,
+            behind=self._items_after if features.window_s >= LEAST_ROOM_S else None,
         )
 
     def features(self) -> IncrementalLogMel:
         """The features of a window, of which nothing is known yet."""
         return IncrementalLogMel(self._features)
 
-    def _behind(self, samples: Samples, num_before: int) -> tuple[EncoderItem, ...]:
+    def _items_after(self, samples: Samples, num_before: int) -> tuple[EncoderItem, ...]:
         """The window is encoded as a whole, and its positions before `num_before` are not attended to."""
         hop = 2 * self._features.hop_length
         window = IncrementalLogMel(self._features)
@@ -119,13 +119,13 @@ class Whisper:
         self, items: Sequence[EncoderItem], allowed: Sequence[str], request: RangeRequest
     ) -> DetectedLanguage:
         """The window's language, by one constrained decoder step. Its probability is among all languages."""
-        heard = self._heard(items[0], request, _effort(request))
-        ask = partial(self._language, heard, allowed, request)
-        if heard is not items[0]:
-            return replace(await ask(None), is_provisional=True)
+        encoded = self._heard(items[0], request, _effort(request))
+        build = partial(self._language, encoded, allowed, request)
+        if encoded is not items[0]:
+            return replace(await build(None), is_provisional=True)
         if request.num_samples < 2 * MIN_RANGE:
-            return await ask(None)
-        return await language_with_halves(ask, self._num_positions(request.num_samples))
+            return await build(None)
+        return await language_with_halves(build, self._num_positions(request.num_samples))
 
     async def _language(
         self, item: EncoderItem, allowed: Sequence[str], request: RangeRequest, span: Positions | None
@@ -151,9 +151,9 @@ class Whisper:
         In one that may grow as little is listened to as leads to an answer that ends by itself.
         """
         effort = _effort(request)
-        while (heard := self._heard(items[0], request, effort)) is not items[0]:
+        while (encoded := self._heard(items[0], request, effort)) is not items[0]:
             limit = token_limit(request.num_samples / INTERNAL_RATE)
-            answer, talks_on = await self._answer(heard, request, limit=limit)
+            answer, talks_on = await self._answer(encoded, request, limit=limit)
             if not talks_on:
                 return replace(answer, is_provisional=True, effort=effort)
             effort += 1
@@ -177,29 +177,29 @@ class Whisper:
     ) -> tuple[RangeAnswer, bool]:
         """What is heard in `item`, and whether it talks on: repeats itself, or has `limit` tokens."""
         options = request.options
-        ask = partial(
+        build = partial(
             self.text.request,
             language=request.language,
             task=options.task,
-            previous_text=_previous_text(options) if request.is_told else "",
-            before=request.said_before,
+            previous_text=_previous_text(options) if request.has_context else "",
+            before=request.previous_transcript,
             temperature=options.temperature,
             seed=options.seed,
             spells_numbers=options.numerals == "words",
             likelier=likelier_words(options),
         )
-        asked = await off_loop(ask, size=size_of_hints(options) + len(request.said_before))
-        sampling = asked.sampling
+        prompt = await off_loop(build, size=size_of_hints(options) + len(request.previous_transcript))
+        sampling = prompt.sampling
         if limit is not None and limit < sampling.max_tokens:
             sampling = msgspec.structs.replace(sampling, max_tokens=limit)
         if options.logprobs and is_first(request.lane):
             sampling = msgspec.structs.replace(sampling, logprobs=NUM_LIKELIEST)
-        sampling = as_wished(sampling, options, num_prompt=len(asked.prompt_token_ids))
-        asked = replace(asked, sampling=sampling)
-        answer = await self._complete("decode", item, asked, request, on_text, is_short=limit is not None)
+        sampling = as_wished(sampling, options, num_prompt=len(prompt.prompt_token_ids))
+        prompt = replace(prompt, sampling=sampling)
+        answer = await self._complete("decode", item, prompt, request, on_text, is_short=limit is not None)
         is_greedy = sampling.temperature == 0.0
         if not request.may_grow and is_greedy:
-            answer = await self._to_its_end(answer, item, asked, request, on_text)
+            answer = await self._to_its_end(answer, item, prompt, request, on_text)
         talks_on = limit is not None and (
             answer.finish_reason == "length" or repeats_itself(answer.token_ids)
         )
@@ -212,7 +212,7 @@ class Whisper:
         if no_speech_prob > NO_SPEECH_PROBABILITY and avg_logprob < NO_SPEECH_LOGPROB:
             token_ids, logprobs, text, whole = (), (), "", ""
         num_positions = self._num_positions(request.num_samples)
-        said = RangeAnswer(
+        spoken = RangeAnswer(
             text=text,
             token_ids=token_ids,
             logprobs=logprobs,
@@ -221,19 +221,19 @@ class Whisper:
             else (),
             temperature=options.temperature,
             no_speech_prob=no_speech_prob,
-            num_input_tokens=num_positions + len(asked.prompt_token_ids),
+            num_input_tokens=num_positions + len(prompt.prompt_token_ids),
             num_audio_tokens=num_positions,
             num_output_tokens=len(token_ids),
             is_cut=bool(text) and (end is not None or text != whole.strip()),
             is_provisional=request.may_grow and is_greedy and may_end_early(answer),
         )
-        return said, talks_on
+        return spoken, talks_on
 
     async def _to_its_end(
         self,
         answer: TextGenerated,
         item: EncoderItem,
-        asked: DecodeRequest,
+        prompt: DecodeRequest,
         request: RangeRequest,
         on_text: Callable[[str], None] | None,
     ) -> TextGenerated:
@@ -241,7 +241,7 @@ class Whisper:
         `media/transcript/truncation.py`."""
         request = replace(request, previous=None)
         for _ in range(MOST_RESTS):
-            behind = self.text.continued(asked, answer.token_ids) if may_end_early(answer) else None
+            behind = self.text.continued(prompt, answer.token_ids) if may_end_early(answer) else None
             if behind is None:
                 break
             rest = await self._complete("decode", item, behind, request)
@@ -263,15 +263,15 @@ class Whisper:
     ) -> tuple[Word, ...]:
         """The decoder's cross-attention says roughly when, the features where words begin and end."""
         token_ids = self.text_tokens(answer)
-        asked = self.text.alignment(token_ids, language=request.language, task=request.options.task)
-        if not asked.text_token_ids:
+        prompt = self.text.alignment(token_ids, language=request.language, task=request.options.task)
+        if not prompt.text_token_ids:
             return ()
         command = Align(
             request_id=_request_id("align"),
             encoder_hash=items[0].content_hash,
-            token_ids=asked.token_ids,
-            text_start=asked.text_start,
-            text_end=asked.text_end,
+            token_ids=prompt.token_ids,
+            text_start=prompt.text_start,
+            text_end=prompt.text_end,
             num_frames=self._num_positions(request.num_samples),
             lane=request.lane,
         )
@@ -286,16 +286,16 @@ class Whisper:
 
     def text_tokens(self, answer: RangeAnswer) -> tuple[int, ...]:
         """The tokens of the answer's text, which are not those that were said if a loop was cut."""
-        said = self.text.text_token_ids(answer.token_ids)
+        spoken = self.text.text_token_ids(answer.token_ids)
         return spoken_tokens(
-            answer, said, decode=self.text.decode, encode=lambda text: self.text.encode(f" {text}")
+            answer, spoken, decode=self.text.decode, encode=lambda text: self.text.encode(f" {text}")
         )
 
     async def _complete(
         self,
         kind: str,
         item: EncoderItem,
-        asked: DecodeRequest,
+        prompt: DecodeRequest,
         request: RangeRequest,
         on_text: Callable[[str], None] | None = None,
         *,
@@ -305,12 +305,12 @@ class Whisper:
         draft = () if kind == "detect" or request.previous is None else request.previous.token_ids
         generate = Generate(
             request_id=_request_id(kind),
-            prompt_token_ids=asked.prompt_token_ids,
-            sampling=asked.sampling,
+            prompt_token_ids=prompt.prompt_token_ids,
+            sampling=prompt.sampling,
             encoder_hash=item.content_hash,
             encoder_span=span,
-            draft_token_ids=draft[: asked.sampling.max_tokens],
-            probe=asked.probe,
+            draft_token_ids=draft[: prompt.sampling.max_tokens],
+            probe=prompt.probe,
             lane=request.lane,
             tokens_a_message=TOKENS_UNREAD if on_text is None and not is_short else 1,
         )
@@ -333,14 +333,14 @@ class Whisper:
         """The answer up to where it became a loop, or longer than the request allows: it may go on
         to the last position. Of a short context it is left sooner."""
         parts: list[TextGenerated] = []
-        released, said_s = 0, 0.0
+        released, spoken_s = 0, 0.0
         collected, guard = Collected(), LoopGuard()
         async with self.engine.generate(generate) as texts:
             async for part in texts:
                 parts.append(part)
                 collected.add(part)
-                said_s += speaking_time_s(part.text)
-                if guard.feed(part.token_ids) is not None or said_s > request.most_s:
+                spoken_s += speaking_time_s(part.text)
+                if guard.feed(part.token_ids) is not None or spoken_s > request.most_s:
                     break  # the rest is left out
                 is_unended = is_short and part.finish_reason is None
                 if is_unended and repeats_itself(collected.token_ids, least=LOOP_TOKENS):

@@ -16,10 +16,10 @@ Positions = tuple[int, int]
 
 
 async def language_with_halves(
-    ask: Callable[[Positions | None], Awaitable[DetectedLanguage]], num_positions: int
+    detect: Callable[[Positions | None], Awaitable[DetectedLanguage]], num_positions: int
 ) -> DetectedLanguage:
     """The language of a range of so many positions, and how sure that is in either half of it."""
     middle = num_positions // 2
-    whole, *halves = await all_of(ask, (None, (0, middle), (middle, num_positions)))
+    whole, *halves = await all_of(detect, (None, (0, middle), (middle, num_positions)))
     sure = (half.probability if half.code == whole.code else 0.0 for half in halves)
     return replace(whole, in_halves=min(sure))

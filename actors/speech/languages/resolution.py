@@ -73,12 +73,12 @@ class Settler:
         """
         if index not in self.pieces:
             if expected is not None and self.ranges[index] not in self.asker.memory.detected:
-                self.pieces[index] = await self._find_beside(index, expected)
+                self.pieces[index] = await self._find_adjacent(index, expected)
             else:
                 self.pieces[index] = await self._find(index)
         self._settled[index].set()
 
-    async def _find_beside(self, index: int, expected: str) -> tuple[Piece, ...]:
+    async def _find_adjacent(self, index: int, expected: str) -> tuple[Piece, ...]:
         part = self.ranges[index]
         async with open_work() as nursery:
             nursery.start_soon(self.asker.answer, part, expected)

@@ -56,7 +56,7 @@ class Rehearer:
     async def pieces(self, part: Range, language: str | None) -> tuple[Piece, ...]:
         """The pieces whose answers count for a range that has been answered: mostly the range itself."""
         piece, memory = (part, language), self.asker.memory
-        if part == self.asker.growing or not self.asker.recording.hears_speech:
+        if part == self.asker.growing or not self.asker.recording.detects_speech:
             return (piece,)
         if piece not in memory.pieces:
             memory.pieces[piece] = await self._again(piece, MOST_CUTS)

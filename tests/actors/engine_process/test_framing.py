@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sensorium.actors.engine_process.framing import (
     HEADER,
     MAX_FRAME,
-    MAX_PARCEL,
+    MAX_MESSAGE,
     FrameError,
     FrameReader,
     large_frames,
@@ -23,8 +23,8 @@ Parts = tuple[int, list[bytes]]
 def read(data: Sequence[bytes]) -> Iterator[Parts]:
     reader = FrameReader()
     for each in data:
-        for parcel in reader.feed(each):
-            yield parcel.call, parcel.joined()
+        for encoded in reader.feed(each):
+            yield encoded.call, encoded.joined()
 
 
 def frames(call: int, parts: Sequence[bytes]) -> list[bytes]:
@@ -39,9 +39,9 @@ contents = st.lists(sizes, min_size=1, max_size=4).map(
 
 
 @given(st.lists(contents, min_size=1, max_size=4), st.randoms(), st.sampled_from([1, 4099, 10**9]))
-def test_parcels_arrive_whole(parcels: list[list[bytes]], random: object, step: int) -> None:
+def test_messages_arrive_whole(messages: list[list[bytes]], random: object, step: int) -> None:
     """However they are mixed, and cut on their way: whole, in pieces, by single bytes."""
-    waiting = {call: frames(call, parts) for call, parts in enumerate(parcels)}
+    waiting = {call: frames(call, parts) for call, parts in enumerate(messages)}
     mixed: list[bytes] = []
     while waiting:
         call = random.choice(sorted(waiting))  # type: ignore[attr-defined]
@@ -52,11 +52,11 @@ def test_parcels_arrive_whole(parcels: list[list[bytes]], random: object, step: 
         cut = [data[at : at + 1] for at in range(min(len(data), 3000))] + [data[3000:]]
     else:
         cut = [data[at : at + step] for at in range(0, len(data), step)]
-    assert dict(read(cut)) == dict(enumerate(parcels))
+    assert dict(read(cut)) == dict(enumerate(messages))
 
 
 @given(st.binary(max_size=100))
-def test_a_small_parcel_is_one_frame(head: bytes) -> None:
+def test_a_small_message_is_one_frame(head: bytes) -> None:
     frame = small_frame(7, head)
     assert frame is not None
     assert len(frame) == HEADER.size + len(head)
@@ -85,7 +85,7 @@ def test_what_a_call_has_begun_ends_with_its_next_frame() -> None:
         (HEADER.pack(1, 3, 1), "kind 3"),
         (HEADER.pack(1, 2, 1) + b"x", "did not begin"),
         (HEADER.pack(3, 1, 1) + b"abc", "3 bytes are no sizes"),
-        (HEADER.pack(8, 1, 1) + (MAX_PARCEL + 1).to_bytes(8, "big"), "a parcel of 2147483649 bytes"),
+        (HEADER.pack(8, 1, 1) + (MAX_MESSAGE + 1).to_bytes(8, "big"), "a message of 2147483649 bytes"),
         (HEADER.pack(8, 1, 1) + (1).to_bytes(8, "big") + HEADER.pack(2, 2, 1) + b"ab", "more than it"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Small parcels overtake large ones, large ones take turns, and neither is without a bound."""
+"""Small messages overtake large ones, large ones take turns, and neither is without a bound."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_what_a_call_says_stays_in_order(pair: Pair, nursery: trio.Nursery
     assert [parts for _, parts in pair.taken] == expected
 
 
-async def test_a_long_head_is_a_large_parcel(pair: Pair, nursery: trio.Nursery) -> None:
+async def test_a_long_head_is_a_large_message(pair: Pair, nursery: trio.Nursery) -> None:
     nursery.start_soon(pair.run)
     head = b"x" * (2 * MIB)
     pair.here.tell(1, head)
@@ -135,7 +135,7 @@ async def test_who_makes_more_and_more_waits_for_the_reader(
     await pair.here.settled()
 
 
-async def test_others_have_a_turn_between_parcels_that_came_together(
+async def test_others_have_a_turn_between_messages_that_came_together(
     pair: Pair, nursery: trio.Nursery
 ) -> None:
     """A burst of answers to one client is not read in one go."""

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from sensorium.actors.http.startup_app import Door, HealthDoor
+from sensorium.actors.http.startup_app import HealthApp, StartupApp
 from starlette.responses import PlainTextResponse
 
 
-async def get(door: Door, path: str) -> httpx.Response:
+async def get(door: StartupApp, path: str) -> httpx.Response:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(door), base_url="http://here") as client:
         return await client.get(path)
 
 
 @pytest.mark.parametrize(("path", "status"), [("/live", 200), ("/ping", 200), ("/health", 503)])
 async def test_probes_tell_a_process_that_loads_from_one_that_is_dead(path: str, status: int) -> None:
-    answer = await get(Door(), path)
+    answer = await get(StartupApp(), path)
     assert answer.status_code == status
     assert answer.json() == {"status": "ok" if status == 200 else "loading"}
 
 
 async def test_everything_else_is_to_be_tried_again() -> None:
-    answer = await get(Door(), "/v1/models")
+    answer = await get(StartupApp(), "/v1/models")
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
     assert answer.json()["error"]["code"] == "loading"
 
 
 async def test_then_the_application_takes_its_place() -> None:
-    door = Door()
+    door = StartupApp()
     door.open(PlainTextResponse("here"))
     assert (await get(door, "/health")).text == "here"
 
@@ -37,6 +37,6 @@ async def test_then_the_application_takes_its_place() -> None:
     ("path", "status"), [("/health", 503), ("/live", 200), ("/ping", 200), ("/v1/models", 404), ("/", 404)]
 )
 async def test_a_port_for_probes_answers_nothing_else(path: str, status: int) -> None:
-    door = HealthDoor(Door())
+    door = HealthApp(StartupApp())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(door), base_url="http://here") as client:
         assert (await client.get(path)).status_code == status

@@ -50,7 +50,7 @@ class ListenerTurn(FakeTurn):
 class Client:
     """Reads everything, and keeps only counts and the newest words."""
 
-    said_goodbye = False
+    closed_cleanly = False
     went_away = False
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import trio
 from sensorium.actors.live.conversation_media import SessionMedia
-from sensorium.actors.live.video import Seen
+from sensorium.actors.live.video import VideoSnapshot
 from sensorium.actors.text.generation import TextModel
 from sensorium.media.hashing import encoder_item
 from sensorium.protocols.chat.content import MediaPart
@@ -92,7 +92,7 @@ async def test_an_id_may_be_used_again_at_any_time(after_s: float, autojump_cloc
         known = {name: items.items[0].num_tokens for name, (_, items) in room.media._known.items()}
         assert known == {"x.content[0]": 20}, "the new picture, whenever the old one was opened"
         old = MediaPart("image", bytes([1, 10]), "x.content[0]")
-        nothing = cast(Seen, SimpleNamespace(items={}))
+        nothing = cast(VideoSnapshot, SimpleNamespace(items={}))
         assert room.media._found(old, nothing) is None, "a question may still be about the old one"
         room.media.forget(X)
         room.open(3, bytes([0, 0]), nursery)

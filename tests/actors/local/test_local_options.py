@@ -19,7 +19,7 @@ from sensorium.actors.local.options import (
     read_prompt,
     read_samples,
 )
-from sensorium.actors.local.speech import read_wish
+from sensorium.actors.local.speech import read_request_options
 from sensorium.actors.text.media_opening import Frames, Samples
 from sensorium.protocols.chat.content import MediaPart, TextPart
 from sensorium.protocols.engine.messages import Grammar, SamplingParams
@@ -304,7 +304,7 @@ def test_no_samples_are_told_as_of_a_file() -> None:
 )
 def test_an_option_of_others_is_told_by_our_name(name: str, told: str) -> None:
     with pytest.raises(BadRequestError, match=f"`{name}` is no option here; {told}") as caught:
-        read_wish({name: True})
+        read_request_options({name: True})
     assert caught.value.param == name
 
 

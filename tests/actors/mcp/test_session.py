@@ -253,10 +253,10 @@ async def test_whoever_has_much_to_take_back_leaves_room_for_others(nursery: tri
         asked = clients(host)
         await nursery.start(asked.run)
         for _ in range(2 * MAX_GOODBYES):
-            asked.tell_later(tell, "me")
+            asked.notify_later(tell, "me")
         before = asked.num_goodbyes
         assert before < MAX_GOODBYES
-        asked.tell_later(tell, "you")
+        asked.notify_later(tell, "you")
         assert asked.num_goodbyes == before + 1
         await came(lambda: num_told == before + 1)
 

@@ -246,7 +246,7 @@ def test_what_is_heard_alone_is_so_in_all_its_pieces() -> None:
     memory = Memory()
     for part in ((0, 10), (10, 20), (0, 20)):
         memory.answers[part, "en"] = RangeAnswer(text="heard behind something")
-    memory.hear_alone((0, 10))
+    memory.transcribe_alone((0, 10))
     assert list(memory.answers) == [((10, 20), "en")]
     assert [memory.is_alone(part) for part in ((0, 10), (3, 5), (0, 20), (10, 20))] == [
         True,
@@ -259,7 +259,7 @@ def test_what_is_heard_alone_is_so_in_all_its_pieces() -> None:
 def test_what_a_range_was_while_it_grew_is_no_piece_of_it() -> None:
     memory = Memory()
     memory.keep_only([(0, 12)])
-    memory.hear_alone((0, 12))
+    memory.transcribe_alone((0, 12))
     memory.detected[0, 12] = DetectedLanguage("en", 0.5)
     memory.keep_only([(0, 15), (15, 20)])
     assert not memory.alone

@@ -320,13 +320,13 @@ async def test_each_range_may_know_what_was_said_before() -> None:
     said = [("en", text) for text in ("send this caller", "to voice mail", "goodbye then", "the end")]
     family = ScriptedFamily(*said)
     plain, _ = await transcribe(family)
-    assert [family.said_before[place] for place in range(4)] == [[""], [""], [""], [""]]
+    assert [family.previous_transcript[place] for place in range(4)] == [[""], [""], [""], [""]]
     family = ScriptedFamily(*said)
     family.misled = {2: "send this caller, send this caller"}
     options = TranscriptionOptions(condition_on_previous_text=True)
     transcript, deltas = await transcribe(family, options)
     assert deltas == transcript.text == plain.text
-    assert family.said_before == {
+    assert family.previous_transcript == {
         0: [""],
         1: ["send this caller"],
         2: ["send this caller to voice mail", ""],
@@ -341,13 +341,13 @@ async def test_what_was_said_in_another_language_is_no_context(monkeypatch: pyte
     family = ScriptedFamily(*said, language_from="detection", probability=lambda _: 0.95)
     family.facts = replace(family.facts, takes_previous_text=True)
     await transcribe(family, TranscriptionOptions(condition_on_previous_text=True))
-    assert [family.said_before[place] for place in range(3)] == [[""], [""], ["bonjour"]]
+    assert [family.previous_transcript[place] for place in range(3)] == [[""], [""], ["bonjour"]]
 
 
 async def test_an_answer_that_repeats_itself_is_forgotten() -> None:
     family = ScriptedFamily(("en", "a rose is " * 40), ("en", "a rose"), ("en", "b"))
     await transcribe(family, TranscriptionOptions(condition_on_previous_text=True))
-    assert [family.said_before[place] for place in (1, 2)] == [[""], ["a rose"]]
+    assert [family.previous_transcript[place] for place in (1, 2)] == [[""], ["a rose"]]
 
 
 async def test_an_answer_made_of_pieces_of_its_prompt_is_asked_for_without_it() -> None:

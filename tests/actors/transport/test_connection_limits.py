@@ -86,7 +86,7 @@ def guard_of(num: int, clock: Clock) -> tuple[Guard, list[Seat], list[int]]:
         seat = guard.admit(f"address {number}")
         assert seat is not None
         seat.hang_up = partial(gone.append, number)
-        seat.has_asked = True
+        seat.has_requested = True
         guard.busy(seat)
         seats.append(seat)
     return guard, seats, gone

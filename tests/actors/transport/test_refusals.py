@@ -79,12 +79,12 @@ async def test_a_flood_costs_few_lines_and_every_one_is_counted(autojump_clock: 
     one = Refusal(400, "invalid_value", "req_1", ("10.0.0.7", 1))
     for _ in range(100_000):
         noted.note(one)
-    assert told == [0] * refusals._TOLD_AT_ONCE
+    assert told == [0] * refusals._LOG_BURST
     await trio.sleep(10)
     for _ in range(1000):
         noted.note(one)
-    num_left_out = 100_000 - refusals._TOLD_AT_ONCE
-    assert told[refusals._TOLD_AT_ONCE :] == [num_left_out, *[0] * 9]
+    num_left_out = 100_000 - refusals._LOG_BURST
+    assert told[refusals._LOG_BURST :] == [num_left_out, *[0] * 9]
     await trio.sleep(3600)
     noted.note(one)
     assert told[-1] == 990

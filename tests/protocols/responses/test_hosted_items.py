@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sensorium.actors.http.responses.row_codec import from_row, to_row
-from sensorium.actors.http.responses.shape import said_in
+from sensorium.actors.http.responses.shape import messages_of
 from sensorium.protocols.chat.answer_events import (
     ArgumentsAdded,
     CallBegun,
@@ -65,7 +65,7 @@ def test_calls_end_in_any_order_at_their_places() -> None:
     assert (request.name, call_id_of(request.id)) == ("g", "c2")
     assert isinstance(failed, McpCall)
     assert (failed.status, failed.output) == ("failed", None)
-    said, *results = said_in(made.items, HOSTED)
+    said, *results = messages_of(made.items, HOSTED)
     calls = [(each["id"], each["function"]["name"]) for each in said.extra["tool_calls"]]
     assert calls == [("c1", "f"), ("c2", "a.g"), ("c3", "f")]
     assert [(each.content, each.extra["tool_call_id"]) for each in results] == [

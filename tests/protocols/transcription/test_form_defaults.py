@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sensorium.actors.local.speech import read_wish
+from sensorium.actors.local.speech import read_request_options
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.transcription.form import parse_transcription_form
 from sensorium.protocols.transcription.form_defaults import is_done_anyway
@@ -68,8 +68,8 @@ def test_defaults_of_other_servers_change_nothing() -> None:
     openai = [("known_speaker_names[]", ""), ("known_speaker_references[]", ""), ("user", "me")]
     assert parse_transcription_form(openai) == plain
     assert parse_transcription_form([("beam_size", "1.0"), ("seed", "16.0")]).options.seed == 16
-    found = read_wish(FASTER_WHISPER | {"beam_size": 1, "temperature": 0.0})
-    assert found == read_wish({"clip_timestamps": "0"})
+    found = read_request_options(FASTER_WHISPER | {"beam_size": 1, "temperature": 0.0})
+    assert found == read_request_options({"clip_timestamps": "0"})
 
 
 @pytest.mark.parametrize(

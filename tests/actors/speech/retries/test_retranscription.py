@@ -242,7 +242,7 @@ async def test_what_a_context_hides_is_asked_without_it(kind: str) -> None:
         talk.say(f"Please enter the number {number} of the conference.")
 
     def hear(said: list[Said], request: RangeRequest) -> RangeAnswer:
-        if request.is_told and (request.options.prompt or request.options.keywords) and len(said) > 2:
+        if request.has_context and (request.options.prompt or request.options.keywords) and len(said) > 2:
             return answer(f"{said[-1].text}")
         return exactly(said, request)
 
