@@ -219,7 +219,7 @@ def test_a_whisper_whose_windows_are_not_its_encoders_is_refused(
 _LIGHT = """
 import sys
 import sensorium.actors.engine_process.__main__
-from sensorium.actors import models
+from sensorium.actors import model_loading as models
 from sensorium.engine.models.registry import open_model
 for model in sys.argv[1:]:
     open_model(model, device="cpu", dtype="float32").load()

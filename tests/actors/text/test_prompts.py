@@ -81,7 +81,7 @@ async def test_media_are_looked_for_once_before_they_are_fetched_and_once_behind
         num_looks[0] += 1
         return media_parts(conversation)
 
-    for module in ("prompts", "addresses"):
+    for module in ("prompts", "media_urls"):
         monkeypatch.setattr(f"sensorium.actors.text.{module}.media_parts", counted, raising=False)
     prompter = Prompter(vision, ThreadOpener())
     async with prompter.fetched(conversation(TextPart("hi"))) as whole, prompter.read(whole) as prompt:
