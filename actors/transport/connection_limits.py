@@ -252,11 +252,15 @@ class Guard:
         return self._close_first(lambda: waiting.first(self._clock()))
 
     def _evict_spare(self) -> bool:
-        def oldest() -> Seat | None:
-            answered = (seat for seat in self._spares if seat.is_lingering)
-            return next(answered, None) or next(iter(self._spares), None)
+        """Of the address that has the most: a probe has sent nothing yet, either, when it is accepted."""
 
-        return self._close_first(oldest)
+        def first() -> Seat | None:
+            answered = (seat for seat in self._spares if seat.is_lingering)
+            num_of = Counter(seat.address for seat in self._spares)
+            oldest_first = max(self._spares, key=lambda seat: num_of[seat.address], default=None)
+            return next(answered, None) or oldest_first
+
+        return self._close_first(first)
 
     def _close_first(self, first: Callable[[], Seat | None]) -> bool:
         while (seat := first()) is not None:

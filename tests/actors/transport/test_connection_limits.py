@@ -310,3 +310,21 @@ def test_thousands_that_connect_and_leave() -> None:
         process.kill()
         assert process.stderr is not None
         assert process.stderr.read() == ""
+
+
+def test_spare_ones_make_room_by_address_so_that_a_probe_stays() -> None:
+    """A probe's request arrives a moment after its connection: a flood from elsewhere does not push it out."""
+    clock = Clock()
+    guard, _, _ = guard_of(1, clock)
+    probe = guard.admit("balancer")
+    assert probe is not None
+    assert probe.is_spare
+    gone: list[str] = []
+    probe.hang_up = lambda: gone.append("balancer")
+    for number in range(200):
+        clock.now += 0.001
+        flood = guard.admit(f"flood {number % 3}")
+        assert flood is not None
+        flood.hang_up = partial(gone.append, flood.address)
+    assert "balancer" not in gone
+    assert len(gone) >= 180
