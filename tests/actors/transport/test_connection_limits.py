@@ -313,7 +313,7 @@ def test_thousands_that_connect_and_leave() -> None:
 
 
 def test_spare_ones_make_room_by_address_so_that_a_probe_stays() -> None:
-    """A probe's request arrives a moment after its connection: a flood from elsewhere does not push it out."""
+    """A probe's request arrives a moment after its connection: a flood does not push it out meanwhile."""
     clock = Clock()
     guard, _, _ = guard_of(1, clock)
     probe = guard.admit("balancer")
