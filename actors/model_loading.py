@@ -16,7 +16,7 @@ from ..engine.control_groups import num_cores
 from ..engine.execution.grammar_store import GrammarStore
 from ..engine.execution.runner import Runner
 from ..engine.models.info import ModelInfo, sampling_defaults
-from ..engine.models.memory import MemoryPlan, MemoryWish, plan_memory
+from ..engine.models.memory import MemoryPlan, MemoryRequest, plan_memory
 from ..engine.models.registry import embedded_models, open_model
 from ..engine.models.side import ModelSide
 from ..engine.models.source import ModelSource
@@ -27,7 +27,7 @@ from ..kernels.gpu import jit as triton_jit
 from ..media.speech.voice_activity import VoiceActivityModel
 from ..media.vision.config import read_vision_config
 from ..protocols.errors import ModelLoadError
-from ..protocols.shared.generation import NOTHING_SAID, SamplingDefaults
+from ..protocols.shared.generation import NO_SAMPLING_DEFAULTS, SamplingDefaults
 from .config.engine import EngineConfig
 from .inference.engine import Engine, EngineBounds, EngineText
 from .kernel_choices import settle_kernels
@@ -51,19 +51,19 @@ _CHOICES: Final[dict[Literal["cpu", "cuda"], SchedulerConfig]] = {
         # 128 a step are computed nearly as fast as 512, and are over in a third of the time.
         max_batch_tokens_per_step=128,
         # Beside a better class few rows are hardly slower than one.
-        num_guest_tokens=8,
-        guest_interval=4,
+        num_low_priority_tokens=8,
+        low_priority_interval=4,
         # Planning takes a core from the device, and there is nothing to hide it behind.
         max_plans_in_flight=1,
         # A Whisper window takes as long as dozens of tokens, and the start of one as some.
-        max_rows_beside_live=384,
+        max_rows_during_live=384,
     ),
     "cuda": SchedulerConfig(
         num_blocks=_UNSHARED,
         max_running=256,
         max_tokens_per_step=8192,
         max_encoder_tokens_per_step=8192,
-        num_guest_tokens=256,
+        num_low_priority_tokens=256,
         max_plans_in_flight=2,
     ),
 }
@@ -144,7 +144,7 @@ def open_engine(
     if source.side.prompts is not None:
         info = replace(info, sampling=_sampling(source, config))
     # An encode of Whisper's is long and a step short.
-    encodes_apart = is_cpu and num_threads > 1 and info.attended_shape is not None
+    overlap_encoder = is_cpu and num_threads > 1 and info.attended_shape is not None
     engine = Engine(
         name,
         _runner_maker(
@@ -165,8 +165,8 @@ def open_engine(
             max_running=max_running,
             max_waiting=config.max_waiting,
             max_tokens_per_step=max(choices.max_tokens_per_step, max_running),
-            encodes_apart=encodes_apart,
-            max_rows_beside_live=None if encodes_apart else choices.max_rows_beside_live,
+            overlap_encoder=overlap_encoder,
+            max_rows_during_live=None if overlap_encoder else choices.max_rows_during_live,
             max_plans_in_flight=config.plans_in_flight or choices.max_plans_in_flight,
             vocab_size=info.vocab_size,
         ),
@@ -204,17 +204,17 @@ def _sampling(source: ModelSource, config: EngineConfig) -> SamplingDefaults:
     transcribes = source.side.listens is not None
     if config.generation_config == "auto":
         return sampling_defaults(source.folder, is_greedy=transcribes)
-    return SamplingDefaults(temperature=0.0) if transcribes else NOTHING_SAID
+    return SamplingDefaults(temperature=0.0) if transcribes else NO_SAMPLING_DEFAULTS
 
 
 def _memory_request(
     source: ModelSource, config: EngineConfig, max_running: int, max_pixels: int
-) -> MemoryWish:
+) -> MemoryRequest:
     activation_bytes = 0
     if source.activation_bytes is not None:
         vision = read_vision_config(source.folder).bounded(max_pixels or None)
         activation_bytes = source.activation_bytes(vision.max_item_pixels)
-    return MemoryWish(
+    return MemoryRequest(
         device="cuda" if source.device.type == "cuda" else "cpu",
         weight_bytes=source.weight_bytes,
         token_bytes=source.kv_shape.num_bytes(source.cache_dtype),
@@ -232,7 +232,7 @@ def _memory_request(
 
 
 def _share_out(
-    name: str, source: ModelSource, requested: MemoryWish, co_resident: Sequence[MemoryPlan]
+    name: str, source: ModelSource, requested: MemoryRequest, co_resident: Sequence[MemoryPlan]
 ) -> MemoryPlan:
     if requested.device == "cpu":
         requested = replace(

@@ -20,7 +20,7 @@ from ..protocols.shared.foreign_options import meant
 from ..protocols.transcription.python_options import RecordingOptions
 from ..protocols.transcription.transcript import (
     Coverage,
-    Rehearing,
+    Retranscription,
     Segment,
     Task,
     Transcript,
@@ -94,7 +94,7 @@ class _TranscriptBody(_ChannelBody):
     language_probability: float = 1.0
     channels: list[_ChannelBody] | None = None
     coverage: Coverage | None = None
-    reheard: tuple[Rehearing, ...] = ()
+    retranscribed: tuple[Retranscription, ...] = ()
 
 
 def transcription_form(
@@ -150,7 +150,7 @@ def parse_transcript(body: bytes) -> Transcript:
         channels=channels,
         language_probability=answer.language_probability,
         coverage=answer.coverage or Coverage(),
-        reheard=answer.reheard,
+        retranscribed=answer.retranscribed,
     )
     return with_words(transcript)
 

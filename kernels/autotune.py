@@ -123,14 +123,14 @@ def choices() -> list[Choice]:
 
 def threads_of(choice: Choice, use_threads: UseThreads) -> str:
     """Threads that its rows are computed by, as `2`, or `1/2` where few rows take fewer."""
-    seen: list[int] = []
+    counts: list[int] = []
     for rows in choice.rows:
         use_threads(rows)
-        seen.append(torch.get_num_threads())
-    return "/".join(map(str, sorted(set(seen))))
+        counts.append(torch.get_num_threads())
+    return "/".join(map(str, sorted(set(counts))))
 
 
-def nobody_waits() -> float:
+def no_waiting() -> float:
     """Where it is not known how long threads waited."""
     return 0.0
 
@@ -143,7 +143,7 @@ def measure(
     among: Mapping[int, Collection[str]] | None = None,
     *,
     end: float = float("inf"),
-    waited: Waited = nobody_waits,
+    waited: Waited = no_waiting,
 ) -> Times | None:
     """Medians of a few rounds, candidates in turn; None if that would not be over at `end`. `among` says
     which rows and candidates, unless it is all of them."""

@@ -36,7 +36,7 @@ from .autotune import (
     doubtful,
     is_steady,
     measure,
-    nobody_waits,
+    no_waiting,
     threads_of,
 )
 
@@ -200,7 +200,7 @@ def pin(pins: Mapping[str, str]) -> None:
 
 
 def settle(
-    use_threads: UseThreads, clock: Clock, *, waited: Waited = nobody_waits, table: Path | None = None
+    use_threads: UseThreads, clock: Clock, *, waited: Waited = no_waiting, table: Path | None = None
 ) -> Settled:
     """Settle what is not settled yet by a table, or by the cache and measuring. Raises TableError.
 

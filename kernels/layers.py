@@ -133,7 +133,7 @@ class Layers:
         assert (x.dtype, cache.shape[0], batch.write_slots.shape[0]) == (self._dtype, layers, rows)
         first = self._parts[0]
         assert (first.cross is None) == (not spans), "either all listen or none"
-        memories, starts, lengths = _heard(spans, layers)
+        memories, starts, lengths = _span_arrays(spans, layers)
         scratch = torch.empty(whole_tiles(rows) * self._scratch, dtype=torch.uint8)
         step = array(
             "q",
@@ -240,7 +240,7 @@ def _product(weight: LinearWeight) -> list[int]:
     return [tiles.address, bias, size, out, PAIRS, tiles.width, tiles.depth, 0, 0]
 
 
-def _heard(spans: Sequence[CrossSpan], layers: int) -> tuple[array[int], array[int], array[int]]:
+def _span_arrays(spans: Sequence[CrossSpan], layers: int) -> tuple[array[int], array[int], array[int]]:
     """Where each layer's memory of each span begins, with which row each span begins, how much it hears."""
     for span in spans:
         assert span.memory.is_contiguous(), "an encoding lies in one piece"

@@ -40,7 +40,7 @@ _CREATE_RULESET: Final = 444
 _ADD_RULE: Final = 445
 _RESTRICT_SELF: Final = 446
 """System calls of Landlock, the same on every processor; glibc has no functions for them."""
-_ASK_VERSION: Final = 1
+_QUERY_VERSION: Final = 1
 _PATH_BENEATH: Final = 1
 _FILE_RIGHTS: Final = {1: 1 << 13, 2: 1 << 14, 3: 1 << 15, 5: 1 << 16}
 """All rights that Landlock has for files lie below this bit, by the version that is served at least."""
@@ -134,7 +134,7 @@ def leave_files(folder: str) -> bool:
     if sys.platform != "linux":
         return False
     system = ctypes.CDLL(None)
-    version = system.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_ASK_VERSION))
+    version = system.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_QUERY_VERSION))
     if version < 1:
         return False
     rights = next(end for least, end in sorted(_FILE_RIGHTS.items(), reverse=True) if version >= least) - 1

@@ -30,7 +30,7 @@ class Admission:
         self._warned = self._turn_warned = False
 
     @property
-    def is_behind(self) -> bool:
+    def is_lagging(self) -> bool:
         """More than half of the backlog is used up."""
         return self._channels.backlog > self._max_backlog // 2
 

@@ -19,16 +19,16 @@ from .config import SessionConfig
 from .conversation import Conversation
 from .effects import Effect
 from .events import AudioAppended, CutFound, HypothesisFailed, HypothesisReady, SpeechScored
-from .outgoing import Outgoing, Teller
+from .outgoing import EventSink, Outgoing
 from .settings import SessionSettings
 from .transcript.delay_presets import RELEASES
 from .turns.listener import Listener
 from .turns.partial_interval import Pace
 
-Heard = AudioAppended | SpeechScored | CutFound | HypothesisReady | HypothesisFailed
+ChannelEvent = AudioAppended | SpeechScored | CutFound | HypothesisReady | HypothesisFailed
 
 
-class _OfChannel(Teller):
+class _OfChannel(EventSink):
     """Says of everything which channel it is of, where there are several."""
 
     def __init__(self, outgoing: Outgoing, channel: int) -> None:
@@ -50,17 +50,17 @@ class _Channel:
     """One of them."""
 
     def __init__(
-        self, config: SessionConfig, settings: SessionSettings, teller: Teller, new_id: Callable[[str], str]
+        self, config: SessionConfig, settings: SessionSettings, sink: EventSink, new_id: Callable[[str], str]
     ) -> None:
-        self.teller = teller
+        self.sink = sink
         self.conversation = Conversation(
-            teller,
+            sink,
             new_id,
             release=RELEASES[settings.delay or config.delay],
             max_finals_in_flight=config.max_finals_in_flight,
         )
         self.conversation.options = settings.options
-        self.listener = Listener(config, settings, self.conversation, teller)
+        self.listener = Listener(config, settings, self.conversation, sink)
 
 
 class Channels:
@@ -74,8 +74,8 @@ class Channels:
         new_id: Callable[[str], str],
     ) -> None:
         many = settings.num_channels > 1
-        tellers = [_OfChannel(outgoing, n) if many else outgoing for n in range(settings.num_channels)]
-        self._channels = [_Channel(config, settings, teller, new_id) for teller in tellers]
+        sinks = [_OfChannel(outgoing, n) if many else outgoing for n in range(settings.num_channels)]
+        self._channels = [_Channel(config, settings, sink, new_id) for sink in sinks]
 
     def __len__(self) -> int:
         return len(self._channels)
@@ -124,7 +124,7 @@ class Channels:
         """Whether every turn may grow by `num_samples`."""
         return all(channel.listener.has_room(num_samples) for channel in self._channels)
 
-    def learn(self, event: Heard, *, now: float) -> None:
+    def learn(self, event: ChannelEvent, *, now: float) -> None:
         """Take a fact about sound, or an answer: of the channel whose item it is."""
         match event:
             case AudioAppended():
@@ -156,7 +156,7 @@ class Channels:
     def flush(self) -> None:
         """End every turn there is; each channel is told of."""
         for channel in self._channels:
-            channel.teller.send(InputAudioBufferFlushed(item_id=channel.listener.flush()))
+            channel.sink.send(InputAudioBufferFlushed(item_id=channel.listener.flush()))
 
     def clear(self) -> None:
         """Drop what was not committed."""

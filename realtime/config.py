@@ -22,7 +22,7 @@ class RealtimeModel(msgspec.Struct, frozen=True):
     languages: tuple[str, ...] = ()
     spells_numbers: bool = False
     """Whether it can be told to write numbers as words."""
-    hears_before: bool = False
+    supports_left_context: bool = False
     """Whether a turn can be heard behind what was before it."""
     tasks: tuple[Task, ...] = ("transcribe",)
     aliases: tuple[str, ...] = ()

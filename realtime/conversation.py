@@ -35,11 +35,11 @@ from ..protocols.transcription.transcript import Transcript, TranscriptionOption
 from ..protocols.transcription.view import LogProb, detected_languages, log_probs, token_usage
 from .effects import ForgetItem, Transcribe
 from .events import HypothesisFailed, HypothesisReady
-from .outgoing import Teller, error_detail
+from .outgoing import EventSink, error_detail
 from .transcript.delay_presets import ReleaseConfig
 from .transcript.policy import TranscriptPolicy
 from .turns.left_context import LeftContext
-from .turns.utterances import Heard, Utterances
+from .turns.utterances import SpokenWords, Utterances
 
 MAX_PENDING: Final = 1024
 """Committed items without an answer; a client's next commit is refused (turns are bounded by audio)."""
@@ -57,11 +57,11 @@ class Item:
         self.before: tuple[int, ...] = ()
         """Where earlier turns begin that it may be heard behind."""
         self.end: int | None = None
-        self.asked: Transcribe | None = None
+        self.in_flight: Transcribe | None = None
         """In flight."""
-        self.asked_end = speech_start
+        self.requested_end = speech_start
         """End of the newest range ever asked about; before that, where the speech began."""
-        self.asked_speech_end = speech_start
+        self.requested_speech_end = speech_start
         """Of the speech in the range that was asked about last."""
         self.covered_end = start
         """End of the newest range that was answered."""
@@ -75,7 +75,7 @@ class Item:
         self.newest: Transcript | None = None
         """What was understood of [start, covered_end)."""
         self.policy = TranscriptPolicy(release)
-        self.heard = Heard(item_id, start, speech_start)
+        self.spoken = SpokenWords(item_id, start, speech_start)
         self.withheld = ""
         self.num_sent = 0
         """Bytes of its text that the client was sent."""
@@ -89,7 +89,7 @@ class Conversation:
 
     def __init__(
         self,
-        outgoing: Teller,
+        outgoing: EventSink,
         new_id: Callable[[str], str],
         *,
         release: ReleaseConfig,
@@ -134,19 +134,19 @@ class Conversation:
         self.open.before = self.left_context.before(start)
         return self.open
 
-    def ask(self, item: Item, end: int, *, final: bool) -> None:
+    def transcribe(self, item: Item, end: int, *, final: bool) -> None:
         """Ask for a hypothesis over [item.start, end). Nothing may be in flight for the item but a partial
         one, whose place a final one takes: the client waits for that."""
-        assert item.asked is None or (final and not item.asked.final)
+        assert item.in_flight is None or (final and not item.in_flight.final)
         if item.options is None:
             item.options = self.options
-        item.asked = Transcribe(item.id, item.start, end, final, before=item.before)
+        item.in_flight = Transcribe(item.id, item.start, end, final, before=item.before)
         self._counted = None
-        item.asked_end = end
-        item.asked_speech_end = min(end, item.speech_end)
+        item.requested_end = end
+        item.requested_speech_end = min(end, item.speech_end)
         if final and item.end is None:
             item.speculated_end = end
-        self._outgoing.do(item.asked)
+        self._outgoing.do(item.in_flight)
 
     def commit(self, end: int, *, answer: Transcript | None = None) -> None:
         """Commit the open item with its audio ending at `end`; `answer` if nothing needs transcribing."""
@@ -189,19 +189,19 @@ class Conversation:
             return
         item.covered_end, item.newest = event.end_sample, event.transcript
         if self.utterances.wait is not None:
-            item.heard.learn(event.transcript, event.end_sample, item.asked_speech_end)
+            item.spoken.learn(event.transcript, event.end_sample, item.requested_speech_end)
         if event.final:
             item.exact = (event.end_sample, event.transcript)
             if item.end == event.end_sample:
                 item.answer = event.transcript
                 return
         speech_ms = samples_to_ms(event.end_sample - item.speech_start)
-        heard = event.transcript
+        transcript = event.transcript
         text = item.policy.observe(
-            heard.text,
+            transcript.text,
             speech_ms,
-            language_probability=heard.language_probability,
-            tokens=heard.tokens,
+            language_probability=transcript.language_probability,
+            tokens=transcript.tokens,
             is_paused=event.final,
             is_in_digits=item.options is not None and item.options.numerals == "digits",
         )
@@ -218,7 +218,7 @@ class Conversation:
         it before that. While an answer is due that waits."""
         if self.pending or (last := self.utterances.is_over(position)) is None:
             return
-        if self.open is not None and self.open.heard is last:
+        if self.open is not None and self.open.spoken is last:
             self.conclude(self.open)
         self.utterances.reach(position)
 
@@ -230,7 +230,7 @@ class Conversation:
         """The first sample that may still be asked for, where the turn in progress begins at `turn_start`."""
         return next((item.start for item in self.pending if item.answer is None), turn_start)
 
-    def heard_from(self, start: int) -> int:
+    def left_context_start(self, start: int) -> int:
         """The same, or the first that may be heard in front of that: of several turns a later one may reach
         further back, where the client has changed its mind."""
         befores = [item.before for item in (*self.pending, self.open) if item is not None]
@@ -253,14 +253,14 @@ class Conversation:
             self._release(head, "")
         places = self._max_in_flight - self._waiting()[1]
         for item in self.pending:
-            if item.answer is not None or (item.asked is not None and item.asked.final):
+            if item.answer is not None or (item.in_flight is not None and item.in_flight.final):
                 continue
-            if item.asked is None:
+            if item.in_flight is None:
                 if places <= 0:
                     break
                 places -= 1
             assert item.end is not None
-            self.ask(item, item.end, final=True)
+            self.transcribe(item, item.end, final=True)
 
     def check(self) -> None:
         """Assert the invariants between inputs."""
@@ -271,7 +271,7 @@ class Conversation:
             assert item.end is not None
             assert position <= item.start <= item.end
             position = item.end
-            assert item.asked is not None or item.answer is not None or self.crowded
+            assert item.in_flight is not None or item.answer is not None or self.crowded
         assert not self.pending or self.pending[0].answer is None
         assert self.open is None or self.open.start >= position
         head = self._head()
@@ -287,7 +287,7 @@ class Conversation:
     def _count(self) -> tuple[int, int]:
         backlog = num_in_flight = 0
         for item in self.pending:
-            num_in_flight += item.asked is not None
+            num_in_flight += item.in_flight is not None
             if item.answer is None and item.end is not None:
                 backlog += max(0, item.end - item.covered_end)
         return backlog, num_in_flight
@@ -299,8 +299,8 @@ class Conversation:
         """The item whose question this answers, now with nothing in flight; None if there is none."""
         question = (event.item_id, event.start_sample, event.end_sample, event.final)
         for item in (*self.pending, *([self.open] if self.open is not None else [])):
-            if item.asked is not None and item.asked.question == question:
-                item.asked = self._counted = None
+            if item.in_flight is not None and item.in_flight.question == question:
+                item.in_flight = self._counted = None
                 return item
         return None
 
@@ -308,18 +308,20 @@ class Conversation:
         item.withheld += text
         if item is not self._head():
             return
-        self.utterances.follow(item.heard)
+        self.utterances.follow(item.spoken)
         if item.withheld:
             self._send_text(item, item.withheld, item.newest)
             item.withheld = ""
 
-    def _send_text(self, item: Item, text: str, heard: Transcript | None) -> None:
-        """More of an item's text, which is `heard`'s."""
+    def _send_text(self, item: Item, text: str, transcript: Transcript | None) -> None:
+        """More of an item's text, which is `transcript`'s."""
         start, item.num_sent = item.num_sent, item.num_sent + len(text.encode())
         options = item.options or self.options
         logprobs: list[LogProb] | UnsetType = UNSET
         if options.logprobs:
-            logprobs = [] if heard is None else log_probs(tokens_between(heard, start, item.num_sent))
+            logprobs = (
+                [] if transcript is None else log_probs(tokens_between(transcript, start, item.num_sent))
+            )
         self._outgoing.send(
             ConversationItemInputAudioTranscriptionDelta(item_id=item.id, delta=text, logprobs=logprobs)
         )
@@ -327,8 +329,8 @@ class Conversation:
     def _send_answer(self, item: Item) -> None:
         if self.utterances.wait is not None and item.end is not None and isinstance(item.answer, Transcript):
             speech_end = min(item.end, item.speech_end)
-            item.heard.learn(item.answer, item.end, speech_end)
-        self.utterances.follow(item.heard)
+            item.spoken.learn(item.answer, item.end, speech_end)
+        self.utterances.follow(item.spoken)
         if isinstance(item.answer, SensoriumError):
             self._outgoing.send(
                 ConversationItemInputAudioTranscriptionFailed(
@@ -338,7 +340,7 @@ class Conversation:
         else:
             assert item.answer is not None
             self._complete(item, item.answer)
-        self.utterances.answered(item.heard)
+        self.utterances.answered(item.spoken)
         self._outgoing.do(ForgetItem(item.id))
 
     def _complete(self, item: Item, transcript: Transcript) -> None:

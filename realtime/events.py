@@ -83,7 +83,7 @@ class DrainStarted(msgspec.Struct, frozen=True):
     """The server is stopping: finish what was said, then close."""
 
 
-ClientWish = (
+ClientRequest = (
     SessionUpdate
     | InputAudioBufferCommit
     | InputAudioBufferFlush
@@ -95,7 +95,7 @@ ClientWish = (
     | VideoClientEvent
 )
 SessionEvent = (
-    ClientWish
+    ClientRequest
     | AudioAppended
     | AudioRefused
     | SpeechScored

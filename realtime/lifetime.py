@@ -62,8 +62,8 @@ class Lifetime:
         self._drain_s = config.drain_s
         self._session = _Limit("session_expired", config.max_session_s)
         self._idle = _Limit("session_idle", config.idle_s)
-        self._drain_end = self._hearing_end = self._quiet_end = math.inf
-        self.is_deaf = False
+        self._drain_end = self._audio_end = self._quiet_end = math.inf
+        self.refuses_audio = False
         """In a drain: no more is heard."""
 
     @property
@@ -74,7 +74,7 @@ class Lifetime:
     @property
     def deadline(self) -> float:
         """When `due` has something to say."""
-        ends = self._drain_end, self._hearing_end, self._quiet_end
+        ends = self._drain_end, self._audio_end, self._quiet_end
         return min(self._session.deadline, self._idle.deadline, *ends)
 
     def open(self, now: float) -> None:
@@ -91,7 +91,7 @@ class Lifetime:
         if self.draining:
             return None
         self._drain_end = now + self._drain_s
-        self._hearing_end = self._drain_end - min(ANSWER_S, self._drain_s / 2)
+        self._audio_end = self._drain_end - min(ANSWER_S, self._drain_s / 2)
         self._quiet_end = now + QUIET_S
         return Notice("server_draining", self._drain_s)
 
@@ -100,14 +100,14 @@ class Lifetime:
         if self._quiet_end < math.inf:
             self._quiet_end = now + QUIET_S
 
-    def may_hear(self, now: float) -> bool:
+    def may_receive_audio(self, now: float) -> bool:
         """Whether there is time to hear a turn out."""
-        return now < min(self._hearing_end, self._quiet_end)
+        return now < min(self._audio_end, self._quiet_end)
 
-    def stop_hearing(self) -> None:
+    def stop_audio(self) -> None:
         """All that was said in a drain has been heard."""
-        self._hearing_end = self._quiet_end = math.inf
-        self.is_deaf = True
+        self._audio_end = self._quiet_end = math.inf
+        self.refuses_audio = True
 
     def due(self, now: float) -> list[Notice]:
         """What was reached: one end (0 s left), else the warnings that are due; each is given once."""

@@ -14,7 +14,7 @@ from ..protocols.realtime.events import Error, ErrorDetail, ServerEvent
 from .effects import Effect, Send
 
 
-class Teller(Protocol):
+class EventSink(Protocol):
     """What the parts of a session say something to."""
 
     def send(self, event: ServerEvent) -> None:
@@ -35,7 +35,7 @@ class Outgoing:
         self._effects: list[Effect] = []
         self._follower: Callable[[], Callable[[ServerEvent], object] | None] = lambda: None
 
-    def tell(self, follower: Callable[[ServerEvent], object]) -> None:
+    def set_follower(self, follower: Callable[[ServerEvent], object]) -> None:
         """Tell a method of an object every event as it is sent, for as long as there is the object: it knows
         this one, and a cycle would be left to the garbage collector."""
         self._follower = WeakMethod(follower)

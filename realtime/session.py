@@ -56,8 +56,8 @@ from .effects import Close, ConfigureAudio, ConfigureTranscription, Effect
 from .events import (
     AudioAppended,
     AudioRefused,
+    ClientRequest,
     ClientReturned,
-    ClientWish,
     CutFound,
     DrainStarted,
     HypothesisFailed,
@@ -128,7 +128,9 @@ class Session:
         """
         if self.closed:
             return []
-        refusal = _draining() if self._lifetime.is_deaf else self._admission.refusal(num_bytes, self.settings)
+        refusal = (
+            _draining() if self._lifetime.refuses_audio else self._admission.refusal(num_bytes, self.settings)
+        )
         if refusal is None:
             self._has_begun = True
             return None
@@ -155,7 +157,7 @@ class Session:
                 if isinstance(event, AudioAppended):
                     self._lifetime.sounded(now)
                 # The rest of an append that came before the end of the last turn is not heard.
-                if not (self._lifetime.is_deaf and isinstance(event, AudioAppended | SpeechScored)):
+                if not (self._lifetime.refuses_audio and isinstance(event, AudioAppended | SpeechScored)):
                     self._channels.learn(event, now=now)
             case AudioRefused():
                 self._outgoing.refuse(event.error, event.event_id)
@@ -169,7 +171,7 @@ class Session:
                 if self.dialogue is not None:
                     self.dialogue.learn(event)
             case _:
-                self._on_wish(event, now)
+                self._on_request(event, now)
         self._advance(now)
         return self._outgoing.take()
 
@@ -192,9 +194,9 @@ class Session:
         return self._outgoing.take()
 
     @property
-    def is_behind(self) -> bool:
+    def is_lagging(self) -> bool:
         """More than half of the backlog is used up."""
-        return not self.closed and self._admission.is_behind
+        return not self.closed and self._admission.is_lagging
 
     @property
     def pace(self) -> Pace:
@@ -223,7 +225,7 @@ class Session:
             self.dialogue.check()
             assert not self.closed or self.dialogue.is_idle
 
-    def _on_wish(self, event: ClientWish, now: float) -> None:
+    def _on_request(self, event: ClientRequest, now: float) -> None:
         """What the client asked for; a refusal changes nothing."""
         try:
             match event:
@@ -239,7 +241,7 @@ class Session:
                 case InvalidEvent():
                     raise BadRequestError(event.message, code=event.code, param=event.param)
                 case _ if self.dialogue is not None:
-                    self.dialogue.wish(event, self.settings.format, now=now)
+                    self.dialogue.receive(event, self.settings.format, now=now)
                 case _:
                     raise BadRequestError("the session only transcribes", code="unsupported_event")
         except ClientError as error:
@@ -247,7 +249,7 @@ class Session:
 
     def _begin_dialogue(self, dialogue: Dialogue) -> None:
         self.dialogue = dialogue
-        self._outgoing.tell(dialogue.follow)
+        self._outgoing.set_follower(dialogue.follow)
         self.conversation.make_place = dialogue.make_place
         dialogue.configure(dialogue.settings, self.settings.turn_detection)
 
@@ -309,16 +311,16 @@ class Session:
         if self.closed:
             return
         lifetime = self._lifetime
-        is_hearing = lifetime.draining and not lifetime.is_deaf
-        if is_hearing and not (self._channels.is_in_turn and lifetime.may_hear(now)):
-            lifetime.stop_hearing()
+        is_receiving = lifetime.draining and not lifetime.refuses_audio
+        if is_receiving and not (self._channels.is_in_turn and lifetime.may_receive_audio(now)):
+            lifetime.stop_audio()
             self._channels.finish()
         self._channels.advance(now=now)
         if self.dialogue is not None:
             self.dialogue.advance()
         self._admission.warn()
         is_busy = self.dialogue is not None and not self.dialogue.is_idle
-        if lifetime.is_deaf and self._channels.num_tracked == 0 and not is_busy:
+        if lifetime.refuses_audio and self._channels.num_tracked == 0 and not is_busy:
             self._close(_draining(), 1012)
 
     def _warn(self, notice: Notice | None) -> None:

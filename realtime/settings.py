@@ -43,9 +43,9 @@ from .transcription_options import (
     check_model,
     either,
     merged,
+    patched_options,
     served_model,
     unsupported,
-    wished_options,
 )
 from .turns.detector import TurnDetectorConfig
 from .turns.end_of_turn import Ending
@@ -181,15 +181,15 @@ def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig)
         audio = InputPatch() if patch.audio.input is UNSET else patch.audio.input
     _check_unserved(audio, answers=config.dialogue is not None)
     model = served_model(settings.model, audio.transcription, patch, config)
-    wishes = audio.transcription or TranscriptionPatch()
+    transcription = audio.transcription or TranscriptionPatch()
     if audio.transcription is None:
         # There is no session without a transcription: null goes back to the server's defaults.
         options = TranscriptionOptions(logprobs=settings.options.logprobs)
         settings = msgspec.structs.replace(
             settings, options=options, delay=None, utterance_end_ms=None, left_context_ms=0
         )
-    options = wished_options(settings.options, wishes)
-    left_context_ms = either(wishes.left_context_ms, settings.left_context_ms, 0)
+    options = patched_options(settings.options, transcription)
+    left_context_ms = either(transcription.left_context_ms, settings.left_context_ms, 0)
     check_model(options, model, left_context_ms)
     if patch.include is not UNSET:
         options = msgspec.structs.replace(options, logprobs=_LOGPROBS in (patch.include or []))
@@ -200,8 +200,8 @@ def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig)
         format=audio_format,
         model=model.name,
         options=options,
-        delay=either(wishes.delay, settings.delay, None),
-        utterance_end_ms=either(wishes.utterance_end_ms, settings.utterance_end_ms, None),
+        delay=either(transcription.delay, settings.delay, None),
+        utterance_end_ms=either(transcription.utterance_end_ms, settings.utterance_end_ms, None),
         left_context_ms=left_context_ms,
         turn_detection=_turn_detection(settings.turn_detection, audio.turn_detection),
         multichannel=multichannel,

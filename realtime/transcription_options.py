@@ -27,16 +27,16 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 def served_model(
     current: str,
-    wishes: TranscriptionPatch | UnsetType | None,
+    patch: TranscriptionPatch | UnsetType | None,
     session: SessionPatch,
     config: SessionConfig,
 ) -> RealtimeModel:
     """The model to use: the transcription's, else the session's, else what is in force."""
     name, where = current, f"{TRANSCRIPTION}.model"
-    if wishes is None:
+    if patch is None:
         name = config.model
-    if wishes and wishes.model is not UNSET:
-        name = wishes.model or config.model
+    if patch and patch.model is not UNSET:
+        name = patch.model or config.model
     elif session.model is not UNSET:
         name, where = session.model or config.model, "session.model"
     if not name and not config.models:
@@ -52,24 +52,24 @@ def served_model(
     raise BadRequestError(problem, code="model_not_found", param=where)
 
 
-def wished_options(current: TranscriptionOptions, wishes: TranscriptionPatch) -> TranscriptionOptions:
-    """The options after `wishes`; each field that is given replaces what was there."""
+def patched_options(current: TranscriptionOptions, patch: TranscriptionPatch) -> TranscriptionOptions:
+    """The options after `patch`; each field that is given replaces what was there."""
     changes: dict[str, object] = {
-        "keyword_boost": either(wishes.keyword_boost, current.keyword_boost, KEYWORD_BOOST),
-        "numerals": either(wishes.numerals, current.numerals, None),
-        "prompt": either(wishes.prompt, current.prompt, ""),
-        "task": either(wishes.task, current.task, "transcribe"),
+        "keyword_boost": either(patch.keyword_boost, current.keyword_boost, KEYWORD_BOOST),
+        "numerals": either(patch.numerals, current.numerals, None),
+        "prompt": either(patch.prompt, current.prompt, ""),
+        "task": either(patch.task, current.task, "transcribe"),
     }
-    if wishes.language is not UNSET:
-        changes["language"] = parse_language(wishes.language or "", param=f"{TRANSCRIPTION}.language")
-    if wishes.languages is not UNSET:
+    if patch.language is not UNSET:
+        changes["language"] = parse_language(patch.language or "", param=f"{TRANSCRIPTION}.language")
+    if patch.languages is not UNSET:
         where = f"{TRANSCRIPTION}.languages"
-        changes["languages"] = parse_languages(wishes.languages or (), param=where)
-    if wishes.keywords is not UNSET:
+        changes["languages"] = parse_languages(patch.languages or (), param=where)
+    if patch.keywords is not UNSET:
         where = f"{TRANSCRIPTION}.keywords"
-        changes["keywords"] = parse_keywords(wishes.keywords or (), param=where)
-    if wishes.timestamp_granularities is not UNSET:
-        wanted = wishes.timestamp_granularities or []
+        changes["keywords"] = parse_keywords(patch.keywords or (), param=where)
+    if patch.timestamp_granularities is not UNSET:
+        wanted = patch.timestamp_granularities or []
         changes["word_timestamps"] = "word" in wanted
         changes["segment_timestamps"] = "segment" in wanted
     return msgspec.structs.replace(current, **changes)
@@ -83,7 +83,7 @@ def check_model(options: TranscriptionOptions, model: RealtimeModel, left_contex
             code="unsupported_task",
             param=f"{TRANSCRIPTION}.task",
         )
-    if left_context_ms and not model.hears_before:
+    if left_context_ms and not model.supports_left_context:
         where = f"{TRANSCRIPTION}.left_context_ms"
         raise unsupported(where, f"is not served with the model {model.name!r}, but as 0")
     written = [options.language] if options.language else options.languages

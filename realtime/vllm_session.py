@@ -197,8 +197,8 @@ class FlatSession:
         return [Send(effect.event, ()) if isinstance(effect, Send) else effect for effect in effects]
 
     def _update(self, event: FlatUpdate, now: float) -> list[Effect]:
-        wish = TranscriptionPatch(model=event.model, language=event.language, prompt=event.prompt)
-        patch = SessionPatch(audio=AudioPatch(InputPatch(transcription=wish)))
+        options = TranscriptionPatch(model=event.model, language=event.language, prompt=event.prompt)
+        patch = SessionPatch(audio=AudioPatch(InputPatch(transcription=options)))
         effects = self.session.receive(SessionUpdate(patch), now=now)
         for effect in effects:
             self._is_validated |= isinstance(effect, Send) and isinstance(effect.event, SessionUpdated)
@@ -227,11 +227,11 @@ class FlatSession:
     def _on_delta(self, item_id: str, delta: str) -> tuple[FlatServerEvent, ...]:
         if item_id != self._item_id:
             self._item_id, self._released = item_id, ""
-            told = self._say(delta, is_new=True)
+            events = self._emit(delta, is_new=True)
         else:
-            told = self._say(delta)
+            events = self._emit(delta)
         self._released += delta
-        return told
+        return events
 
     def _on_completed(
         self, event: ConversationItemInputAudioTranscriptionCompleted
@@ -243,20 +243,20 @@ class FlatSession:
         if event.item_id != self._item_id:
             self._item_id, self._released = event.item_id, ""
         contradicts = not event.transcript.startswith(self._released) or not self._released
-        told = self._say(continuation(self._released, event.transcript), is_new=contradicts)
+        events = self._emit(continuation(self._released, event.transcript), is_new=contradicts)
         utterance.num_pending -= 1
-        return told + self._settled()
+        return events + self._settled()
 
     def _on_failed(self, message: str) -> tuple[FlatServerEvent, ...]:
         utterance = self._utterances[0]
         utterance.num_pending -= 1
-        told: tuple[FlatServerEvent, ...] = ()
+        events: tuple[FlatServerEvent, ...] = ()
         if not utterance.failed:
-            told = (FlatError(message, "processing_error"),)
+            events = (FlatError(message, "processing_error"),)
             utterance.failed = utterance.is_final
-        return told + self._settled()
+        return events + self._settled()
 
-    def _say(self, text: str, *, is_new: bool = False) -> tuple[FlatServerEvent, ...]:
+    def _emit(self, text: str, *, is_new: bool = False) -> tuple[FlatServerEvent, ...]:
         """Add to the first unanswered utterance; `is_new`: it may need a space in front."""
         utterance = self._utterances[0]
         if not text or utterance.failed:

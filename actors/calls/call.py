@@ -25,7 +25,15 @@ from ...protocols.realtime.codec import OtherServerEvent, decode_server_event
 from ...protocols.shared.audio_format import AudioFormat
 from ...protocols.shared.lenient_json import is_event
 from ...realtime.calls.call import DRAINING, CallMachine
-from ...realtime.calls.effects import Begin, CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
+from ...realtime.calls.effects import (
+    AppendTrackAudio,
+    Begin,
+    CallEffect,
+    EndTrack,
+    Hang,
+    OpenTrack,
+    SendEvent,
+)
 from ..callers import ANONYMOUS, Caller
 from ..live.connection import Line, Socket
 from ..live.outbox import Outbox, SlowReaderError
@@ -113,7 +121,9 @@ class TrackSocket:
         """What the session says."""
         event = decode_server_event(frame)
         if not isinstance(event, OtherServerEvent):
-            await self._call.perform(self._call.machine.told(self.name, event, now=trio.current_time()))
+            await self._call.perform(
+                self._call.machine.session_event(self.name, event, now=trio.current_time())
+            )
         await trio.lowlevel.checkpoint()
 
     def stop_reading(self) -> None:
@@ -178,7 +188,7 @@ class CallActor:
     def drain(self) -> None:
         """The server stops: the call ends when its sessions have finished what was said."""
         for effect in self.machine.drain(now=trio.current_time()):
-            assert isinstance(effect, Tell | Hang), "a call without tracks has nothing to wait for"
+            assert isinstance(effect, SendEvent | Hang), "a call without tracks has nothing to wait for"
             self._say(effect)
         self._stirred.unpark_all()
 
@@ -192,11 +202,11 @@ class CallActor:
             match effect:
                 case Begin(parameters):
                     await self.perform(self._begin(parameters))
-                case Tell() | Hang():
+                case SendEvent() | Hang():
                     self._say(effect)
                 case OpenTrack(track, audio_format):
                     await self._open(track, audio_format)
-                case HearTrack(track, audio):
+                case AppendTrackAudio(track, audio):
                     await self._send(track, audio)
                 case EndTrack(track):
                     await self._send(track, _FLUSH)
@@ -266,9 +276,9 @@ class CallActor:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
 
-    def _say(self, effect: Tell | Hang) -> None:
+    def _say(self, effect: SendEvent | Hang) -> None:
         match effect:
-            case Tell(event):
+            case SendEvent(event):
                 self._tell(encode_call_event(event))
             case Hang(code, reason):
                 for socket in self._tracks.values():
@@ -287,7 +297,7 @@ class CallActor:
 
     def _problem(self, code: str, message: str) -> None:
         for effect in self.machine.problem(code, message):
-            assert isinstance(effect, Tell)
+            assert isinstance(effect, SendEvent)
             self._say(effect)
 
     def _give_up(self, error: SlowReaderError) -> None:

@@ -272,7 +272,7 @@ class Service:
                     name,
                     served.transcriber.languages,
                     spells_numbers=served.transcriber.spells_numbers,
-                    hears_before=served.transcriber.hears_before,
+                    supports_left_context=served.transcriber.supports_left_context,
                     tasks=served.transcriber.tasks,
                     aliases=self.aliases_of(name),
                 )

@@ -15,7 +15,7 @@ import trio
 
 from ...engine.planning.encoder.admission_queue import Ticket
 from ...engine.planning.encoder.cache import EncoderCache
-from ...engine.planning.encoder.effects import Ask, CacheEffect, Drop, Encode, Free, Grant
+from ...engine.planning.encoder.effects import CacheEffect, Drop, Encode, FeaturesNeeded, Free, Grant
 from ...engine.planning.events import EncodeDropped, EncodeFailed, WindowEncoded
 from ...protocols.engine.messages import ContentHash, Features, ItemKey, Lane
 from ...protocols.errors import SensoriumError
@@ -31,14 +31,14 @@ class _Need:
     ticket: Ticket
     items: tuple[ItemKey, ...]
     lane: Lane
-    reply: Reply[Grant | Ask]
+    reply: Reply[Grant | FeaturesNeeded]
 
 
 @dataclass(frozen=True, slots=True)
 class _Supply:
     ticket: Ticket
     features: Mapping[ContentHash, Features]
-    reply: Reply[Grant | Ask]
+    reply: Reply[Grant | FeaturesNeeded]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +57,19 @@ class EncoderCacheHandle:
     def __init__(self, handle: Handle[_Message]) -> None:
         self._handle = handle
 
-    async def need(self, ticket: Ticket, items: tuple[ItemKey, ...], lane: Lane) -> Grant | Ask:
+    async def need(self, ticket: Ticket, items: tuple[ItemKey, ...], lane: Lane) -> Grant | FeaturesNeeded:
         """A slot for each of `items`, held until `release(ticket)`, which must follow whatever happens here.
 
         Given all at once, as soon as there is room for all, to better classes first: the scheduler orders the
-        encodes before their uses. An `Ask` comes first where features are missing: `supply` them. Raises
-        BadRequestError if it can never be, OverloadedError if too many of its class or better ones wait.
+        encodes before their uses. A `FeaturesNeeded` comes first where features are missing: `supply` them.
+        Raises BadRequestError if it can never be, OverloadedError if too many of its class or better ones
+        wait.
         """
         return await self._handle.ask(lambda reply: _Need(ticket, items, lane, reply))
 
-    async def supply(self, ticket: Ticket, features: Mapping[ContentHash, Features]) -> Grant | Ask:
+    async def supply(
+        self, ticket: Ticket, features: Mapping[ContentHash, Features]
+    ) -> Grant | FeaturesNeeded:
         """The slots, now that what was asked for is here, or what else has become missing."""
         return await self._handle.ask(lambda reply: _Supply(ticket, features, reply))
 
@@ -87,7 +90,7 @@ class EncoderCacheActor:
         self.handle = EncoderCacheHandle(Handle(self.inbox))
         self._cache = cache
         self._scheduler = scheduler
-        self._replies: dict[Ticket, Reply[Grant | Ask]] = {}
+        self._replies: dict[Ticket, Reply[Grant | FeaturesNeeded]] = {}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
@@ -123,7 +126,7 @@ class EncoderCacheActor:
     def _perform(self, effects: Iterable[CacheEffect]) -> None:
         for effect in effects:
             match effect:
-                case Grant(ticket) | Ask(ticket):
+                case Grant(ticket) | FeaturesNeeded(ticket):
                     # One that is just sending what it was asked for is asked for more when that is here.
                     reply = self._replies.pop(ticket, None)
                     if reply is not None:

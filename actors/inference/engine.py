@@ -21,7 +21,7 @@ from ...engine.models.info import ModelInfo
 from ...engine.planning.activity import Presence
 from ...engine.planning.encoder.admission_queue import Ticket
 from ...engine.planning.encoder.cache import EncoderCache
-from ...engine.planning.encoder.effects import Ask
+from ...engine.planning.encoder.effects import FeaturesNeeded
 from ...engine.planning.limits import SchedulerConfig
 from ...engine.planning.scheduler import Scheduler
 from ...engine.text.detokenizer import Decode, Detokenizer, decoder_maker
@@ -163,7 +163,7 @@ class Engine(EngineClient):
         ticket = Ticket(next(self._ids))
         try:
             answer = await group.cache.handle.need(ticket, items, lane)
-            while isinstance(answer, Ask):
+            while isinstance(answer, FeaturesNeeded):
                 features = await fetch(answer.missing)
                 sent = dict(zip(answer.missing, features, strict=True))
                 answer = await group.cache.handle.supply(ticket, sent)

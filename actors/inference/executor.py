@@ -155,7 +155,7 @@ class _Failed:
 class _Done:
     """A step is done; its result is already where it belongs."""
 
-    is_apart: bool
+    is_overlapped: bool
 
 
 _Message = Plan | _Done | _Failed
@@ -287,28 +287,30 @@ class ExecutorActor:
             if scope.cancelled_caught:
                 raise StepTimeoutError(f"the device has not finished a step for {self._step_timeout_s:g} s")
             match message:
-                case Plan(is_apart=is_apart, is_quiet=is_quiet):
-                    if is_apart and len(lines) == 1:
+                case Plan(is_overlapped=is_overlapped, is_quiet=is_quiet):
+                    if is_overlapped and len(lines) == 1:
                         lines.append(self._make_line())
                     elif is_quiet and len(lines) > 1 and lines[1].is_idle:
                         # OpenMP's threads spin less where there are more of them than processors.
                         await lines.pop().worker.aclose(grace_s=STOP_GRACE_S)
-                    lines[is_apart].submit(
-                        partial(busy.execute, runner, message), partial(self._done, is_apart), self._failed
+                    lines[is_overlapped].submit(
+                        partial(busy.execute, runner, message),
+                        partial(self._done, is_overlapped),
+                        self._failed,
                     )
-                case _Done(is_apart):
-                    lines[is_apart].end()
+                case _Done(is_overlapped):
+                    lines[is_overlapped].end()
                 case _Failed(error):
                     try:
                         raise error
                     finally:
                         del error, message  # or this frame would hold them, they it, and it the runner
 
-    def _done(self, is_apart: bool, result: StepResult) -> None:
+    def _done(self, is_overlapped: bool, result: StepResult) -> None:
         """The scheduler learns it first: it has the next plan to make."""
         if not self._is_broken:
             self._on_result(result)
-            self._messages.follow_up(_Done(is_apart))
+            self._messages.follow_up(_Done(is_overlapped))
 
     def _failed(self, error: Exception) -> None:
         self._is_broken = True

@@ -164,10 +164,10 @@ class SchedulerActor:
             self._clocks.planned(plan, now=trio.current_time())
             self._execute(plan)
             has_planned = True
-        apart = scheduler.schedule_apart()
-        if apart is not None:
-            self._execute(apart)
-        return has_planned or apart is not None
+        overlapped = scheduler.schedule_overlapped()
+        if overlapped is not None:
+            self._execute(overlapped)
+        return has_planned or overlapped is not None
 
     def _handle_message(self, scheduler: Scheduler, message: _Message) -> Iterable[SchedulerEvent]:
         match message:

@@ -123,7 +123,7 @@ class LiveAnswers:
         """Carry it out, what takes time in a task of its own."""
         match effect:
             case Respond():
-                if not effect.is_apart:
+                if not effect.is_out_of_band:
                     self._reading.make_way()
                 self._running[effect.response_id] = scope = trio.CancelScope()
                 nursery.start_soon(self._respond, effect, self.media.video.seen(effect.clips), scope)
@@ -189,7 +189,7 @@ class LiveAnswers:
                 params,
                 self._lane,
                 self._cache_salt,
-                session=None if effect.is_apart else self._key,
+                session=None if effect.is_out_of_band else self._key,
             )
             machine = reading.machine()
             async with self._model.engine.generate(request) as stream:

@@ -259,7 +259,7 @@ class SessionActor:
         """Its client should wait (`keep_pace`) before more is taken."""
         if self._machine.dialect.knows_backpressure:
             return False
-        return self._intake.num_waiting > 0 or self._machine.session.is_behind
+        return self._intake.num_waiting > 0 or self._machine.session.is_lagging
 
     async def keep_pace(self) -> None:
         """Let a client of the flat dialect, which pushes files at full speed, wait for the transcription.

@@ -25,7 +25,12 @@ from ...protocols.chat.request import Conversation
 from ...protocols.engine.messages import MediaKind, PromptLogprobs, SamplingParams, TopLogprobs
 from ...protocols.errors import BadRequestError, wrong
 from ...protocols.shared.audio_format import INTERNAL_RATE
-from ...protocols.shared.generation import NOTHING_SAID, GenerationRequest, SamplingDefaults, sampling_params
+from ...protocols.shared.generation import (
+    NO_SAMPLING_DEFAULTS,
+    GenerationRequest,
+    SamplingDefaults,
+    sampling_params,
+)
 from ...protocols.shared.json_body import refuse
 from ...protocols.shared.structured_outputs import StructuredOutputs
 from ..text.media_opening import Frames, Samples, Source
@@ -94,7 +99,7 @@ class SamplingOptions:
         """`bad_words`, also where it is one."""
         return [self.bad_words] if isinstance(self.bad_words, str) else list(self.bad_words)
 
-    def params(self, vocab_size: int, defaults: SamplingDefaults = NOTHING_SAID) -> SamplingParams:
+    def params(self, vocab_size: int, defaults: SamplingDefaults = NO_SAMPLING_DEFAULTS) -> SamplingParams:
         """For an engine whose checkpoint says `defaults`. Raises BadRequestError naming the option."""
         if self.logprobs is not None and not 0 <= self.logprobs <= 20:
             raise refuse("logprobs", self.logprobs, "0 to 20")

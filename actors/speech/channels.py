@@ -73,8 +73,10 @@ def together(channels: Sequence[Transcript]) -> Transcript:
         no_speech_prob=min(channel.no_speech_prob for channel in channels),
         channels=tuple(channels),
         coverage=sum((channel.coverage for channel in channels), Coverage()),
-        reheard=tuple(
-            sorted((each for channel in channels for each in channel.reheard), key=lambda each: each.start)
+        retranscribed=tuple(
+            sorted(
+                (each for channel in channels for each in channel.retranscribed), key=lambda each: each.start
+            )
         ),
     )
 

@@ -67,7 +67,7 @@ class SpeechModel(Protocol):
         ...
 
     @property
-    def hears_before(self) -> bool:
+    def supports_left_context(self) -> bool:
         """Whether a turn can be heard behind what was before it."""
         ...
 

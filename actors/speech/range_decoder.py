@@ -27,7 +27,7 @@ from ...media.transcript.numerals import answer_in_digits, in_digits, in_digits_
 from ...media.transcript.plausibility import is_implausible, is_laughter, is_trustworthy
 from ...media.transcript.range_answer import DetectedLanguage, Range, RangeAnswer
 from ...media.transcript.segments import CUT_INLINE, sentences
-from ...media.transcript.silence_filter import silences, without_unheard
+from ...media.transcript.silence_filter import silences, without_silent_sentences
 from ...media.transcript.word_probabilities import tokens_of_text, with_probabilities
 from ...protocols.engine.messages import EncoderItem, Lane, SessionKey
 from ...protocols.shared.audio_format import INTERNAL_RATE
@@ -251,7 +251,7 @@ class Asker:
         words = await self._words(part, language, answer)
         cut = partial(self._sentences, part, answer, words)
         removed = await off_loop(cut, size=len(answer.text), most_inline=CUT_INLINE)
-        kept, self.memory.words[part, language] = without_unheard(answer, words, removed, quiet)
+        kept, self.memory.words[part, language] = without_silent_sentences(answer, words, removed, quiet)
         return kept
 
     async def _words(self, part: Range, language: str | None, answer: RangeAnswer) -> tuple[Word, ...]:

@@ -25,7 +25,7 @@ from ...protocols.engine.messages import Lane
 from ...protocols.shared.audio_format import INTERNAL_RATE
 from ...protocols.transcription.transcript import (
     Doubt,
-    Rehearing,
+    Retranscription,
     SpokenText,
     TokenLogProb,
     Transcript,
@@ -39,7 +39,7 @@ from .languages.resolution import Settler, named_language
 from .range_decoder import Asker
 from .recording import Recording
 from .recording_state import Memory
-from .retries.retranscription import Rehearer
+from .retries.retranscription import Retranscriber
 
 RANGES_AT_ONCE: Final = 8
 """Ranges of one recording in hand at once: enough to fill the engine's batches, few enough to share it."""
@@ -89,7 +89,7 @@ async def transcribe_ranges(
         deltas = DeltaJoiner(len(ranges), on_delta, context=asker.context, written=asker.written_so_far)
     settler = Settler(asker, ranges, named_language(family, options))
     begin, end = whole or ((ranges[0][0], ranges[-1][1]) if ranges else (0, 0))
-    work = _Work(asker, settler, Rehearer(asker, settler.is_detected), begin, deltas, on_passage)
+    work = _Work(asker, settler, Retranscriber(asker, settler.is_detected), begin, deltas, on_passage)
     await work.answer_all(prior)
 
     def assemble() -> Transcript:
@@ -97,7 +97,7 @@ async def transcribe_ranges(
         parts = [part for index in range(len(ranges)) for part in work.parts(index)]
         language = _main_language(parts, pieces)
         known = (memory.detected.get(part) for part in (*ranges, *(part for part, _ in pieces)))
-        again = _reheard(memory, [part for part, _ in pieces])
+        again = _retranscribed(memory, [part for part, _ in pieces])
         return joined(
             parts,
             language=language,
@@ -105,8 +105,8 @@ async def transcribe_ranges(
             language_probability=next(
                 (each.probability for each in known if each is not None and each.code == language), 1.0
             ),
-            reheard=(
-                Rehearing((first - begin) / INTERNAL_RATE, (last - begin) / INTERNAL_RATE, reason)
+            retranscribed=(
+                Retranscription((first - begin) / INTERNAL_RATE, (last - begin) / INTERNAL_RATE, reason)
                 for (first, last), reason in again
             ),
         )
@@ -116,7 +116,7 @@ async def transcribe_ranges(
     return await off_loop(assemble, size=size, most_inline=CUT_INLINE)
 
 
-def _reheard(memory: Memory, parts: Sequence[Range]) -> list[tuple[Range, Doubt]]:
+def _retranscribed(memory: Memory, parts: Sequence[Range]) -> list[tuple[Range, Doubt]]:
     """What was transcribed again, if that counts for these parts of a recording; no part of it by itself."""
     starts, ends = {start for start, _ in parts}, {end for _, end in parts}
     found: list[tuple[Range, Doubt]] = []
@@ -143,7 +143,7 @@ class _Work:
 
     asker: Asker
     settler: Settler
-    rehearer: Rehearer
+    retranscriber: Retranscriber
     begin: int
     """Where the recording begins."""
     deltas: DeltaJoiner | None
@@ -234,7 +234,7 @@ class _Work:
             if language != self._before_in:
                 self._before, self._before_in = "", language
             await self.asker.answer(part, language, feeder, previous_transcript=self._before)
-            for piece in await self.rehearer.pieces(part, language):
+            for piece in await self.retranscriber.pieces(part, language):
                 answer = self.asker.memory.answers[piece]
                 texts.append((answer.text, piece[1] if answer.language is None else answer.language.code))
                 tokens += answer.tokens if self.asker.options.logprobs else ()

@@ -13,14 +13,14 @@ class SpeechCounts:
     """Of all files and live turns since the start."""
 
     coverage: Coverage = field(default_factory=Coverage)
-    num_reheard: int = 0
-    reheard_s: float = 0.0
+    num_retranscribed: int = 0
+    retranscribed_s: float = 0.0
 
     def count(self, transcript: Transcript) -> None:
         """A transcript is finished."""
         self.coverage += transcript.coverage
-        self.num_reheard += len(transcript.reheard)
-        self.reheard_s += sum(each.end - each.start for each in transcript.reheard)
+        self.num_retranscribed += len(transcript.retranscribed)
+        self.retranscribed_s += sum(each.end - each.start for each in transcript.retranscribed)
 
     def statistics(self) -> SpeechStatistics:
         """Counters since the start."""
@@ -30,6 +30,6 @@ class SpeechCounts:
             wordless_s=found.speech_without_words,
             num_words=found.words,
             num_words_without_speech=found.words_without_speech,
-            num_reheard=self.num_reheard,
-            reheard_s=self.reheard_s,
+            num_retranscribed=self.num_retranscribed,
+            retranscribed_s=self.retranscribed_s,
         )

@@ -53,7 +53,7 @@ class Transcriber:
         return self.family.facts.tasks
 
     @property
-    def hears_before(self) -> bool:
+    def supports_left_context(self) -> bool:
         """Whether a turn can be heard behind what was before it."""
         return self.family.facts.behind is not None
 

@@ -72,8 +72,11 @@ SPEECH: Final = {
     "wordless_s": ("speech_without_words_seconds", "Of them, those farther than 200 ms from any word"),
     "num_words": ("timed_words", "Words in these transcripts"),
     "num_words_without_speech": ("words_without_speech", "Of them, those farther than 200 ms from speech"),
-    "num_reheard": ("speech_reheard", "Stretches of recordings transcribed again for a doubtful answer"),
-    "reheard_s": ("speech_reheard_seconds", "Seconds of them"),
+    "num_retranscribed": (
+        "speech_retranscribed",
+        "Stretches of recordings transcribed again for a doubtful answer",
+    ),
+    "retranscribed_s": ("speech_retranscribed_seconds", "Seconds of them"),
 }
 PROCESS: Final = {
     "num_restarts": ("engine_process_restarts", "Times the engines' process was started again"),

@@ -12,7 +12,7 @@ import msgspec
 
 from ...engine.models.prompts import Prompt, PromptBuilder
 from ...engine.text.tools.formats import FORMATS
-from ...engine.text.tools.grammars import behind_thinking, call_grammar
+from ...engine.text.tools.grammars import after_thinking, call_grammar
 from ...engine.text.tools.machine import AnswerMachine
 from ...engine.text.tools.thinking import Thinking
 from ...protocols.chat.request import Conversation
@@ -66,7 +66,7 @@ class AnswerReading:
                 form=None if use.is_forced else grammar,
             )
         elif grammar is not None:
-            grammar = behind_thinking(self._kind, grammar, text.added_id, self._thinking)
+            grammar = after_thinking(self._kind, grammar, text.added_id, self._thinking)
         thoughts = self._thought_budget()
         if (grammar, self._shown, thoughts) == (params.grammar, params.shown, params.thoughts):
             return params

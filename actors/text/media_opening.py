@@ -30,12 +30,12 @@ from ...media.vision.images import (
     prepare_image,
     prepare_picture,
 )
-from ...media.vision.live_frames import SeenFrame, look_at_frame
-from ...media.vision.processor_options import low_detail, wished_vision
+from ...media.vision.live_frames import PreparedFrame, look_at_frame
+from ...media.vision.processor_options import low_detail, vision_with_options
 from ...media.vision.video import measure_video, prepare_frames, prepare_video, video_bytes
 from ...media.vision.video_container import VideoLimits
 from ...protocols.chat.content import MediaPart
-from ...protocols.chat.processor_options import FIELD, NOTHING_WISHED, MediaWishes
+from ...protocols.chat.processor_options import FIELD, NO_PROCESSOR_OPTIONS, ProcessorOptions
 from ...protocols.engine.messages import EncoderItem, MediaItems
 from ...protocols.errors import BadRequestError, MediaError, SensoriumError, TooLargeError
 from ...protocols.shared.audio_format import INTERNAL_RATE
@@ -143,7 +143,7 @@ class MediaOpening:
         *,
         scope: str | None = None,
         caller: str = "",
-        processor_options: MediaWishes = NOTHING_WISHED,
+        processor_options: ProcessorOptions = NO_PROCESSOR_OPTIONS,
     ) -> AsyncIterator[list[MediaItems]]:
         """Media with their features, whose memory is held until it is left. Raises as `chat` does."""
         vision = self.wished(processor_options)
@@ -164,15 +164,15 @@ class MediaOpening:
             reservation.settle(sum(map(media_bytes, media)))
             yield media
 
-    def wished(self, processor_options: MediaWishes) -> VisionConfig | None:
+    def wished(self, processor_options: ProcessorOptions) -> VisionConfig | None:
         """How a request's pictures are looked at. Raises BadRequestError naming the key."""
-        if processor_options == NOTHING_WISHED:
+        if processor_options == NO_PROCESSOR_OPTIONS:
             return self._vision
         if self._vision is None:
             raise unsupported(
                 FIELD, f"is for images and videos; the model {self.builder.info.name} takes none"
             )
-        return wished_vision(self._vision, processor_options)
+        return vision_with_options(self._vision, processor_options)
 
     @property
     def video_fps(self) -> float | None:
@@ -180,7 +180,7 @@ class MediaOpening:
         length."""
         return None if self._vision is None else self._vision.video.fps
 
-    async def look_at_frame(self, data: bytes, *, num_frames: int, caller: str = "") -> SeenFrame:
+    async def look_at_frame(self, data: bytes, *, num_frames: int, caller: str = "") -> PreparedFrame:
         """One frame of live video, of `num_frames`. Raises MediaError and what the opener raises."""
         assert self._vision is not None, "kinds are checked"
         look = partial(look_at_frame, config=self._vision.video, num_frames=num_frames)

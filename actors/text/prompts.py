@@ -132,7 +132,7 @@ class Prompter:
         caller: str = "",
     ) -> AsyncIterator[Prompt]:
         """`chat` of a conversation that was `fetched`."""
-        parts, processor_options = self.media_of(whole), whole.media_wishes
+        parts, processor_options = self.media_of(whole), whole.processor_options
         async with self.opened(
             parts, sources, scope=scope, caller=caller, processor_options=processor_options
         ) as media:
@@ -143,7 +143,7 @@ class Prompter:
         """The conversation with the files in it that it names by address; their memory is held until it is
         left. Raises as `media_of` does, and as `AddressBook.fetched`."""
         parts = self.media_of(conversation)
-        self._media.wished(conversation.media_wishes)
+        self._media.wished(conversation.processor_options)
         async with self._addresses.fetched(conversation, parts, caller) as whole:
             yield whole
 

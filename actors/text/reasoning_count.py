@@ -24,7 +24,7 @@ class ThoughtCount:
         self._builder = builder
         self._tags = builder.answers.thinking
         tags = self._tags
-        self._ends = () if tags is None else tuple(map(str.encode, (tags.end, *tags.ends_beside)))
+        self._ends = () if tags is None else tuple(map(str.encode, (tags.end, *tags.other_ends)))
         self._longest = max(map(len, self._ends), default=0)
         self._lengths: deque[int] = deque(maxlen=self._longest)
         """Of the newest tokens, in bytes."""

@@ -14,7 +14,7 @@ from ...protocols.errors import DeviceLostError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_ASKED_FOR = re.compile(r"tried to allocate ([\d.]+ ?\w+)", re.IGNORECASE)
+_REQUESTED = re.compile(r"tried to allocate ([\d.]+ ?\w+)", re.IGNORECASE)
 _PHRASES = ("out of memory", "not enough memory", "can't allocate memory")
 _MAX_LENGTH = 200
 NO_KERNELS: Final = "this thread can compile no kernels any more, for want of memory"
@@ -31,9 +31,9 @@ def out_of_memory(error: BaseException) -> str | None:
     is_known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
     if not is_known and not any(phrase in text.lower() for phrase in _PHRASES):
         return None
-    asked = _ASKED_FOR.search(text)
+    requested = _REQUESTED.search(text)
     reason = "the device is out of memory"
-    return f"{reason} (it was asked for {asked[1]})" if asked else reason
+    return f"{reason} (it was asked for {requested[1]})" if requested else reason
 
 
 def spoils_thread(error: BaseException) -> bool:

@@ -29,7 +29,7 @@ class WordEnds:
             self._ends[tuple(front)].append(end)
         self._sizes = sorted({len(front) for front in self._ends})
 
-    def behind(self, token_ids: array[int]) -> list[int]:
+    def next_ids(self, token_ids: array[int]) -> list[int]:
         """Those that would end one; some may come twice."""
         return [end for size in self._sizes for end in self._ends.get(tuple(token_ids[-size:]), ())]
 
@@ -89,7 +89,7 @@ class Unwanted:
             found = found[~np.isin(found, self._ends)]
         if self._words is None:
             return found
-        return np.concatenate([found, np.asarray(self._words.behind(self._token_ids), np.int32)])
+        return np.concatenate([found, np.asarray(self._words.next_ids(self._token_ids), np.int32)])
 
 
 def _runs(token_ids: Ids, most: int) -> _Runs:

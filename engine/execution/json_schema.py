@@ -64,7 +64,7 @@ class _Preparation:
                 found[key] = [self.prepared(each, {}) for each in value]
             elif key in _SINGLE:
                 found[key] = self.prepared(value, {})
-            elif not _says_nothing(key, value):
+            elif not _has_no_effect(key, value):
                 found[key] = value
         if whole is not None and _lists_properties(schema):
             listed = found.get("properties", {})
@@ -92,7 +92,7 @@ class _Preparation:
         others = {key: value for key, value in schema.items() if key != "$ref"}
         return {**others, "allOf": [inlined, *others.get("allOf", ())]}
 
-    def _names(self, schema: object, parts: tuple[str, ...], seen: set[str]) -> _Names | None:
+    def _names(self, schema: object, parts: tuple[str, ...], visited: set[str]) -> _Names | None:
         """What an object may have by `schema` and these parts of it."""
         self._visit()
         if not isinstance(schema, dict):
@@ -108,14 +108,14 @@ class _Preparation:
                 found |= dict.fromkeys(name for name in listed if isinstance(name, str))
         inner = [each for key in parts if isinstance(schema.get(key), list) for each in schema[key]]
         reference = schema.get("$ref")
-        if isinstance(reference, str) and reference not in seen:
-            seen.add(reference)
+        if isinstance(reference, str) and reference not in visited:
+            visited.add(reference)
             target = referred(reference, self._root) if reference.startswith("#") else None
             if target is None:
                 return None
             inner.append(target)
         for each in inner:
-            names = self._names(each, parts, seen)
+            names = self._names(each, parts, visited)
             if names is None:
                 return None
             found |= names
@@ -138,7 +138,7 @@ def _lists_properties(schema: dict[str, Any]) -> bool:
     return isinstance(schema.get("properties"), dict) or schema.get("unevaluatedProperties") is False
 
 
-def _says_nothing(key: str, value: object) -> bool:
+def _has_no_effect(key: str, value: object) -> bool:
     match key:
         case "format":
             return isinstance(value, str) and value not in FORMATS

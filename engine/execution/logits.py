@@ -106,8 +106,8 @@ def _apply_penalties(logits: Tensor, spans: Sequence[RowSpan]) -> None:
     entries: list[_Penalised] = []
     for span in spans:
         assert span.state.counts is not None
-        for row, (seen, counts) in zip(span.rows, span.state.counts.with_draft(span.draft), strict=True):
-            entries.append(_Penalised(row, seen, counts, span.state.sampling))
+        for row, (in_prompt, counts) in zip(span.rows, span.state.counts.with_draft(span.draft), strict=True):
+            entries.append(_Penalised(row, in_prompt, counts, span.state.sampling))
     lengths = [len(entry.ids) for entry in entries]
 
     def spread(values: Sequence[float]) -> Tensor:

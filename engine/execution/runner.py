@@ -141,8 +141,8 @@ class Runner:
         An item at fault fails alone (`encode_errors`, `Sampled.error`, `align_errors`), also where the
         device has no memory for it; an exception means this class is broken or the device (DeviceLostError).
         """
-        if plan.is_apart:
-            return self._execute_apart(plan)
+        if plan.is_overlapped:
+            return self._execute_overlapped(plan)
         self._threads.is_quiet = plan.is_quiet
         for sequence_id in plan.ends:
             self._sequences.pop(sequence_id, None)
@@ -167,8 +167,8 @@ class Runner:
             encoder_bytes=self._encoder_bytes(plan, encode_errors),
         )
 
-    def _execute_apart(self, plan: Plan) -> StepResult:
-        with self._threads.encoding_apart():
+    def _execute_overlapped(self, plan: Plan) -> StepResult:
+        with self._threads.overlapped_encoding():
             errors = self._encode(plan.encodes)
         return StepResult(plan.step, encode_errors=errors, encoder_bytes=self._encoder_bytes(plan, errors))
 
@@ -382,17 +382,17 @@ class Runner:
 
 def _answer(fed: FedSequence, outcome: _Outcome) -> Sampled:
     """Tell the sequence what was chosen, and the scheduler."""
-    told = [] if outcome.prompt is None else list(outcome.prompt.logprobs)
+    reported = [] if outcome.prompt is None else list(outcome.prompt.logprobs)
     if outcome.probability is not None:
-        told.append(outcome.probability)
+        reported.append(outcome.probability)
     sequence_id = fed.step.sequence_id
-    if not outcome.is_finite or not all(map(math.isfinite, told)):
+    if not outcome.is_finite or not all(map(math.isfinite, reported)):
         fed.state.finished = True
         return Sampled(sequence_id, error=NOT_FINITE, fault="not_finite")
     sampled = Sampled(sequence_id)
     if outcome.span is not None and outcome.choice is not None:
         sampled = accept(outcome.span, outcome.choice, sequence_id)
-    if not told or sampled.error is not None:
+    if not reported or sampled.error is not None:
         return sampled
     return msgspec.structs.replace(
         sampled, prompt_logprobs=outcome.prompt, probe_probability=outcome.probability

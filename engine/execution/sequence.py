@@ -101,8 +101,8 @@ class SequenceState:
         self.finished = False
         self.rules = rules
         self.matcher: GrammarMatcher | None = None
-        hears_stop = not sampling.ignore_eos or sampling.grammar is not None
-        self.stops = frozenset(sampling.stop_token_ids if hears_stop else ())
+        obeys_stops = not sampling.ignore_eos or sampling.grammar is not None
+        self.stops = frozenset(sampling.stop_token_ids if obeys_stops else ())
         self.num_table_blocks = 0
         """Length of the block table when it was last checked."""
         self.counts: TokenCounts | None = None

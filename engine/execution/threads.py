@@ -30,7 +30,7 @@ class StepThreads:
         self._most = most
         self._weight_bytes = weight_bytes
         self._mine = threading.local()
-        self._is_encoding_apart = False
+        self._is_encoder_overlapped = False
         self.is_quiet = False
         """Nobody speaks."""
 
@@ -42,21 +42,21 @@ class StepThreads:
         if num_rows < _MIN_ROWS and self._weight_bytes < least:
             self._use(1)
         else:
-            self._use(max(self._most // _FOR_STEPS, 1) if self._is_encoding_apart else self._most)
+            self._use(max(self._most // _FOR_STEPS, 1) if self._is_encoder_overlapped else self._most)
 
     def take_for_encode(self) -> None:
         """All, but for those of the steps beside it."""
         if self._most is not None:
-            self._use(self._most - (self._most // _FOR_STEPS if self._is_encoding_apart else 0))
+            self._use(self._most - (self._most // _FOR_STEPS if self._is_encoder_overlapped else 0))
 
     @contextmanager
-    def encoding_apart(self) -> Iterator[None]:
+    def overlapped_encoding(self) -> Iterator[None]:
         """While something is encoded in another thread than the steps'."""
-        self._is_encoding_apart = True
+        self._is_encoder_overlapped = True
         try:
             yield
         finally:
-            self._is_encoding_apart = False
+            self._is_encoder_overlapped = False
 
     def _use(self, num: int) -> None:
         if getattr(self._mine, "num", 0) != num:

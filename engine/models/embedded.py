@@ -13,13 +13,13 @@ from ...protocols.errors import ModelLoadError
 
 
 def _find_checkpoints() -> Path:
-    beside = Path(__file__).parents[1] / "checkpoints"
-    if beside.is_dir():
-        return beside
+    folder = Path(__file__).parents[1] / "checkpoints"
+    if folder.is_dir():
+        return folder
     try:
         return Path(import_module("sensorium_checkpoints").FOLDER)
     except ModuleNotFoundError:
-        return beside
+        return folder
 
 
 CHECKPOINTS = _find_checkpoints()

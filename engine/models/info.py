@@ -17,7 +17,7 @@ from ...protocols.shared.generation import (
     MAX_REPETITION_PENALTY,
     MAX_TEMPERATURE,
     MIN_REPETITION_PENALTY,
-    NOTHING_SAID,
+    NO_SAMPLING_DEFAULTS,
     SamplingDefaults,
 )
 from ...protocols.shared.json_file import read_json
@@ -49,7 +49,7 @@ class ModelInfo:
     tokenizer's `eos_token`)."""
     kv_dtype: str = ""
     """What keys and values are kept as, for people to read."""
-    sampling: SamplingDefaults = NOTHING_SAID
+    sampling: SamplingDefaults = NO_SAMPLING_DEFAULTS
     """How text is sampled where a request does not say."""
     replayable: bool = False
     """Decode steps are device work alone, without a decision of the host on what it computed."""

@@ -55,7 +55,7 @@ class MemorySize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryWish:
+class MemoryRequest:
     """What a model needs, and what the operator asked for (None: to be chosen)."""
 
     device: Literal["cpu", "cuda"]
@@ -142,61 +142,61 @@ def show(num_bytes: float) -> str:
     return f"{num_bytes / _GIB:.2f} GiB" if num_bytes >= _GIB / 10 else f"{num_bytes / _MIB:.1f} MiB"
 
 
-def plan_memory(wish: MemoryWish, free_bytes: int) -> MemoryPlan:
+def plan_memory(request: MemoryRequest, free_bytes: int) -> MemoryPlan:
     """Share out `free_bytes`, less what was promised to others.
 
     Raises ModelLoadError, naming sizes and options, if the weights do not fit, if more was asked for than
     there is, or if not even one request of the full (or shortened) context would fit.
     """
-    free_bytes = max(0, free_bytes - wish.promised_bytes)
-    left = free_bytes - wish.weight_bytes
+    free_bytes = max(0, free_bytes - request.promised_bytes)
+    left = free_bytes - request.weight_bytes
     if left < 0:
         raise ModelLoadError(
-            f"the weights take {show(wish.weight_bytes)}, and {show(free_bytes)} of memory are free; take a "
-            "smaller model, or fewer bytes per number (--dtype)"
+            f"the weights take {show(request.weight_bytes)}, and {show(free_bytes)} of memory are free; take "
+            "a smaller model, or fewer bytes per number (--dtype)"
         )
-    left -= wish.activation_bytes
+    left -= request.activation_bytes
     if left < 0:
         raise ModelLoadError(
-            f"encoding the largest image takes {show(wish.activation_bytes)}, and beside the weights "
-            f"({show(wish.weight_bytes)}) {show(left + wish.activation_bytes)} are free; lower "
+            f"encoding the largest image takes {show(request.activation_bytes)}, and beside the weights "
+            f"({show(request.weight_bytes)}) {show(left + request.activation_bytes)} are free; lower "
             "--max-image-pixels"
         )
-    encoder_bytes = _encoder_bytes(wish, left)
-    block_bytes = wish.token_bytes * wish.block_size
+    encoder_bytes = _encoder_bytes(request, left)
+    block_bytes = request.token_bytes * request.block_size
     after_encoder = left - encoder_bytes
-    num_blocks = _num_blocks(wish, after_encoder)
-    needed = blocks_of(wish.context, wish.block_size)
+    num_blocks = _num_blocks(request, after_encoder)
+    needed = blocks_of(request.context, request.block_size)
     plan = MemoryPlan(
         free_bytes=free_bytes,
-        weight_bytes=wish.weight_bytes,
+        weight_bytes=request.weight_bytes,
         encoder_bytes=encoder_bytes,
-        activation_bytes=wish.activation_bytes,
+        activation_bytes=request.activation_bytes,
         num_blocks=num_blocks,
-        block_size=wish.block_size,
+        block_size=request.block_size,
         block_bytes=block_bytes,
-        context=wish.context,
-        device=wish.device,
-        kv_dtype=wish.kv_dtype,
+        context=request.context,
+        device=request.device,
+        kv_dtype=request.kv_dtype,
     )
     if num_blocks < needed:
-        raise ModelLoadError(_too_small(wish, plan, needed, after_encoder))
+        raise ModelLoadError(_too_small(request, plan, needed, after_encoder))
     if num_blocks * block_bytes > after_encoder:
         raise ModelLoadError(
             f"{num_blocks} blocks of KV memory take {show(num_blocks * block_bytes)}, and "
-            f"{show(max(0, after_encoder))} are free beside the weights ({show(wish.weight_bytes)}) and the "
-            f"encoder cache ({show(encoder_bytes)}); lower --kv-memory or --num-blocks"
+            f"{show(max(0, after_encoder))} are free beside the weights ({show(request.weight_bytes)}) and "
+            f"the encoder cache ({show(encoder_bytes)}); lower --kv-memory or --num-blocks"
         )
     return plan
 
 
-def _encoder_bytes(wish: MemoryWish, left: int) -> int:
-    least = wish.encoding_bytes
+def _encoder_bytes(request: MemoryRequest, left: int) -> int:
+    least = request.encoding_bytes
     if not least:
         return 0
-    if wish.encoder_memory is None:
+    if request.encoder_memory is None:
         return max(least, min(int(_ENCODER_SHARE * left), _MAX_ENCODER_BYTES))
-    num_bytes = wish.encoder_memory.of(left)
+    num_bytes = request.encoder_memory.of(left)
     if num_bytes < least:
         raise ModelLoadError(
             f"the encoder cache has {show(num_bytes)}, and one encoding takes {show(least)}; "
@@ -205,32 +205,32 @@ def _encoder_bytes(wish: MemoryWish, left: int) -> int:
     return num_bytes
 
 
-def _num_blocks(wish: MemoryWish, free_bytes: int) -> int:
-    block_bytes = wish.token_bytes * wish.block_size
-    if wish.num_blocks is not None:
-        return wish.num_blocks
-    if wish.kv_memory is not None:
-        return wish.kv_memory.of(free_bytes) // block_bytes
-    everybodys = DEFAULT_SHARE[wish.device] * (free_bytes + wish.promised_kv_bytes)
-    num_blocks = int(max(0.0, everybodys - wish.promised_kv_bytes) / wish.num_models) // block_bytes
-    if wish.device == "cpu":
-        each = blocks_of(wish.context, wish.block_size)
+def _num_blocks(request: MemoryRequest, free_bytes: int) -> int:
+    block_bytes = request.token_bytes * request.block_size
+    if request.num_blocks is not None:
+        return request.num_blocks
+    if request.kv_memory is not None:
+        return request.kv_memory.of(free_bytes) // block_bytes
+    everybodys = DEFAULT_SHARE[request.device] * (free_bytes + request.promised_kv_bytes)
+    num_blocks = int(max(0.0, everybodys - request.promised_kv_bytes) / request.num_models) // block_bytes
+    if request.device == "cpu":
+        each = blocks_of(request.context, request.block_size)
         if num_blocks < each <= _SHARE_FOR_ONE * free_bytes // block_bytes:
             return each
-        num_blocks = min(num_blocks, wish.max_running * each)
+        num_blocks = min(num_blocks, request.max_running * each)
     return num_blocks
 
 
-def _too_small(wish: MemoryWish, plan: MemoryPlan, needed: int, free_bytes: int) -> str:
+def _too_small(request: MemoryRequest, plan: MemoryPlan, needed: int, free_bytes: int) -> str:
     """Why not one request fits, and what would help."""
     fits = max(0, plan.num_tokens)
     remedies = [f"--max-context {fits}"] if fits else []
     needed_bytes = needed * plan.block_bytes
     if needed_bytes <= free_bytes:
         remedies.append(
-            f"--num-blocks {needed}" if wish.num_blocks is not None else f"--kv-memory {_up(needed_bytes)}"
+            f"--num-blocks {needed}" if request.num_blocks is not None else f"--kv-memory {_up(needed_bytes)}"
         )
-    elif wish.encoder_memory is not None and plan.encoder_bytes > needed_bytes - free_bytes:
+    elif request.encoder_memory is not None and plan.encoder_bytes > needed_bytes - free_bytes:
         remedies.append("a smaller --encoder-memory")
     remedy = " or ".join(remedies) if remedies else "a smaller model"
     return (

@@ -215,7 +215,7 @@ class PromptBuilder:
         if tags is None:
             return "closed"
         if conversation.continue_final_message:
-            return tags.state_behind(plain_text(conversation.messages[-1]))
+            return tags.state_after(plain_text(conversation.messages[-1]))
         return tags.state_of(self.text.decode_all(prompt.token_ids[-_TAIL:]))
 
     def check_kind(self, part: MediaPart) -> None:

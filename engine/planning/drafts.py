@@ -68,11 +68,11 @@ class PredictionDrafter:
     prediction; the nearest place counts.
     """
 
-    __slots__ = ("_is_lost", "_next", "_num_seen", "_predicted")
+    __slots__ = ("_is_lost", "_next", "_num_followed", "_predicted")
 
     def __init__(self, predicted: Sequence[int], num_prompt: int) -> None:
         self._predicted = tuple(predicted)
-        self._num_seen = num_prompt
+        self._num_followed = num_prompt
         self._next = 0
         """Where in the prediction the answer goes on, or left it."""
         self._is_lost = False
@@ -90,11 +90,11 @@ class PredictionDrafter:
         return self._next >= len(self._predicted)
 
     def _follow(self, tokens: Sequence[int]) -> None:
-        while self._num_seen < len(tokens):
-            new = tokens[self._num_seen]
-            self._num_seen += 1
+        while self._num_followed < len(tokens):
+            new = tokens[self._num_followed]
+            self._num_followed += 1
             if self._is_lost:
-                self._rejoin(tuple(tokens[self._num_seen - REJOINED_BY : self._num_seen]))
+                self._rejoin(tuple(tokens[self._num_followed - REJOINED_BY : self._num_followed]))
             elif self._next < len(self._predicted) and self._predicted[self._next] == new:
                 self._next += 1
             else:

@@ -29,13 +29,13 @@ class SchedulerConfig:
     """Requests and alignments that may wait before new ones are refused."""
     max_tokens_per_step: int = 4096
     """Decoder tokens of one forward, drafts included; alignments have as many of their own."""
-    num_guest_tokens: int = 8
+    num_low_priority_tokens: int = 8
     """Of each step that serves a better class of requests, the tokens that worse ones have, and of all slots
     as many: `engine/planning/service_classes.py`."""
     max_batch_tokens_per_step: int | None = None
     """Tokens of a step that serves the worst class alone (None: `max_tokens_per_step`): a step cannot be
     left, and whoever comes meanwhile waits for its end."""
-    guest_interval: int = 1
+    low_priority_interval: int = 1
     """Of so many steps that serve a better class, worse ones take part in one."""
     max_prefill_chunk: int | None = None
     """Prompt tokens one request may feed in a step. None: all it wants while nobody else has prompt tokens to
@@ -45,10 +45,10 @@ class SchedulerConfig:
     max_encoder_tokens_per_step: int = 4096
     """Rows of encodings per step, those that are attended to included; one item always goes, however
     large."""
-    encodes_apart: bool = False
+    overlap_encoder: bool = False
     """Whether encodes are plans of their own while somebody speaks, done beside the steps and not in them:
     one at a time. For a device with cores to compute while others wait for memory."""
-    max_rows_beside_live: int | None = None
+    max_rows_during_live: int | None = None
     """Rows of the longest encoding that begins while live requests decode, if they are soon done (None: any):
     where a device encodes for many times as long as it decodes a token."""
     frames_per_row: float = 0.0

@@ -110,7 +110,7 @@ class Plan:
     encodes: tuple[EncodeStep, ...] = ()
     sequences: tuple[SequenceStep, ...] = ()
     aligns: tuple[AlignStep, ...] = ()
-    is_apart: bool = False
+    is_overlapped: bool = False
     """Nothing but encodes, which are done while later plans are; those that need them come behind."""
     is_quiet: bool = False
     """Nobody speaks to an engine of this process, or did lately: other cores have less to do."""

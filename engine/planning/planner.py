@@ -63,7 +63,7 @@ class Planner:
         self._aligns = aligns
         self._counts = counts
         self._lanes = Lanes(config, presence)
-        self._service_apart = len(SERVICES)  # of what is encoded apart; none
+        self._overlapped_service = len(SERVICES)  # of what is encoded apart; none
         self._num_sequences = 0
         self._num_fed = 0
 
@@ -77,14 +77,14 @@ class Planner:
         running = self._queues.running
         making = Making(num_lacking=sum(each.num_planned == each.capacity for each in running))
         if not self._slots.is_encoding:
-            self._service_apart = len(SERVICES)
+            self._overlapped_service = len(SERVICES)
         classes = range(len(SERVICES))
         shares = self._lanes.shares([self._num_wanted(service) for service in classes])
-        self._slots.is_apart = self._config.encodes_apart and not self.is_quiet
+        self._slots.is_overlapped = self._config.overlap_encoder and not self.is_quiet
         for share in shares:
             making.num_slots[share.service] = share.num_slots
         for place, share in enumerate(shares):
-            is_passed_on = place > 0 and shares[place - 1].is_guest
+            is_passed_on = place > 0 and shares[place - 1].is_low_priority
             making.budget = share.num_tokens + (making.budget if is_passed_on else 0)
             self._plan_class(making, share)
         return making
@@ -94,20 +94,20 @@ class Planner:
         flight."""
         slots = self._slots
         is_busy = slots.is_encoding or not self._lanes.is_next(_LIVE)
-        if is_busy or self.is_quiet or not self._config.encodes_apart:
+        if is_busy or self.is_quiet or not self._config.overlap_encoder:
             return
-        slots.is_apart = True
+        slots.is_overlapped = True
         slots.allow(1)
         for request in self._queues.waiting_of(_LIVE):
             if request.slot is not None:
                 slots.demand(request.slot)
             if slots.is_encoding:
-                self._begin_apart(_LIVE)
+                self._begin_overlapped(_LIVE)
                 return
 
-    def _begin_apart(self, service: int) -> None:
-        self._service_apart = service
-        self._lanes.note_apart(service)
+    def _begin_overlapped(self, service: int) -> None:
+        self._overlapped_service = service
+        self._lanes.note_overlapped(service)
 
     def _num_wanted(self, service: int) -> int:
         queues = self._queues
@@ -116,34 +116,35 @@ class Planner:
     def _plan_class(self, making: Making, share: Share) -> None:
         service = share.service
         num_before = self._slots.num_taken + self._aligns.num_taken
-        is_slowing = share.is_guest and self._service_apart <= service
-        is_beside = bool(making.sequences or num_before or is_slowing)
-        if not self._lanes.joins(share, is_beside=is_beside):
+        is_slowing = share.is_low_priority and self._overlapped_service <= service
+        is_alongside = bool(making.sequences or num_before or is_slowing)
+        if not self._lanes.joins(share, is_alongside=is_alongside):
             making.budget = 0
             return
-        most = self._lanes.num_heavy(share, is_beside=is_beside)
-        is_apart, is_free = self._slots.is_apart, not self._slots.is_encoding
-        may_go = is_free and self._lanes.may_go_apart(share, is_beside=is_beside)
+        most = self._lanes.num_heavy(share, is_alongside=is_alongside)
+        is_overlapped, is_free = self._slots.is_overlapped, not self._slots.is_encoding
+        may_go = is_free and self._lanes.may_overlap(share, is_alongside=is_alongside)
         num_fed = len(making.sequences)
         prompts = self._plan_decodes(making, service)
         num_decoding = len(making.sequences) - num_fed
         self._slots.allow(
-            int(may_go) if is_apart else most, self._lanes.longest_encode(share, num_decoding=num_decoding)
+            int(may_go) if is_overlapped else most,
+            self._lanes.longest_encode(share, num_decoding=num_decoding),
         )
         self._plan_prompts(making, prompts, service)
         if not making.is_short:
             self._admit(making, service)
-        self._aligns.collect(service, self._slots, most if share.is_guest else None)
-        if not share.is_guest:
+        self._aligns.collect(service, self._slots, most if share.is_low_priority else None)
+        if not share.is_low_priority:
             self._lanes.note_held(is_held=self._slots.has_held)
-        if is_apart and is_free and self._slots.is_encoding:
-            self._begin_apart(service)
-        elif is_apart:
-            is_refused = share.is_guest and self._slots.has_refused
-            self._lanes.note_none_apart(service, is_refused=is_refused, was_free=is_free)
+        if is_overlapped and is_free and self._slots.is_encoding:
+            self._begin_overlapped(service)
+        elif is_overlapped:
+            is_refused = share.is_low_priority and self._slots.has_refused
+            self._lanes.note_not_overlapped(service, is_refused=is_refused, was_free=is_free)
         if self._slots.num_taken + self._aligns.num_taken > num_before:
             self._lanes.note_heavy(share)
-        elif most and self._slots.has_refused and not is_apart:
+        elif most and self._slots.has_refused and not is_overlapped:
             self._lanes.note_refused()
 
     def _plan_decodes(self, making: Making, service: int) -> list[Request]:
@@ -179,9 +180,9 @@ class Planner:
         """Feed chunks of the prompts of running requests, best first; they have blocks for them."""
         is_contended = self._queues.num_waiting(service) > 0
         for index, request in enumerate(prompts):
-            wish = self._chunk(making.budget, is_contended or index + 1 < len(prompts))
-            wish = min(request.num_missing, wish)
-            num_tokens = self._encoded_part(request, request.num_planned, wish)
+            wanted = self._chunk(making.budget, is_contended or index + 1 < len(prompts))
+            wanted = min(request.num_missing, wanted)
+            num_tokens = self._encoded_part(request, request.num_planned, wanted)
             if num_tokens:
                 self._feed(making, request, num_tokens)
 
@@ -201,9 +202,9 @@ class Planner:
             if not self._kv.fits(request, found) and not self._may_put_back_for(request):
                 making.is_short = True
                 break
-            wish = self._chunk(making.budget, index + 1 < len(waiting))
-            wish = min(request.num_missing - found.num_tokens, wish)
-            num_tokens = self._encoded_part(request, found.num_tokens, wish)
+            wanted = self._chunk(making.budget, index + 1 < len(waiting))
+            wanted = min(request.num_missing - found.num_tokens, wanted)
+            num_tokens = self._encoded_part(request, found.num_tokens, wanted)
             if not num_tokens:
                 continue
             if not self._make_fit(request, found, making):

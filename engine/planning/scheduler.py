@@ -70,7 +70,7 @@ class Scheduler:
             frames_per_row=config.frames_per_row,
         )
         self._flights: dict[int, _Flight] = {}
-        self._apart: Plan | None = None  # taken with a step, for `schedule_apart` to give
+        self._overlapped: Plan | None = None  # taken with a step, for `schedule_overlapped` to give
         self._step = 0
         self._counts: Counter[str] = Counter()
         self._planner = Planner(
@@ -81,7 +81,7 @@ class Scheduler:
     @property
     def num_in_flight(self) -> int:
         """Plans whose results are outstanding, but for those of encodes apart."""
-        return sum(not flight.plan.is_apart for flight in self._flights.values())
+        return sum(not flight.plan.is_overlapped for flight in self._flights.values())
 
     def submit(
         self,
@@ -160,13 +160,13 @@ class Scheduler:
     def schedule(self) -> Plan:
         """The next step. A falsy plan (nothing to do) is not in flight and expects no result.
 
-        What is to be encoded apart beside it comes from `schedule_apart`: call that next.
+        What is to be encoded apart beside it comes from `schedule_overlapped`: call that next.
         """
         making = self._planner.plan()
         aligns = self._aligns.take()
         frees, encodes = self._slots.take_frees(), self._slots.take_encodes()
-        if self._slots.is_apart:
-            self._go_apart(encodes)
+        if self._slots.is_overlapped:
+            self._take_overlapped(encodes)
             encodes = ()
         plan = Plan(
             step=self._step,
@@ -182,17 +182,17 @@ class Scheduler:
             self._take_off(_Flight(tuple(making.requests), plan, aligns))
         return plan
 
-    def schedule_apart(self) -> Plan | None:
+    def schedule_overlapped(self) -> Plan | None:
         """What is to be encoded beside the steps now, if anything: it is in flight."""
         self._planner.plan_encode()
-        self._go_apart(self._slots.take_encodes())
-        plan, self._apart = self._apart, None
+        self._take_overlapped(self._slots.take_encodes())
+        plan, self._overlapped = self._overlapped, None
         return plan
 
     def update(self, result: StepResult) -> list[SchedulerEvent]:
         """Take a step's result; what happened, in the order of its plan."""
         flight = self._flights.pop(result.step)
-        self._counts["steps"] += not flight.plan.is_apart
+        self._counts["steps"] += not flight.plan.is_overlapped
         self._busy_s += result.busy_s
         events: list[SchedulerEvent] = []
         for slot in (encode.slot for encode in flight.plan.encodes):
@@ -254,10 +254,10 @@ class Scheduler:
                 assert written, "a step without rows"
                 assert not any(map(self._kv.pool.is_findable, written)), "a findable block is written to"
 
-    def _go_apart(self, encodes: tuple[EncodeStep, ...]) -> None:
+    def _take_overlapped(self, encodes: tuple[EncodeStep, ...]) -> None:
         if encodes:
-            self._apart = Plan(self._step, encodes=encodes, is_apart=True)
-            self._take_off(_Flight((), self._apart, ()))
+            self._overlapped = Plan(self._step, encodes=encodes, is_overlapped=True)
+            self._take_off(_Flight((), self._overlapped, ()))
 
     def _take_off(self, flight: _Flight) -> None:
         self._flights[flight.plan.step] = flight

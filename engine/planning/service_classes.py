@@ -2,12 +2,12 @@
 
 Live requests come in bursts and each waits for a few short steps, so what delays them is a slot that somebody
 else has, and the length of the steps they share or arrive in. The rule is one for tokens and for slots: where
-several classes want something, the worse ones together get `num_guest_tokens` (or as many slots) and the
-better one the rest; what they get is divided by the same rule again. That is a bound and a promise: no step
-beside a better class has more of the worse ones, and one in `guest_interval` such steps has no less if they
-want it; in the others they stand back. Live is taken to be there
-for `LINGER_STEPS` after its last request, since the next one is on its way. Batch has
-`max_batch_tokens_per_step` even where it is alone: nobody waits for it, and somebody may come.
+several classes want something, the worse ones together get `num_low_priority_tokens` (or as many slots) and
+the better one the rest; what they get is divided by the same rule again. That is a bound and a promise: no
+step beside a better class has more of the worse ones, and one in `low_priority_interval` such steps has no
+less if they want it; in the others they stand back. Live is taken to be there for `LINGER_STEPS` after its
+last request, since the next one is on its way. Batch has `max_batch_tokens_per_step` even where it is alone:
+nobody waits for it, and somebody may come.
 
 Encoding and aligning cannot be divided. A worse class does one such piece in a step, and beside a better one
 only after it took part in `HEAVY_PATIENCE` steps without. If there is no place left for it then, the better
@@ -56,7 +56,7 @@ class Share:
     num_tokens: int
     num_slots: int
     """Above that many running nobody more of the class is admitted, and better ones may take its slots."""
-    is_guest: bool
+    is_low_priority: bool
     """Whether a better class is there."""
 
 
@@ -84,55 +84,59 @@ class Lanes:
         self._since_live = 0 if wanted[_LIVE] else self._since_live + 1
         lingers = 0 < self._since_live <= LINGER_STEPS
         classes = [service for service, count in enumerate(wanted) if count or (service == _LIVE and lingers)]
-        num_guests = self._config.num_guest_tokens
+        num_low_priority = self._config.num_low_priority_tokens
         self._num_refused = [num if wanted[i] else 0 for i, num in enumerate(self._num_refused)]
         self._is_owed &= len(classes) > 1
-        tokens = _divided(self._config.max_tokens_per_step, num_guests, len(classes))
+        tokens = _divided(self._config.max_tokens_per_step, num_low_priority, len(classes))
         if _BATCH in classes and self._config.max_batch_tokens_per_step is not None:
             tokens[-1] = min(tokens[-1], self._config.max_batch_tokens_per_step)
-        slots = _divided(self._config.max_running, num_guests, len(classes))
+        slots = _divided(self._config.max_running, num_low_priority, len(classes))
         return [
             # Where nobody better wants anything now, somebody must get on however little there is.
-            Share(service, max(tokens[i], int(lingers)), max(slots[i], int(lingers)), is_guest=i > 0)
+            Share(service, max(tokens[i], int(lingers)), max(slots[i], int(lingers)), is_low_priority=i > 0)
             for i, service in enumerate(classes)
             if wanted[service]
         ]
 
-    def joins(self, share: Share, *, is_beside: bool) -> bool:
-        """Whether the class takes part in this step; `is_beside`: it serves a better class already."""
-        if not is_beside or self._is_due(share.service):
+    def joins(self, share: Share, *, is_alongside: bool) -> bool:
+        """Whether the class takes part in this step; `is_alongside`: it serves a better class already."""
+        if not is_alongside or self._is_due(share.service):
             return True
         self._num_passed[share.service] += 1
-        if self._num_passed[share.service] < self._config.guest_interval:
+        if self._num_passed[share.service] < self._config.low_priority_interval:
             return False
         self._num_passed[share.service] = 0
         return True
 
-    def num_heavy(self, share: Share, *, is_beside: bool) -> int:
+    def num_heavy(self, share: Share, *, is_alongside: bool) -> int:
         """Encodings that the class may have begun in this step, and alignments, if it joins."""
-        if not share.is_guest:
+        if not share.is_low_priority:
             return max(self._config.max_encodes_per_step - self._is_owed, 1)
         self._is_owed = False
-        if not is_beside:
+        if not is_alongside:
             return 1
         self._patience[share.service] += 1
         return int(self._patience[share.service] > HEAVY_PATIENCE)
 
-    def may_go_apart(self, share: Share, *, is_beside: bool) -> bool:
+    def may_overlap(self, share: Share, *, is_alongside: bool) -> bool:
         """Whether the class may have something encoded apart while nothing is, if it joins."""
-        return self._is_due(share.service) if share.is_guest and is_beside else self.is_next(share.service)
+        return (
+            self._is_due(share.service)
+            if share.is_low_priority and is_alongside
+            else self.is_next(share.service)
+        )
 
     def is_next(self, service: int) -> bool:
         """Whether no worse class goes before it."""
         return not any(map(self._is_due, range(service + 1, len(SERVICES))))
 
-    def note_apart(self, service: int) -> None:
+    def note_overlapped(self, service: int) -> None:
         """Something of the class goes apart: worse ones that would have liked to stand back once more."""
         self._num_refused[service] = 0
         for worse in range(service + 1, len(SERVICES)):
             self._num_refused[worse] += self._num_refused[worse] > 0
 
-    def note_none_apart(self, service: int, *, is_refused: bool, was_free: bool) -> None:
+    def note_not_overlapped(self, service: int, *, is_refused: bool, was_free: bool) -> None:
         """The class took part and nothing of it went apart. `is_refused`: it would have, beside a better one;
         `was_free`: nothing else had."""
         self._num_refused[service] = max(self._num_refused[service] + was_free, 1) if is_refused else 0
@@ -144,7 +148,7 @@ class Lanes:
         """Rows of the longest encoding that the class may begin beside its own requests that decode; None:
         any."""
         is_held = share.service == _LIVE and num_decoding > 0 and self._num_held < LIVE_PATIENCE
-        return self._config.max_rows_beside_live if is_held else None
+        return self._config.max_rows_during_live if is_held else None
 
     def note_held(self, *, is_held: bool) -> None:
         """Whether a long encoding of a live request waited in this step."""
@@ -159,11 +163,11 @@ class Lanes:
         self._patience[share.service] = 0
 
 
-def _divided(total: int, num_guests: int, num_classes: int) -> list[int]:
+def _divided(total: int, num_low_priority: int, num_classes: int) -> list[int]:
     """Parts for classes, best first; their sum is `total`."""
     parts = []
     for _ in range(num_classes - 1):
-        rest = min(num_guests, total // 2)
+        rest = min(num_low_priority, total // 2)
         parts.append(total - rest)
         total = rest
     return [*parts, total]

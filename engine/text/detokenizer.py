@@ -60,7 +60,7 @@ class Detokenizer:
     """
 
     __slots__ = (
-        *("_decoder", "_held", "_includes_stop", "_length", "_min_tokens", "_num_seen"),
+        *("_decoder", "_held", "_includes_stop", "_length", "_min_tokens", "_num_tokens"),
         *("_reach", "_released", "_stops"),
     )
 
@@ -71,7 +71,7 @@ class Detokenizer:
         self._stops = StopStrings(stops) if stops else None
         self._includes_stop = sampling is not None and sampling.includes_stop
         self._min_tokens = 0 if sampling is None else sampling.min_tokens
-        self._num_seen = 0  # tokens
+        self._num_tokens = 0  # tokens
         self._held: list[_Token] = []
         self._length = 0  # characters that are certain
         self._released = 0  # characters of them that were released
@@ -107,15 +107,15 @@ class Detokenizer:
         released = self._cut() if stop is not None else self._let_go(everything=is_last)
         shown = _as_ending(released)
         ending = _end_token(sampled) if stop is None else _as_ending(self._held[len(released) :])
-        told = msgspec.structs.replace(
+        result = msgspec.structs.replace(
             _with_text(sampled, text, stop, ending),
             token_ids=shown.token_ids,
             logprobs=shown.logprobs,
             top_logprobs=shown.top_logprobs,
         )
         if stop is None:
-            return told
-        return msgspec.structs.replace(told, finish_reason="stop", error=None, fault=None)
+            return result
+        return msgspec.structs.replace(result, finish_reason="stop", error=None, fault=None)
 
     def _rest(self, sampled: TokensSampled) -> str:
         """What was held back; of a character that `max_tokens` cuts, nothing."""
@@ -125,7 +125,7 @@ class Detokenizer:
         self, stops: StopStrings, sampled: TokensSampled, index: int, text: str, texts: list[str]
     ) -> str | None:
         """Note one token and the text that became certain with it; the stop string in it, or None."""
-        self._num_seen += 1
+        self._num_tokens += 1
         self._length += len(text)
         token = _Token(
             sampled.token_ids[index],
@@ -140,7 +140,7 @@ class Detokenizer:
             if held.end is not None:
                 break
             held.end = self._length
-        if self._num_seen <= self._min_tokens:
+        if self._num_tokens <= self._min_tokens:
             texts.append(text)
             return None
         free, stop = stops.push(text)

@@ -29,10 +29,10 @@ Places = tuple[int, ...]
 
 
 def phrases_of(
-    keywords: Sequence[str], boost: float, encode: Callable[[str], Iterable[int]], *, behind: int
+    keywords: Sequence[str], boost: float, encode: Callable[[str], Iterable[int]], *, start_token: int
 ) -> Phrases | None:
     """The phrases of `keywords`, made likelier by `boost` (in natural logarithms) where they begin and by
-    twice that where they go on; None if there is nothing to make likelier. `behind`: see `Phrases`.
+    twice that where they go on; None if there is nothing to make likelier. `start_token`: see `Phrases`.
 
     Behind other words a phrase has a space in front; at the beginning it may, and a capital, too. Those so
     short that nearly every sound could be one are left out.
@@ -48,7 +48,7 @@ def phrases_of(
         capital = keyword[0].upper() + keyword[1:]
         if capital != keyword:
             first |= dict.fromkeys((_beginning(encode(capital)), _beginning(encode(f" {capital}"))))
-    return Phrases(behind, tuple(first), tuple(within), begin=boost, go_on=2 * boost) if first else None
+    return Phrases(start_token, tuple(first), tuple(within), begin=boost, go_on=2 * boost) if first else None
 
 
 def _is_too_short(keyword: str) -> bool:
@@ -97,7 +97,7 @@ class PhraseTree:
 
     def beginning(self, token_ids: Sequence[int]) -> Places:
         """Where one stands behind a prompt, of which what is said begins behind the last mark."""
-        mark = self.phrases.behind
+        mark = self.phrases.start_token
         for index in range(len(token_ids) - 1, -1, -1):
             if token_ids[index] == mark:
                 return self.follow((FIRST,), token_ids[index + 1 :])
@@ -106,7 +106,7 @@ class PhraseTree:
     def follow(self, places: Places, token_ids: Iterable[int]) -> Places:
         """Where one stands behind more tokens. What began inside of a phrase that is complete is over."""
         for token_id in token_ids:
-            if token_id == self.phrases.behind:
+            if token_id == self.phrases.start_token:
                 places = (FIRST,)
             elif places:
                 found = [self._children[node].get(token_id) for node in places]
@@ -118,11 +118,11 @@ class PhraseTree:
     def bonuses(self, places: Places) -> dict[int, float]:
         """What is added to the logits of the next tokens. Right behind a phrase none begins: it would be
         said again and again."""
-        is_behind = any(node in self._ends for node in places)
+        is_after_phrase = any(node in self._ends for node in places)
         added: dict[int, float] = {}
         for node in places:
             is_root = node in (FIRST, WITHIN)
-            if not (is_root and is_behind):
+            if not (is_root and is_after_phrase):
                 added |= dict.fromkeys(
                     self._children[node], self.phrases.begin if is_root else self.phrases.go_on
                 )
@@ -152,9 +152,9 @@ class PhraseWatch:
     def push(self, token_id: int, *, is_lifted: bool) -> None:
         """The next token; `is_lifted` where it would not have come by itself."""
         index, self._num_tokens = self._num_tokens, self._num_tokens + 1
-        is_said = bool(self._places) and token_id != self._tree.phrases.behind
+        is_in_phrase = bool(self._places) and token_id != self._tree.phrases.start_token
         self._places = self._tree.follow(self._places, (token_id,))
-        if is_lifted and is_said and self._doubt is None:
+        if is_lifted and is_in_phrase and self._doubt is None:
             self._doubt = index
         if self._doubt is None:
             return

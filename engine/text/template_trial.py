@@ -91,11 +91,11 @@ def fault_of(
             return f"was not rendered within {_MAX_WALL_S:g} s"
         finally:
             process.kill()
-        said = process.stderr.read(4096).decode(errors="replace").strip().splitlines()
-    return _meaning(status, said, max_cpu_s)
+        errors = process.stderr.read(4096).decode(errors="replace").strip().splitlines()
+    return _meaning(status, errors, max_cpu_s)
 
 
-def _meaning(status: int, said: list[str], max_cpu_s: int) -> str | None:
+def _meaning(status: int, errors: list[str], max_cpu_s: int) -> str | None:
     if status == 0:
         return None
     if status == _OUT_OF_MEMORY:
@@ -106,7 +106,7 @@ def _meaning(status: int, said: list[str], max_cpu_s: int) -> str | None:
         return f"does not end within {max_cpu_s} s of processor time for a conversation of a few words"
     if status < 0:
         return f"ends the process that renders it, by signal {-status}"
-    raise ModelLoadError(f"the chat template cannot be tried: {said[-1] if said else f'status {status}'}")
+    raise ModelLoadError(f"the chat template cannot be tried: {errors[-1] if errors else f'status {status}'}")
 
 
 class _Generation(Extension):

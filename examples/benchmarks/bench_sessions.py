@@ -66,7 +66,7 @@ class StubModel:
 
     languages: tuple[str, ...] = ("en",)
     spells_numbers: bool = False
-    hears_before: bool = False
+    supports_left_context: bool = False
     tasks: tuple[Task, ...] = ("transcribe",)
 
     def check(self, options: TranscriptionOptions) -> None:
@@ -79,8 +79,8 @@ class StubModel:
             wordless_s=0.0,
             num_words=0,
             num_words_without_speech=0,
-            num_reheard=0,
-            reheard_s=0.0,
+            num_retranscribed=0,
+            retranscribed_s=0.0,
         )
 
     async def transcribe(

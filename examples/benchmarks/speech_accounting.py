@@ -52,7 +52,7 @@ def as_file(client: Client, beam_size: int) -> Ask:
             language=case.language,
             keywords=case.keywords,
         )
-        return Heard(found.text, found.languages, found.words, found.coverage, len(found.reheard))
+        return Heard(found.text, found.languages, found.words, found.coverage, len(found.retranscribed))
 
     return ask
 

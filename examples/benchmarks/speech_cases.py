@@ -43,7 +43,7 @@ class Heard:
     languages: tuple[str, ...] = ()
     words: Sequence[Word] = ()
     coverage: Coverage | None = None
-    num_reheard: int = 0
+    num_retranscribed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ def accounted(mix: Mix) -> Callable[[Heard], tuple[bool, str]]:
         speechless = 100 * found.words_without_speech / max(found.words, 1)
         long = [each.word for each in heard.words if is_long(each)]
         shown = f"{wordless:.2f} % of speech, {speechless:.2f} % of words, {len(long)} too long {long[:3]}"
-        shown += f", {heard.num_reheard} again, {wrong(text, heard.text, language):.2f} % wrong"
+        shown += f", {heard.num_retranscribed} again, {wrong(text, heard.text, language):.2f} % wrong"
         return wordless <= 1.0 and speechless <= 1.0 and not long, shown
 
     return judge

@@ -127,7 +127,7 @@ class Listening:
         wishes = TranscriptionPatch(left_context_ms=left_context_ms)
         config = SessionConfig(
             model="model",
-            models=(RealtimeModel("model", hears_before=speech.hears_before),),
+            models=(RealtimeModel("model", supports_left_context=speech.supports_left_context),),
             initial=SessionPatch(audio=AudioPatch(input=InputPatch(transcription=wishes))),
             format=audio.format,
             max_session_s=1e6,

@@ -166,10 +166,10 @@ def paged_attention_reference(
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
         own = torch.arange(length - num_rows, length, device=query.device)[:, None]
-        seen = torch.arange(length, device=query.device)[None]
-        hidden = seen > own
+        positions = torch.arange(length, device=query.device)[None]
+        hidden = positions > own
         if window is not None:
-            hidden |= seen <= own - window
+            hidden |= positions <= own - window
         weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
         out.append((weights @ value).transpose(0, 1).to(query.dtype))
         first += num_rows

@@ -32,9 +32,9 @@ def _sequence_of(starts: tl.tensor, num_sequences: int, tile: int, tile_rows: tl
     while high - low > 1:
         middle = (low + high) // 2
         first_tile = tl.load(starts + middle) // tile_rows + middle
-        is_behind = first_tile <= tile
-        low = tl.where(is_behind, middle, low)
-        high = tl.where(is_behind, high, middle)
+        is_later = first_tile <= tile
+        low = tl.where(is_later, middle, low)
+        high = tl.where(is_later, high, middle)
     return low
 
 
@@ -118,10 +118,10 @@ def _attend(
         if is_capped:
             score = softcap * (1.0 - 2.0 / (tl.exp(2.0 * score / softcap) + 1.0))
         score = score * 1.4426950408889634
-        seen = is_key[None, :] & (key_at[None, :] <= position[:, None])
+        visible = is_key[None, :] & (key_at[None, :] <= position[:, None])
         if window > 0:
-            seen = seen & (key_at[None, :] > position[:, None] - window)
-        score = tl.where(seen, score, float("-inf"))
+            visible = visible & (key_at[None, :] > position[:, None] - window)
+        score = tl.where(visible, score, float("-inf"))
         new_high = tl.maximum(high, tl.max(score, 1))
         base = tl.where(new_high == float("-inf"), 0.0, new_high)  # a row may see nothing of this share
         weight = tl.exp2(score - base[:, None])

@@ -19,7 +19,7 @@ from ..activation import Activation, code_of
 from ..host_memory import use_large_pages
 from ..native import CODES, Native, native_for
 from ..silu_mul import LANES
-from .fused_input import AS_IT_IS, Before, prepared, told
+from .fused_input import AS_IT_IS, Before, native_input, prepared
 
 WIDTH: Final = 64
 _ROWS_AT_ONCE: Final = 4096
@@ -98,7 +98,7 @@ def linear_tiled(
 ) -> Tensor:
     """As `linear`. Raises RuntimeError for rows of another type or size."""
     native = _native(x, weight)
-    along = AS_IT_IS if before is None else told(x, before, weight.size)
+    along = AS_IT_IS if before is None else native_input(x, before, weight.size)
     if along is None:
         x, along = prepared(x, before), AS_IT_IS
     if x.ndim != 2 or (not along.how and x.shape[1] != weight.size):

@@ -47,7 +47,7 @@ class LayerNorm(NamedTuple):
 Before = RmsNorm | LayerNorm | Literal["silu_mul"]
 
 
-class Told(NamedTuple):
+class NativeInput(NamedTuple):
     """A `Before` as the C kernels are told it."""
 
     how: int
@@ -55,7 +55,7 @@ class Told(NamedTuple):
     eps: float = 0.0
 
 
-AS_IT_IS: Final = Told(0)
+AS_IT_IS: Final = NativeInput(0)
 
 
 def prepared(x: Tensor, before: Before | None) -> Tensor:
@@ -67,17 +67,17 @@ def prepared(x: Tensor, before: Before | None) -> Tensor:
     return before(x) if isinstance(before, LayerNorm) else rms_norm(x, before.weight, before.eps)
 
 
-def told(x: Tensor, before: Before, size: int) -> Told | None:
+def native_input(x: Tensor, before: Before, size: int) -> NativeInput | None:
     """How a C kernel is told to make such rows [rows, size] of x; None if it cannot."""
     if native_for(x) is None or x.ndim != 2 or not 0 < x.shape[0] <= MOST_ROWS or x.stride(1) != 1:
         return None
     if before == "silu_mul":
-        return Told(2) if x.shape[1] == 2 * size and size % LANES == 0 else None
+        return NativeInput(2) if x.shape[1] == 2 * size and size % LANES == 0 else None
     is_layer_norm, weight = isinstance(before, LayerNorm), before[0]
     shape = (2, size) if is_layer_norm else (size,)
     fits = x.shape[1] == size and weight.shape == shape and weight.dtype is x.dtype
     return (
-        Told(3 if is_layer_norm else 1, weight.data_ptr(), before.eps)
+        NativeInput(3 if is_layer_norm else 1, weight.data_ptr(), before.eps)
         if fits and weight.is_contiguous()
         else None
     )

@@ -28,7 +28,7 @@ from ..activation import FUNCTIONS, Activation, activated, code_of
 from ..autotune import Choice, Run, shared_choice
 from ..native import CODES, native_for
 from .float32_tiles import WIDTH, TiledWeight, linear_tiled, tile_linear, tiled_planes
-from .fused_input import AS_IT_IS, MOST_ROWS, Before, Told, prepared, told
+from .fused_input import AS_IT_IS, MOST_ROWS, Before, NativeInput, native_input, prepared
 from .onednn import TILES, Tiles, can_pack, find_tiles, packed_by_onednn
 from .quantized_linear import BitsWeight, linear_bits, pack_codes, quantize_linear
 from .unpack import Unpacked
@@ -150,7 +150,7 @@ def linear(
     if isinstance(weight, TiledWeight):
         return linear_tiled(x, weight, activation=activation, residual=residual, before=before)
     is_c = _is_ours(x, weight)
-    along = told(x, before, weight.weight.shape[1]) if is_c and before is not None else AS_IT_IS
+    along = native_input(x, before, weight.weight.shape[1]) if is_c and before is not None else AS_IT_IS
     if before is not None and (not is_c or along is None):
         x, along = prepared(x, before), AS_IT_IS
     if is_c and along is not None and (along.how or x.shape[1] == weight.weight.shape[1]):
@@ -216,7 +216,7 @@ def _linear_c(
     x: Tensor,
     weight: DenseWeight,
     residual: Tensor | None,
-    before: Told = AS_IT_IS,
+    before: NativeInput = AS_IT_IS,
     activation: Activation = "none",
 ) -> Tensor:
     native, tiles = native_for(x), weight.tiles

@@ -22,7 +22,7 @@ from torch import Tensor
 from ..host_memory import use_large_pages
 from ..native import CODES, native_for
 from ..silu_mul import LANES
-from .fused_input import AS_IT_IS, Before, Told, prepared, told
+from .fused_input import AS_IT_IS, Before, NativeInput, native_input, prepared
 from .weight_codes import Codes, Grid, NumBits, quantize
 
 MAX_GROUP: Final = 65_536
@@ -154,7 +154,7 @@ def linear_bits(
     """x [rows, in], float32 or bfloat16, or what becomes such rows by `before` → [rows, out]; `residual`
     [rows, out] is added."""
     if before is not None and weight.order is None and weight.group % LANES == 0:
-        native, along = native_for(x), told(x, before, weight.size)
+        native, along = native_for(x), native_input(x, before, weight.size)
         if native is not None and along is not None:
             return linear_bits_native(native.linear_bits, x, weight, residual, along)
     x = prepared(x, before)
@@ -173,7 +173,7 @@ def linear_bits_native(
     x: Tensor,
     weight: BitsWeight,
     residual: Tensor | None,
-    before: Told = AS_IT_IS,
+    before: NativeInput = AS_IT_IS,
 ) -> Tensor:
     """The same by a build of our loop."""
     rows = x.shape[0]

@@ -14,7 +14,7 @@ from itertools import islice, pairwise
 from typing import Final
 
 from ..streams.id3 import tag_length
-from ..streams.mp3 import HEAD_BYTES, frame_bytes, tells_padding
+from ..streams.mp3 import HEAD_BYTES, frame_bytes, is_info_frame
 from .sized_containers import beginnings, in_bytes
 
 MOST_PARTS: Final = 2000
@@ -25,7 +25,7 @@ _EBML_BEGINS: Final = re.compile(rb"\x1a\x45\xdf\xa3")
 _IS_WEBM: Final = re.compile(rb".{1,64}?\x42\x82.{1,8}?(?:webm|matroska)", re.DOTALL)
 _EBML_BYTES: Final = 90
 """Of a head, that say what it is."""
-_TELLS_PADDING: Final = re.compile(rb"Xing|Info|VBRI")
+_INFO_TAGS: Final = re.compile(rb"Xing|Info|VBRI")
 _AMR_MAGICS: Final = (b"#!AMR\n", b"#!AMR-WB\n")
 _AMR_BYTES: Final = (
     (13, 14, 16, 18, 20, 21, 27, 32, 6, 1, 1, 1, 1, 1, 1, 1),
@@ -62,10 +62,10 @@ def _untagged(data: bytes) -> bytes:
     end = _tags_end(data)
     kept, start = [], 0
     for found in _TAG_BEGINS.finditer(data, end + 1):
-        behind = found.start() + (tag_length(data, found.start()) or 0)
-        if found.start() >= start and frame_bytes(data[behind : behind + HEAD_BYTES]):
+        after = found.start() + (tag_length(data, found.start()) or 0)
+        if found.start() >= start and frame_bytes(data[after : after + HEAD_BYTES]):
             kept.append(data[start : found.start()])
-            start = behind
+            start = after
     return b"".join((*kept, data[start:])) if kept else data
 
 
@@ -81,12 +81,12 @@ def _beginnings(data: bytes) -> Iterator[int]:
     """Where a frame tells of padding, unless it is the first one of the file, or what is before is junk."""
     start = _tags_end(data)
     length = frame_bytes(data[start : start + HEAD_BYTES])
-    is_first = not length or tells_padding(data[start : start + length])
-    for found in _TELLS_PADDING.finditer(data):
+    is_first = not length or is_info_frame(data[start : start + length])
+    for found in _INFO_TAGS.finditer(data):
         for side in _SIDES:
             start = found.start() - side - HEAD_BYTES
             length = frame_bytes(data[start : start + HEAD_BYTES]) if start >= 0 else 0
-            if length and tells_padding(data[start : start + length]):
+            if length and is_info_frame(data[start : start + length]):
                 if not is_first:
                     yield start
                 is_first = False

@@ -84,8 +84,8 @@ def find_cut(samples: FloatArray, *, search_samples: int, activity: VoiceActivit
     scores: list[float] = []
     if activity is not None:
         warm_up = min(start // FRAME_SAMPLES * FRAME_SAMPLES, _WARM_UP_SAMPLES)
-        heard = VoiceActivityStream(activity).push(samples[start - warm_up :])
-        scores = [probability for _, probability in heard[warm_up // FRAME_SAMPLES :]]
+        scored = VoiceActivityStream(activity).push(samples[start - warm_up :])
+        scores = [probability for _, probability in scored[warm_up // FRAME_SAMPLES :]]
     return start + best_cut(samples[start:], scores)
 
 

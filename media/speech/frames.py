@@ -33,7 +33,7 @@ CLAMPED_DB: Final = 6.0
 """Frames whose bands are all this near to the lowest value are where log-mel features were clamped."""
 BACKGROUND_SHARE: Final = 0.1
 """The quietest tenth of a band's other frames is its background."""
-HEARD_SHARE: Final = 0.3
+ACTIVE_SHARE: Final = 0.3
 """Heard is what exceeds the background by this share of what the loudest frames do, in decibels."""
 _BLOCK_FRAMES: Final = 200
 _AROUND_FRAMES: Final = 300
@@ -77,14 +77,14 @@ def band_levels(samples: Samples) -> FloatArray:
 class SpeechFrames:
     """A recording in frames of 10 ms.
 
-    `heard` are the indices of frames in which somebody is heard, ascending: one axis without the pauses, on
+    `active` are the indices of frames in which somebody is heard, ascending: one axis without the pauses, on
     which words follow each other directly. `change` [frames] in 0 to 1 says how different the sounds before
     and behind each frame's start are.
     """
 
     num_frames: int
     duration_s: float
-    heard: npt.NDArray[np.int64]
+    active: npt.NDArray[np.int64]
     change: FloatArray
 
     def within(self, regions: Sequence[tuple[int, int]], least: int) -> SpeechFrames:
@@ -95,8 +95,8 @@ class SpeechFrames:
         is_speech = np.zeros(self.num_frames, np.bool_)
         for start, end in regions:
             is_speech[start // HOP_SAMPLES : -(-end // HOP_SAMPLES)] = True
-        heard = self.heard[is_speech[self.heard]]
-        return self if len(heard) < least else replace(self, heard=heard)
+        active = self.active[is_speech[self.active]]
+        return self if len(active) < least else replace(self, active=active)
 
 
 def speech_frames(samples: Samples) -> SpeechFrames:
@@ -125,11 +125,11 @@ def _frames(levels: FloatArray, num_samples: int) -> SpeechFrames:
     if not len(levels):
         return SpeechFrames(0, 0.0, np.zeros(0, np.int64), np.zeros(0))
     return SpeechFrames(
-        len(levels), num_samples / INTERNAL_RATE, np.flatnonzero(_heard(levels)), _change(levels)
+        len(levels), num_samples / INTERNAL_RATE, np.flatnonzero(_active(levels)), _change(levels)
     )
 
 
-def _heard(levels: FloatArray) -> npt.NDArray[np.bool_]:
+def _active(levels: FloatArray) -> npt.NDArray[np.bool_]:
     """Frames clearly above the background around them, without clicks, with the closures of consonants."""
     mean = levels.mean(axis=1)
     sounding = mean > max(mean.max() - DEAD_DB, levels.min() + CLAMPED_DB)
@@ -143,23 +143,23 @@ def _heard(levels: FloatArray) -> npt.NDArray[np.bool_]:
             loud[block] = _above(background, known, levels[block])
         if len(known) and len(dead) >= MIN_DEAD_FRAMES:
             audible[block] = _above(np.median(dead, axis=0), known, levels[block])
-    heard = _without_short(~_without_short(~loud, MIN_PAUSE_FRAMES), MIN_SOUND_FRAMES)
-    return _with_tails(heard, audible & sounding)
+    active = _without_short(~_without_short(~loud, MIN_PAUSE_FRAMES), MIN_SOUND_FRAMES)
+    return _with_tails(active, audible & sounding)
 
 
 def _above(background: FloatArray, known: FloatArray, levels: FloatArray) -> npt.NDArray[np.bool_]:
-    """Which of `levels` [frames, bands] exceed the background [bands] as `HEARD_SHARE` says of `known`."""
+    """Which of `levels` [frames, bands] exceed the background [bands] as `ACTIVE_SHARE` says of `known`."""
     loudest = float(np.quantile(np.maximum(known - background, 0.0).mean(axis=1), 0.95))
     excess = np.maximum(levels - background, 0.0).mean(axis=1)
-    above: npt.NDArray[np.bool_] = excess > max(HEARD_SHARE * loudest, 1e-6)
+    above: npt.NDArray[np.bool_] = excess > max(ACTIVE_SHARE * loudest, 1e-6)
     return above
 
 
-def _with_tails(heard: npt.NDArray[np.bool_], audible: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _with_tails(active: npt.NDArray[np.bool_], audible: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """With what is audible directly behind what is heard, where it ends within so many frames."""
-    result = heard.copy()
-    tails = np.append(audible & ~heard, False)
-    for end in (np.flatnonzero(heard[:-1] & ~heard[1:]) + 1).tolist():
+    result = active.copy()
+    tails = np.append(audible & ~active, False)
+    for end in (np.flatnonzero(active[:-1] & ~active[1:]) + 1).tolist():
         length = int(np.argmin(tails[end:]))
         if length <= MAX_TAIL_FRAMES:
             result[end : end + length] = True

@@ -58,12 +58,12 @@ def speaks_for(model: VoiceActivityModel, samples: FloatArray, seconds: float) -
     Looks no further than that; audio without speech costs 3 ms a second.
     """
     wanted = seconds * INTERNAL_RATE
-    heard = 0
+    num_speech = 0
     for _ in _speech(VoiceActivityStream(model), samples):
-        heard += FRAME_SAMPLES
-        if heard >= wanted:
+        num_speech += FRAME_SAMPLES
+        if num_speech >= wanted:
             return True
-    return heard >= wanted
+    return num_speech >= wanted
 
 
 def _speech(stream: VoiceActivityStream, samples: FloatArray) -> Iterator[tuple[int, float]]:

@@ -142,10 +142,10 @@ class _Cutter:
 
     def _cut_cost(self, end: int) -> float:
         """What it costs to cut behind word `end - 1`."""
-        before, behind = self._words[end - 1], self._words[end]
+        before, after = self._words[end - 1], self._words[end]
         if phrase_end(before.word):
             return 0.0
         is_space = self.spans[end - 1][1] < self.spans[end][0]
         if is_space and is_unspaced(before.word[-1:] or " "):
             return 0.0  # it is written for a comma
-        return _PAUSE_COST if behind.start - before.end >= _FAINT_PAUSE_S else _MID_PHRASE_COST
+        return _PAUSE_COST if after.start - before.end >= _FAINT_PAUSE_S else _MID_PHRASE_COST

@@ -96,10 +96,10 @@ class FrameCutter:
         if not end:
             return []
         levelled = self._level.apply(fresh[:end].reshape(-1, FRAME_SAMPLES))
-        heard = np.concatenate((self._context, levelled.ravel()))
-        self._context = heard[end:].copy()
+        padded = np.concatenate((self._context, levelled.ravel()))
+        self._context = padded[end:].copy()
         self.num_samples += end
-        return [heard[at : at + CONTEXT_SAMPLES + FRAME_SAMPLES] for at in range(0, end, FRAME_SAMPLES)]
+        return [padded[at : at + CONTEXT_SAMPLES + FRAME_SAMPLES] for at in range(0, end, FRAME_SAMPLES)]
 
 
 class VoiceActivityStream:

@@ -126,14 +126,14 @@ def rejoined(words: Sequence[Word]) -> tuple[Word, ...]:
     """
     found = list(words)
     for index in range(1, len(found) - 1):
-        before, word, behind = found[index - 1 : index + 2]
+        before, word, after = found[index - 1 : index + 2]
         begins = phrase_end(before.word) == "." and not phrase_end(word.word)
-        if begins and behind.start - word.end >= max(_FAR_S, 4 * (word.start - before.end)):
-            lengths_s = spoken_length_s(word.word), spoken_length_s(behind.word)
-            lasts_s = (behind.end - behind.start) * lengths_s[0] / sum(lengths_s)
-            middle_s = round(behind.start + lasts_s, 3)
-            found[index] = replace(word, start=behind.start, end=middle_s)
-            found[index + 1] = replace(behind, start=middle_s)
+        if begins and after.start - word.end >= max(_FAR_S, 4 * (word.start - before.end)):
+            lengths_s = spoken_length_s(word.word), spoken_length_s(after.word)
+            lasts_s = (after.end - after.start) * lengths_s[0] / sum(lengths_s)
+            middle_s = round(after.start + lasts_s, 3)
+            found[index] = replace(word, start=after.start, end=middle_s)
+            found[index + 1] = replace(after, start=middle_s)
     return tuple(found)
 
 
@@ -167,8 +167,8 @@ class _Hints:
     def costs(self, index: int, axis: _Axis) -> FloatArray:
         """What it costs [n] that a word begins at each position; 0 in the pause in front of it."""
         start_s = float(self.starts_s[index])
-        late = axis.heard * FRAME_S - axis.pause_s - start_s
-        early = start_s - axis.heard * FRAME_S
+        late = axis.active * FRAME_S - axis.pause_s - start_s
+        early = start_s - axis.active * FRAME_S
         limit = np.full(len(early), MAX_HINT_COST)
         if not self.is_rough:
             late, early = late - HINT_LEAD_S, early * (HINT_SCALE_S / EARLY_SCALE_S)
@@ -186,8 +186,8 @@ def _timed(words: Sequence[str], frames: SpeechFrames, hints: _Hints | None) -> 
     else:
         axis = _Axis.of(frames, len(words))
         spans = _best_spans(words, axis, hints)
-        starts_s = axis.heard[spans[:, 0]].astype(np.float64) * FRAME_S
-        ends = axis.heard[spans[:, 1] - 1] + 1
+        starts_s = axis.active[spans[:, 0]].astype(np.float64) * FRAME_S
+        ends = axis.active[spans[:, 1] - 1] + 1
         # The last frame has what is left over of the audio.
         ends_s = np.where(ends < frames.num_frames, ends * FRAME_S, frames.duration_s)
     return rejoined(
@@ -202,20 +202,20 @@ def _timed(words: Sequence[str], frames: SpeechFrames, hints: _Hints | None) -> 
 class _Axis:
     """Heard frames one after the other; a boundary at position p lies in front of the p-th of them.
 
-    `heard` are their indices [n]; `pause_s` [n] the silence that was cut out in front of each, 0 at the
+    `active` are their indices [n]; `pause_s` [n] the silence that was cut out in front of each, 0 at the
     first; `change` [n] as `SpeechFrames` has it, and 1 at a pause.
     """
 
-    heard: IntArray
+    active: IntArray
     pause_s: FloatArray
     change: FloatArray
 
     @classmethod
     def of(cls, frames: SpeechFrames, num_words: int) -> _Axis:
         """All frames count as heard if fewer are heard than there are words."""
-        heard = frames.heard if len(frames.heard) >= num_words else np.arange(frames.num_frames)
-        pause_s = (np.diff(heard, prepend=heard[0] - 1) - 1) * FRAME_S
-        return cls(heard, pause_s, np.where(pause_s > 0, 1.0, frames.change[heard]))
+        active = frames.active if len(frames.active) >= num_words else np.arange(frames.num_frames)
+        pause_s = (np.diff(active, prepend=active[0] - 1) - 1) * FRAME_S
+        return cls(active, pause_s, np.where(pause_s > 0, 1.0, frames.change[active]))
 
     def boundary_costs(self, mark: str) -> FloatArray:
         """What it costs [n] that a word ends here, with this punctuation behind it: see `phrase_end`."""
@@ -234,7 +234,7 @@ def _best_spans(words: Sequence[str], axis: _Axis, hints: _Hints | None) -> IntA
     The pauses inside (q, p) are a difference of running sums and the gap is linear, so that only the lengths
     need a search. Between words the rate may change, at a cost.
     """
-    num_frames, num_words = len(axis.heard), len(words)
+    num_frames, num_words = len(axis.active), len(words)
     lengths_s = np.array([spoken_length_s(word) for word in words])
     rate = _frames_per_second(lengths_s, axis, None if hints is None else hints.starts_s)
     expected = lengths_s * rate
@@ -285,12 +285,12 @@ def _frames_per_second(lengths_s: FloatArray, axis: _Axis, hints_s: FloatArray |
     All that is heard is taken to be words, unless the hints say that words are clearly faster than that: the
     rest is then something else. They say so by the median over words half the text apart (Theil and Sen).
     """
-    rate = min(len(axis.heard) / float(lengths_s.sum()), MAX_SLOWNESS / FRAME_S)
+    rate = min(len(axis.active) / float(lengths_s.sum()), MAX_SLOWNESS / FRAME_S)
     if hints_s is None or len(hints_s) < 2:
         return rate
     half = len(hints_s) // 2
     begun_s = np.concatenate(([0.0], np.cumsum(lengths_s)[:-1]))
-    places = np.searchsorted(axis.heard * FRAME_S, hints_s)
+    places = np.searchsorted(axis.active * FRAME_S, hints_s)
     hinted = float(np.median((places[half:] - places[:-half]) / (begun_s[half:] - begun_s[:-half])))
     return hinted if _MIN_RATE / FRAME_S < hinted < _CLEARLY_FASTER * rate else rate
 

@@ -38,7 +38,7 @@ def frame_bytes(head: bytes) -> int:
     return (144 if is_high else 72) * bits // hertz + (head[2] >> 1 & 1)
 
 
-def tells_padding(frame: bytes) -> bool:
+def is_info_frame(frame: bytes) -> bool:
     """Whether a whole frame is no sound, but says what of the sound behind it is none."""
     at = _info_at(frame)
     return frame[at : at + 4] in INFO_NAMES or frame[36:40] == _VBRI
@@ -70,7 +70,7 @@ class Mp3Demuxer(FramedDemuxer):
     def _frame(self, frame: bytes) -> Iterator[Item]:
         is_high = frame[1] >> 3 & 3 == 3
         size = 1152 if is_high else 576
-        skip = self._read_info(frame, size) if tells_padding(frame) else None
+        skip = self._read_info(frame, size) if is_info_frame(frame) else None
         if skip is not None or not self._has_begun:
             self._has_begun = True
             yield Track("mp3float", skip=skip or 0)

@@ -244,7 +244,7 @@ def _run(run: bytes, base: int, default: Sample) -> Iterator[Sample]:
         place = base + int.from_bytes(run[at : at + 4], signed=True)
         at += 4
     at += 4 if flags & 0x4 else 0
-    behind = (4 if flags & 0x400 else 0) + (4 if flags & 0x800 else 0)
+    skipped = (4 if flags & 0x400 else 0) + (4 if flags & 0x800 else 0)
     for _ in range(count):
         if flags & 0x100:
             length = _number(run, at)
@@ -252,7 +252,7 @@ def _run(run: bytes, base: int, default: Sample) -> Iterator[Sample]:
         if flags & 0x200:
             size = _number(run, at)
             at += 4
-        at += behind
+        at += skipped
         yield Sample(place, size, time, length)
         place, time = place + size, time + length
 

@@ -195,8 +195,8 @@ class OggDemuxer:
 
 
 def _is_whole(page: bytes) -> bool:
-    told = int.from_bytes(page[22:26], "little")
-    return page[4] == 0 and checksum(page[:22] + bytes(4) + page[26:]) == told
+    stored = int.from_bytes(page[22:26], "little")
+    return page[4] == 0 and checksum(page[:22] + bytes(4) + page[26:]) == stored
 
 
 def _packets(link: _Link, page: bytes, *, is_continued: bool) -> Iterator[bytes]:

@@ -162,12 +162,12 @@ class LoopGuard:
         return self._end
 
     def _add(self, token_id: int) -> None:
-        seen, row = self._token_ids, self._row
-        for period in range(1, min(MAX_TOKEN_UNIT, len(seen)) + 1):
-            row[period] = row[period] + 1 if seen[-period] == token_id else 0
+        token_ids, row = self._token_ids, self._row
+        for period in range(1, min(MAX_TOKEN_UNIT, len(token_ids)) + 1):
+            row[period] = row[period] + 1 if token_ids[-period] == token_id else 0
             if row[period] >= (TOKEN_COPIES - 1) * period:
-                self._end = len(seen) + 1
-        seen.append(token_id)
+                self._end = len(token_ids) + 1
+        token_ids.append(token_id)
 
 
 def echoes_context(text: str, context: str) -> bool:
@@ -176,8 +176,8 @@ def echoes_context(text: str, context: str) -> bool:
     Case, spaces and punctuation do not count. Someone may have said just that: take it for an echo only
     where less speech was heard than `speaking_time_s(text)`.
     """
-    said, given = _letters(text), _letters(context)
-    return bool(said) and said in given and len(said) >= ECHOED_SHARE * len(given)
+    answer, given = _letters(text), _letters(context)
+    return bool(answer) and answer in given and len(answer) >= ECHOED_SHARE * len(given)
 
 
 def is_made_of(text: str, context: str) -> bool:
@@ -186,14 +186,14 @@ def is_made_of(text: str, context: str) -> bool:
     A model may repeat parts of what it was told instead of what it hears, or, told something in another
     language, hear nothing. Someone may have said just that.
     """
-    said = _letters(text)
-    return _num_covered(said, _letters(context)) == len(said)
+    answer = _letters(text)
+    return _num_covered(answer, _letters(context)) == len(answer)
 
 
 def may_echo(text: str, context: str) -> bool:
     """Whether `text`, which still grows, may become an echo of the `context`, or be made of it."""
-    said, given = _letters(text), _letters(context)
-    rest = said[_num_covered(said, given) :]
+    answer, given = _letters(text), _letters(context)
+    rest = answer[_num_covered(answer, given) :]
     return len(rest) < PIECE_LETTERS and rest in given
 
 
@@ -223,13 +223,13 @@ def _letters(text: str) -> str:
     return "".join(letter for letter in unicodedata.normalize("NFKC", text).casefold() if letter.isalnum())
 
 
-def _num_covered(said: str, given: str) -> int:
+def _num_covered(answer: str, given: str) -> int:
     """How many letters, from the first on, lie each in a piece of `PIECE_LETTERS` that `given` has, too."""
     covered = 0
-    for start in range(len(said) - PIECE_LETTERS + 1):
+    for start in range(len(answer) - PIECE_LETTERS + 1):
         if start > covered:
             break
-        if said[start : start + PIECE_LETTERS] in given:
+        if answer[start : start + PIECE_LETTERS] in given:
             covered = start + PIECE_LETTERS
     return covered
 

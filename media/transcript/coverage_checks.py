@@ -61,10 +61,10 @@ def doubt_of(
         return "cut"
     if is_translated:
         return None
-    said_s = expected_s(answer.text)
-    if said_s < ENOUGH * speech_s and speech_s - said_s >= LEAST_UNSAID_S:
+    expected = expected_s(answer.text)
+    if expected < ENOUGH * speech_s and speech_s - expected >= LEAST_UNSAID_S:
         return "unsaid"
-    if said_s < ENOUGH_REPEATED * speech_s and _repeats_itself(answer.text):
+    if expected < ENOUGH_REPEATED * speech_s and _repeats_itself(answer.text):
         return "unsaid"
     return "language" if is_language_found and mean_logprob(answer) < UNSURE else None
 

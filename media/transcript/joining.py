@@ -14,7 +14,7 @@ import msgspec
 from ...protocols.shared.scripts import is_unspaced, is_wide
 from ...protocols.transcription.transcript import (
     Coverage,
-    Rehearing,
+    Retranscription,
     Segment,
     SpokenText,
     TimedSegment,
@@ -65,12 +65,12 @@ class DeltaJoiner:
         emit: Callable[[str], None],
         *,
         context: str = "",
-        written: Callable[[str, str | None], str] = lambda said, _: said,
+        written: Callable[[str, str | None], str] = lambda spoken, _: spoken,
     ) -> None:
         """`written` says what is shown of a growing text in a language, which stays."""
         self._whole = ""
         """The text of the ranges in front of the head, which were released."""
-        self._said = [""] * num_ranges
+        self._fed = [""] * num_ranges
         """What was fed, and below, what of it may be shown."""
         self._texts = [""] * num_ranges
         self._tokens: list[tuple[TokenLogProb, ...]] = [()] * num_ranges
@@ -91,15 +91,15 @@ class DeltaJoiner:
         def feed(piece: str) -> None:
             if isinstance(piece, SpokenText):
                 self._tokens[index] += piece.tokens
-            self._said[index] += cutter.feed(piece)
-            self._texts[index] = self._written(self._said[index], language)
+            self._fed[index] += cutter.feed(piece)
+            self._texts[index] = self._written(self._fed[index], language)
             self._flush()
 
         return feed
 
     def grow(self, index: int, text: str) -> None:
         """The range's text so far, as it will be shown, is `text`."""
-        self._said[index] = self._texts[index] = text
+        self._fed[index] = self._texts[index] = text
         self._keep_tokens(index, text)
         self._flush()
 
@@ -118,7 +118,7 @@ class DeltaJoiner:
         while self._head < len(self._texts):
             text = self._texts[self._head].strip()
             is_new = not self._finished[self._head] and not self._num_released
-            if is_new and self._context and may_echo(self._said[self._head].strip(), self._context):
+            if is_new and self._context and may_echo(self._fed[self._head].strip(), self._context):
                 return
             fresh = text[self._num_released :]
             if fresh:
@@ -169,14 +169,14 @@ class PassageJoiner:
 
     def push(self, part: Part) -> Passage:
         """The next part's share."""
-        said = part.answer.text
-        space = separator(self.text or said[0], said) if said else ""
+        spoken = part.answer.text
+        space = separator(self.text or spoken[0], spoken) if spoken else ""
         segments: list[Segment] = []
         for number, segment in enumerate(part.segments):
             text = segment.text if number else space + segment.text.lstrip()
             segments.append(msgspec.structs.replace(segment, id=self._num_segments + number, text=text))
         self._num_segments += len(segments)
-        self.text = join_texts((self.text, said))
+        self.text = join_texts((self.text, spoken))
         return Passage(tuple(segments), part.words)
 
 
@@ -194,19 +194,19 @@ def joined(
     language: str,
     duration_s: float,
     language_probability: float = 1.0,
-    reheard: Iterable[Rehearing] = (),
+    retranscribed: Iterable[Retranscription] = (),
 ) -> Transcript:
     """The transcript of a recording whose ranges became `parts`."""
     answers = [part.answer for part in parts]
     logprobs = [logprob for answer in answers for logprob in answer.logprobs]
-    heard = [language, *(part.language for part in parts if part.answer.text and part.language)]
+    detected = [language, *(part.language for part in parts if part.answer.text and part.language)]
     joiner = PassageJoiner()
     passages = [joiner.push(part) for part in parts]
     return Transcript(
         text=joiner.text,
         language=language,
         duration=duration_s,
-        languages=tuple(dict.fromkeys(heard)) if language else (),
+        languages=tuple(dict.fromkeys(detected)) if language else (),
         language_probability=language_probability if language else 0.0,
         segments=tuple(segment for passage in passages for segment in passage.segments),
         words=tuple(word for passage in passages for word in passage.words),
@@ -217,5 +217,5 @@ def joined(
         no_speech_prob=min((answer.no_speech_prob for answer in answers), default=1.0),
         tokens=tuple(token for answer in answers for token in answer.tokens),
         coverage=sum((part.coverage for part in parts), Coverage()),
-        reheard=tuple(reheard),
+        retranscribed=tuple(retranscribed),
     )

@@ -48,7 +48,7 @@ _GIVING: Final = frozenset(
     {"gib", "gibst", "gibt", "gebt", "geben", "gebe", "gab", "gaben", "geef", "geeft", "geven", "gaf"}
 )
 """What "acht" is no number behind, where it counts nothing: German and Dutch."""
-_BESIDE_GIVING: Final = frozenset(
+_BETWEEN_GIVING: Final = frozenset(
     {"sie", "du", "ihr", "wir", "ich", "er", "gut", "bitte", "immer", "doch", "mal", "u", "goed", "altijd"}
 )
 """The same, with one of these between: "Geben Sie acht!", and not "Es gibt Kaffee um acht"."""
@@ -174,13 +174,13 @@ def _numbers(pieces: Sequence[_Piece], language: str) -> Iterator[tuple[int, int
     ]
     if language == "en":
         found = list(_with_years(found, pieces))
-    for number, before, behind in zip(found, [None, *found], [*found[1:], None], strict=False):
+    for number, before, after in zip(found, [None, *found], [*found[1:], None], strict=False):
         first, last = number.start, number.end
         written = pieces[first].written
         word = written.lower()
         is_alone = not (
             (before is not None and _are_neighbours(pieces, before.end, first))
-            or (behind is not None and _are_neighbours(pieces, last, behind.start))
+            or (after is not None and _are_neighbours(pieces, last, after.start))
         )
         if last - first == 1:
             others = _HOMOGRAPHS.get(language, frozenset[str]())
@@ -196,8 +196,8 @@ def _numbers(pieces: Sequence[_Piece], language: str) -> Iterator[tuple[int, int
                 continue
         if _goes_on(pieces, first, language):
             continue  # "5 Millionen zweihunderttausend"
-        behind_it = _word_at(pieces, last + 1)
-        if language == "en" and (behind_it in _MAGNITUDES or _DECADES.fullmatch(behind_it)):
+        next_word = _word_at(pieces, last + 1)
+        if language == "en" and (next_word in _MAGNITUDES or _DECADES.fullmatch(next_word)):
             continue  # "one hundred and one hundred", "the nineteen eighties"
         if language == "en" and word in _MAGNITUDES:
             if _word_at(pieces, first - 2) not in _ARTICLES:
@@ -210,10 +210,10 @@ def _is_care(pieces: Sequence[_Piece], at: int) -> bool:
     """Whether it is the "acht" of "Gib acht auf dich" or of "außer acht lassen"."""
     if _word_at(pieces, at) != "acht":
         return False
-    behind = _word_at(pieces, at + 2)
-    is_counting = behind.isalpha() and behind != "auf"
+    after = _word_at(pieces, at + 2)
+    is_counting = after.isalpha() and after != "auf"
     before = _word_at(pieces, at - 2)
-    verb = _word_at(pieces, at - 4) if before in _BESIDE_GIVING else before
+    verb = _word_at(pieces, at - 4) if before in _BETWEEN_GIVING else before
     return before == "außer" or (verb in _GIVING and not is_counting)
 
 
@@ -258,8 +258,8 @@ def _is_year(century: _Number, year: _Number, pieces: Sequence[_Piece]) -> bool:
 
 def _goes_on(pieces: Sequence[_Piece], first: int, language: str) -> bool:
     """Whether the number that begins here multiplies one in digits: its value is not known."""
-    is_behind_digits = _word_at(pieces, first - 1).isspace() and _word_at(pieces, first - 2).isdecimal()
-    return is_behind_digits and any(
+    is_after_digits = _word_at(pieces, first - 1).isspace() and _word_at(pieces, first - 2).isdecimal()
+    return is_after_digits and any(
         _is_magnitude(each.value) for each in find_numbers(pieces[first : first + 1], language, _STAYS_UP_TO)
     )
 
@@ -302,9 +302,9 @@ def _groups(ends: Sequence[int], changes: Sequence[_Change]) -> Iterator[tuple[i
 def _words(data: bytes, words: Sequence[Word], changes: Sequence[_Change]) -> Iterator[Word]:
     starts, ends = [], [0]
     for word in words:
-        said = word.word.encode()
-        starts.append(max(ends[-1], data.find(said, ends[-1])))
-        ends.append(min(len(data), starts[-1] + len(said)))
+        spoken = word.word.encode()
+        starts.append(max(ends[-1], data.find(spoken, ends[-1])))
+        ends.append(min(len(data), starts[-1] + len(spoken)))
     for first, last, within in _groups(ends[1:], changes):
         written = _changed(data, starts[first], ends[last], within).decode(errors="replace")
         known = [each.probability for each in words[first:last] if isinstance(each.probability, float)]
@@ -316,8 +316,8 @@ def _tokens(
 ) -> Iterator[TokenLogProb]:
     """Where the tokens are not those of the text, they stay as they are."""
     pieces = written_bytes(tokens)
-    said = b"".join(pieces)
-    lead = said.find(data)
+    spoken = b"".join(pieces)
+    lead = spoken.find(data)
     if lead < 0:
         yield from tokens
         return
@@ -327,6 +327,6 @@ def _tokens(
         if not within:
             yield from tokens[first:last]
         else:
-            written = _changed(said, ends[first], ends[last], within)
+            written = _changed(spoken, ends[first], ends[last], within)
             logprob = min(token.logprob for token in tokens[first:last])
             yield TokenLogProb(written.decode(errors="replace"), written, logprob)

@@ -77,12 +77,12 @@ def tokens_of(
     texts: Sequence[TimedText], token_ids: Sequence[int], bytes_of: Callable[[int], bytes]
 ) -> Iterator[tuple[int, int]]:
     """First token, and last + 1, of each text: those that begin in it, by bytes that are no white space."""
-    index = num_seen = num_wanted = 0
+    index = num_taken = num_wanted = 0
     for number, text in enumerate(texts):
         first = index
         num_wanted += len("".join(text.text.split()).encode())
         is_last = number + 1 == len(texts)
-        while index < len(token_ids) and (is_last or num_seen < num_wanted):
-            num_seen += len(b"".join(bytes_of(token_ids[index]).split()))
+        while index < len(token_ids) and (is_last or num_taken < num_wanted):
+            num_taken += len(b"".join(bytes_of(token_ids[index]).split()))
             index += 1
         yield first, index

@@ -34,7 +34,7 @@ def silences(speech: Sequence[Range], part: Range, least_s: float) -> list[tuple
     return found
 
 
-def without_unheard(
+def without_silent_sentences(
     answer: RangeAnswer,
     words: Sequence[Word],
     sentences: Sequence[Segment],

@@ -17,7 +17,7 @@ import numpy as np
 from ...protocols.shared.audio_format import INTERNAL_RATE
 from ...protocols.transcription.transcript import (
     CueLayout,
-    Rehearing,
+    Retranscription,
     Segment,
     SpeechFilter,
     Transcript,
@@ -85,26 +85,27 @@ class Restorer:
             duration=self._kept.num_samples / INTERNAL_RATE,
             segments=tuple(segment for passage in self._passages for segment in passage.segments),
             words=tuple(word for passage in self._passages for word in passage.words),
-            reheard=tuple(map(self._places.rehearing, transcript.reheard)),
+            retranscribed=tuple(map(self._places.retranscription, transcript.retranscribed)),
         )
 
 
 def splice(
     samples: Samples,
     activity: VoiceActivityModel,
-    wish: SpeechFilter,
+    speech_filter: SpeechFilter,
     *,
     check: Callable[[], object] = lambda: None,
 ) -> Splice:
-    """What `wish` keeps of `samples` [n]. 3 ms a second: for a thread; `check` is `speech_regions`'."""
+    """What `speech_filter` keeps of `samples` [n]. 3 ms a second: for a thread; `check` is
+    `speech_regions`'."""
     per_ms = INTERNAL_RATE // 1000
     regions = speech_regions(
         activity,
         samples,
-        threshold=wish.threshold,
-        min_speech=wish.min_speech_ms * per_ms,
-        min_silence=wish.min_silence_ms * per_ms,
-        padding=wish.padding_ms * per_ms,
+        threshold=speech_filter.threshold,
+        min_speech=speech_filter.min_speech_ms * per_ms,
+        min_silence=speech_filter.min_silence_ms * per_ms,
+        padding=speech_filter.padding_ms * per_ms,
         check=check,
     )
     kept = [samples[start:end] for start, end in regions]
@@ -125,7 +126,7 @@ class _Places:
         index = self._region(bisect_right(self._bounds, _middle(word)))
         return msgspec.structs.replace(word, start=self._in(index, word.start), end=self._in(index, word.end))
 
-    def rehearing(self, again: Rehearing) -> Rehearing:
+    def retranscription(self, again: Retranscription) -> Retranscription:
         first = self._region(bisect_right(self._bounds, again.start))
         last = self._region(bisect_left(self._bounds, again.end))
         return msgspec.structs.replace(
@@ -154,8 +155,8 @@ class _Places:
             for text, (begin, stop) in zip(texts, tokens_of(texts, segment.tokens, bytes_of), strict=True)
         ]
 
-    def _region(self, behind: int) -> int:
-        return min(max(behind - 1, 0), len(self._starts) - 1)
+    def _region(self, next_region: int) -> int:
+        return min(max(next_region - 1, 0), len(self._starts) - 1)
 
     def _in(self, region: int, seconds: float) -> float:
         within = min(max(seconds, self._bounds[region]), self._bounds[region + 1]) - self._bounds[region]

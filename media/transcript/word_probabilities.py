@@ -43,12 +43,12 @@ def with_probabilities(words: Sequence[Word], tokens: Sequence[TokenLogProb]) ->
     ends = list(accumulate(map(len, pieces)))
     passed = 0
     for word in words:
-        said = word.word.encode()
-        start = data.find(said, passed)
-        if start < 0 or not said:
+        spelling = word.word.encode()
+        start = data.find(spelling, passed)
+        if start < 0 or not spelling:
             yield word
             continue
-        passed = start + len(said)
+        passed = start + len(spelling)
         its = tokens[bisect_right(ends, start) : bisect_left(ends, passed) + 1]
         probability = sum(math.exp(token.logprob) for token in its) / len(its)
         yield replace(word, probability=round(min(1.0, probability), 4))

@@ -36,7 +36,7 @@ def is_picture(data: bytes) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SeenFrame:
+class PreparedFrame:
     """`pixels` uint8 [height, width, 3] as they will be encoded; `width` and `height` are the file's."""
 
     width: int
@@ -48,7 +48,7 @@ class SeenFrame:
 
 def look_at_frame(
     data: bytes, config: VideoConfig, *, num_frames: int, limits: ImageLimits | None = None
-) -> SeenFrame:
+) -> PreparedFrame:
     """Open a JPEG, PNG or WebP file as one of `num_frames`. Raises MediaError or TooLargeError (`image`)."""
     is_webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
     if not is_webp and not data.startswith(_STARTS):
@@ -57,4 +57,4 @@ def look_at_frame(
     height, width = pixels.shape[:2]
     size = target_size(num_frames, height, width, config)
     grey = Image.fromarray(pixels).convert("L").resize((_SIDE, _SIDE), Image.Resampling.BOX)
-    return SeenFrame(width, height, resize(pixels, *size, config.pixels), grey.tobytes())
+    return PreparedFrame(width, height, resize(pixels, *size, config.pixels), grey.tobytes())

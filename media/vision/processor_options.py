@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ...protocols.chat.processor_options import MediaWish, MediaWishes, Wished
+from ...protocols.chat.processor_options import MediaOptions, OptionValue, ProcessorOptions
 from ...protocols.shared.json_body import refuse
 from .config import PixelConfig, VideoConfig, VisionConfig
 
@@ -26,37 +26,39 @@ def low_detail(config: VisionConfig) -> VisionConfig:
     return replace(config, image=replace(image, min_pixels=least, max_pixels=LOW_DETAIL_PIXELS))
 
 
-def wished_vision(config: VisionConfig, wishes: MediaWishes) -> VisionConfig:
+def vision_with_options(config: VisionConfig, options: ProcessorOptions) -> VisionConfig:
     """`config` as a request wants it. Raises BadRequestError naming the key that asks for too much."""
-    return VisionConfig(image=_pixels(config.image, wishes.image), video=_frames(config.video, wishes.video))
+    return VisionConfig(
+        image=_pixels(config.image, options.image), video=_frames(config.video, options.video)
+    )
 
 
-def _pixels(pixels: PixelConfig, wish: MediaWish) -> PixelConfig:
-    most = _at_most(wish.max_pixels, pixels.max_pixels)
-    least = pixels.min_pixels if wish.min_pixels is None else _at_most(wish.min_pixels, most)
-    do_resize = pixels.do_resize if wish.do_resize is None else wish.do_resize
-    ceiling = pixels.ceiling if wish.min_pixels is None else pixels.max_pixels
+def _pixels(pixels: PixelConfig, options: MediaOptions) -> PixelConfig:
+    most = _at_most(options.max_pixels, pixels.max_pixels)
+    least = pixels.min_pixels if options.min_pixels is None else _at_most(options.min_pixels, most)
+    do_resize = pixels.do_resize if options.do_resize is None else options.do_resize
+    ceiling = pixels.ceiling if options.min_pixels is None else pixels.max_pixels
     return replace(pixels, min_pixels=min(least, most), max_pixels=most, do_resize=do_resize, ceiling=ceiling)
 
 
-def _frames(video: VideoConfig, wish: MediaWish) -> VideoConfig:
-    most = _at_most(wish.max_frames, video.max_frames)
-    least = video.min_frames if wish.min_frames is None else _at_most(wish.min_frames, most)
+def _frames(video: VideoConfig, options: MediaOptions) -> VideoConfig:
+    most = _at_most(options.max_frames, video.max_frames)
+    least = video.min_frames if options.min_frames is None else _at_most(options.min_frames, most)
     found = replace(
         video,
-        pixels=_pixels(video.pixels, wish),
+        pixels=_pixels(video.pixels, options),
         min_frames=min(least, most),
         max_frames=most,
         num_frames=None if video.num_frames is None else min(video.num_frames, most),
     )
-    if wish.num_frames is not None:
-        return replace(found, num_frames=_at_most(wish.num_frames, most))
-    return found if wish.fps is None else replace(found, num_frames=None, fps=wish.fps.value)
+    if options.num_frames is not None:
+        return replace(found, num_frames=_at_most(options.num_frames, most))
+    return found if options.fps is None else replace(found, num_frames=None, fps=options.fps.value)
 
 
-def _at_most(wished: Wished | None, most: int) -> int:
-    if wished is None:
+def _at_most(option: OptionValue | None, most: int) -> int:
+    if option is None:
         return most
-    if wished.value > most:
-        raise refuse(wished.param, wished.value, f"up to {most} here")
-    return int(wished.value)
+    if option.value > most:
+        raise refuse(option.param, option.value, f"up to {most} here")
+    return int(option.value)

@@ -186,7 +186,7 @@ def _read_on(
     is_first = True
     for frame, stamp, is_good in frames:
         check_picture(frame.width, frame.height, limits)
-        if is_first and choice.is_behind(stamp):
+        if is_first and choice.is_past(stamp):
             raise _LostError
         is_first = False
         if choice.takes(stamp):
@@ -219,7 +219,7 @@ class _Choice:
         """Whether there is no more target."""
         return self._place >= len(self._targets)
 
-    def is_behind(self, stamp: int) -> bool:
+    def is_past(self, stamp: int) -> bool:
         """Whether what comes first after a seek lies behind what was sought."""
         return self._sought is not None and stamp > self._targets[self._place]
 

@@ -57,9 +57,9 @@ def form_of(config: OutputConfig | None) -> ResponseFormat | None:
 
 def check_context_management(raw: Raw | UnsetType) -> None:
     """Raise BadRequestError for what would have to be forgotten: nothing is, here."""
-    asked: Any = msgspec.json.decode(raw) if isinstance(raw, Raw) else None
-    if asked is None:
+    parsed: Any = msgspec.json.decode(raw) if isinstance(raw, Raw) else None
+    if parsed is None:
         return
-    edits = asked.get("edits") if isinstance(asked, dict) and set(asked) <= {"edits"} else None
+    edits = parsed.get("edits") if isinstance(parsed, dict) and set(parsed) <= {"edits"} else None
     if not isinstance(edits, list) or any(each != _KEEPS_ALL for each in edits):
         raise unsupported("context_management", "is not served, but for edits that keep all that was thought")

@@ -137,7 +137,7 @@ class MessageRequest(MessageCountRequest, frozen=True, kw_only=True, forbid_unkn
 
 
 @dataclass(frozen=True, slots=True)
-class AskedMessage:
+class CheckedMessage:
     """A checked request."""
 
     request: MessageCountRequest
@@ -151,7 +151,7 @@ _decode_message = decoder(_Message)
 _decode_block = decoder(_Block)
 
 
-def parse_message(body: Encoded) -> AskedMessage:
+def parse_message(body: Encoded) -> CheckedMessage:
     """Read and check a body, as far as that needs no model. Raises BadRequestError naming the field."""
     request = _decode(body, "")
     check_range("max_tokens", request.max_tokens, 1, _MAX_TOKENS)
@@ -165,13 +165,13 @@ def parse_message(body: Encoded) -> AskedMessage:
         thinking_token_budget=None if request.thinking is None else request.thinking.budget_tokens,
     )
     check_common(chat)
-    return _asked(request, chat)
+    return _checked(request, chat)
 
 
-def parse_message_count(body: Encoded) -> AskedMessage:
+def parse_message_count(body: Encoded) -> CheckedMessage:
     """The same for a request that only wants to know how long its prompt is."""
     request = _decode_count(body, "")
-    return _asked(request, _as_chat(request))
+    return _checked(request, _as_chat(request))
 
 
 def _as_chat(request: MessageCountRequest, **others: Any) -> ChatRequest:  # noqa: ANN401 (of any field)
@@ -184,7 +184,7 @@ def _as_chat(request: MessageCountRequest, **others: Any) -> ChatRequest:  # noq
     )
 
 
-def _asked(request: MessageCountRequest, chat: ChatRequest) -> AskedMessage:
+def _checked(request: MessageCountRequest, chat: ChatRequest) -> CheckedMessage:
     check_unserved(request, dict.fromkeys(UNSERVED, ()))
     check_context_management(request.context_management)
     tools = [_nested(tool, f"tools[{index}]") for index, tool in enumerate(request.tools or ())]
@@ -197,7 +197,7 @@ def _asked(request: MessageCountRequest, chat: ChatRequest) -> AskedMessage:
         chat = msgspec.structs.replace(chat, continue_final_message=True)  # as this API does
     with _own_names():
         conversation = chat_conversation(chat, messages, tools if use.tools else None, use)
-    return AskedMessage(request, chat, replace(conversation, is_budget_optional=True))
+    return CheckedMessage(request, chat, replace(conversation, is_budget_optional=True))
 
 
 _OWN_NAMES: Final = (
@@ -258,16 +258,16 @@ def _system(system: str | list[Raw] | None) -> tuple[ChatMessage, ...]:
     return (_instruction(system, "system", "system"),) if system else ()
 
 
-def _instruction(said: str | list[Raw], param: str, where: str) -> ChatMessage:
+def _instruction(content: str | list[Raw], param: str, where: str) -> ChatMessage:
     """In front of the conversation or, as Claude Code has it, in the midst."""
-    if isinstance(said, list):
-        blocks = _blocks(said, where)
+    if isinstance(content, list):
+        blocks = _blocks(content, where)
         for block, place in blocks:
             if block.type != "text":
                 raise refuse(f"{place}.type", block.type, "text")
         texts = [given(block.text, f"{place}.text") for block, place in blocks]
-        said = "\n".join(text for text in texts if not text.startswith(_BILLING))
-    return ChatMessage(role="system", content=said, extra={}, param=param)
+        content = "\n".join(text for text in texts if not text.startswith(_BILLING))
+    return ChatMessage(role="system", content=content, extra={}, param=param)
 
 
 def _read_messages(raw: list[Raw]) -> tuple[ChatMessage, ...]:

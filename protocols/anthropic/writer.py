@@ -54,34 +54,34 @@ class MessageWriter:
 
     def add(self, events: Iterable[Event]) -> list[MessageEvent]:
         """More of the answer."""
-        told: list[MessageEvent] = []
+        sent: list[MessageEvent] = []
         for event in events:
             match event:
                 case TextAdded(text):
                     if not isinstance(self._open, TextBlock):
-                        told += self._begin(TextBlock(text=""))
-                    told.append(self._more(TextDelta(text), text))
+                        sent += self._begin(TextBlock(text=""))
+                    sent.append(self._more(TextDelta(text), text))
                 case ReasoningAdded(text):
                     if not isinstance(self._open, ThinkingBlock):
-                        told += self._begin(ThinkingBlock(thinking=""))
-                    told.append(self._more(ThinkingDelta(text), text))
+                        sent += self._begin(ThinkingBlock(thinking=""))
+                    sent.append(self._more(ThinkingDelta(text), text))
                 case CallBegun():
                     self._has_calls = True
-                    told += self._begin(ToolUseBlock(id=event.id, name=event.name, input={}))
+                    sent += self._begin(ToolUseBlock(id=event.id, name=event.name, input={}))
                 case ArgumentsAdded(text=text):
-                    told.append(self._more(InputJsonDelta(text), text))
+                    sent.append(self._more(InputJsonDelta(text), text))
                 case CallEnded():
-                    told += self._close()
-        return told
+                    sent += self._close()
+        return sent
 
     def finish(self, usage: MessageUsage, reason: str | None, stop: str | None) -> list[MessageEvent]:
         """There is no more; it ended as the engine says, at the stop string `stop` if there was one."""
-        told = self._close()
+        sent = self._close()
         why = self._why(reason, stop)
         self.message = msgspec.structs.replace(
             self.message, content=self._blocks, usage=usage, stop_reason=why, stop_sequence=stop
         )
-        return [*told, MessageDelta(StopDelta(why, stop), usage), MessageStop()]
+        return [*sent, MessageDelta(StopDelta(why, stop), usage), MessageStop()]
 
     def _why(self, reason: str | None, stop: str | None) -> StopReason:
         if reason == "length":
@@ -91,9 +91,9 @@ class MessageWriter:
         return "tool_use" if self._has_calls else "end_turn"
 
     def _begin(self, block: Block) -> list[MessageEvent]:
-        told = self._close()
+        sent = self._close()
         self._open = block
-        return [*told, ContentBlockStart(len(self._blocks), block)]
+        return [*sent, ContentBlockStart(len(self._blocks), block)]
 
     def _more(self, delta: TextDelta | ThinkingDelta | InputJsonDelta, text: str) -> MessageEvent:
         self._texts.append(text)

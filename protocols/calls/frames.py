@@ -199,17 +199,17 @@ def encode_call_event(event: CallEvent) -> str:
     return _encoder.encode(event).decode()
 
 
-def audio_format(told: MediaFormat, *, param: str) -> AudioFormat:
+def audio_format(given: MediaFormat, *, param: str) -> AudioFormat:
     """The format that a call says it has. Raises BadRequestError for one that is not served."""
-    encoding = _ENCODINGS.get(told.encoding.lower())
+    encoding = _ENCODINGS.get(given.encoding.lower())
     if encoding is None:
         raise wrong(
             f"{param}.encoding",
-            f"is {told.encoding[:60]!r}; mu-law, A-law and 16-bit PCM are served",
+            f"is {given.encoding[:60]!r}; mu-law, A-law and 16-bit PCM are served",
             code="unsupported_media_format",
         )
-    rate = _number(told.sampleRate, told.sample_rate, default=8_000, param=f"{param}.sampleRate")
-    num_channels = _number(told.channels, default=1, param=f"{param}.channels")
+    rate = _number(given.sampleRate, given.sample_rate, default=8_000, param=f"{param}.sampleRate")
+    num_channels = _number(given.channels, default=1, param=f"{param}.channels")
     allowed = SUPPORTED_RATES if encoding == "pcm16" else (8_000,)
     if rate not in allowed or num_channels != 1:
         raise BadRequestError(
@@ -221,9 +221,9 @@ def audio_format(told: MediaFormat, *, param: str) -> AudioFormat:
     return AudioFormat(encoding, rate)
 
 
-def _number(*told: str | int | None, default: int, param: str) -> int:
+def _number(*given: str | int | None, default: int, param: str) -> int:
     """The first that is told; some providers write numbers as text."""
-    found = next((each for each in told if each is not None), default)
+    found = next((each for each in given if each is not None), default)
     try:
         return int(found)
     except ValueError:

@@ -76,7 +76,7 @@ class EventSink:
         """Of one event in the making, and what kind that is."""
         self._kind: type[TextAdded | ReasoningAdded | ArgumentsAdded] = TextAdded
         self._num_calls = 0
-        self._tells = max_calls is None or max_calls > 0
+        self._emits = max_calls is None or max_calls > 0
         """Whether the call that is next, or open, is told."""
         self._ids: set[str] = set()
         self._has_arguments = False
@@ -93,24 +93,24 @@ class EventSink:
         self._spans: list[Span] = []
         """Of the text in the making; of the white space behind it; and of each text that was told."""
         self._space_spans: list[Span] = []
-        self._told_spans: list[list[Span]] = []
+        self._emitted_spans: list[list[Span]] = []
 
-    def text(self, text: str, *, behind: int = 0) -> None:
-        """What is no part of anything else; it was just read, but for `behind` characters behind it."""
+    def text(self, text: str, *, num_after: int = 0) -> None:
+        """What is no part of anything else; it was just read, but for `num_after` characters behind it."""
         if self._only_calls:
             return
         if self._num_read is not None:
-            self._note(text, self._num_read() - behind)
+            self._note(text, self._num_read() - num_after)
         if self._is_fresh:
             text = text.lstrip()
         if not text:
             return
         self._is_fresh = False
-        said = text.rstrip()
-        if said:
-            self._add(TextAdded, self._space + said)
+        stripped = text.rstrip()
+        if stripped:
+            self._add(TextAdded, self._space + stripped)
             self._space = ""
-        self._space += text[len(said) :]
+        self._space += text[len(stripped) :]
 
     def reasoning(self, text: str) -> None:
         """What stands between the marks of reasoning."""
@@ -152,33 +152,33 @@ class EventSink:
         self._space, self._is_fresh = "", True
         self._space_spans.clear()
         self._has_arguments, self._is_open = False, True
-        if self._tells:
+        if self._emits:
             call_id = call_id or self._make_id(self._num_calls, name)
             while call_id in self._ids:  # results name their call by it
                 call_id = f"{call_id}-{self._num_calls}"
             self._ids.add(call_id)
-            self._tell(CallBegun(self._num_calls, call_id, name))
+            self._emit(CallBegun(self._num_calls, call_id, name))
 
     def arguments(self, text: str) -> None:
         """More of the call's arguments."""
-        if text and self._tells:
+        if text and self._emits:
             self._has_arguments = True
             self._add(ArgumentsAdded, text)
 
     def end_call(self) -> None:
         """The call is over; one without arguments has an empty object of them."""
-        if self._tells:
+        if self._emits:
             if not self._has_arguments:
                 self._add(ArgumentsAdded, _NOTHING)
-            self._tell(CallEnded(self._num_calls))
+            self._emit(CallEnded(self._num_calls))
         self._num_calls += 1
-        self._tells = self._max_calls is None or self._num_calls < self._max_calls
+        self._emits = self._max_calls is None or self._num_calls < self._max_calls
         self._is_open = False
 
     def finish(self) -> None:
         """Nothing more comes: white space at the end of a text is text, and a call that was cut stays so."""
-        if self._is_open and self._tells:
-            self._tell(CallEnded(self._num_calls))
+        if self._is_open and self._emits:
+            self._emit(CallEnded(self._num_calls))
         if self._space:
             self._add(TextAdded, self._space)
             self._space = ""
@@ -186,7 +186,7 @@ class EventSink:
 
     def take_spans(self) -> list[list[Span]]:
         """Where each text was that `take` gave since the last time; they are in order."""
-        spans, self._told_spans = self._told_spans, []
+        spans, self._emitted_spans = self._emitted_spans, []
         return spans
 
     def take(self) -> list[Event]:
@@ -200,14 +200,14 @@ class EventSink:
         start = end - len(text)
         if self._is_fresh:
             start += len(text) - len(text.lstrip())
-        said = max(start, end - len(text) + len(text.rstrip()))
-        if said > start:
-            self._spans += (*self._space_spans, (start, said))
+        text_end = max(start, end - len(text) + len(text.rstrip()))
+        if text_end > start:
+            self._spans += (*self._space_spans, (start, text_end))
             self._space_spans.clear()
-        if end > said:
-            self._space_spans.append((said, end))
+        if end > text_end:
+            self._space_spans.append((text_end, end))
 
-    def _tell(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         self._flush()
         self._events.append(event)
 
@@ -227,7 +227,7 @@ class EventSink:
         elif self._kind is TextAdded:
             self._events.append(TextAdded(text))
             if self._num_read is not None:
-                self._told_spans.append(self._spans)
+                self._emitted_spans.append(self._spans)
                 self._spans = []
         else:
             self._events.append(ReasoningAdded(text))

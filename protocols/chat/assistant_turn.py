@@ -35,8 +35,8 @@ class AssistantTurn:
             extra["reasoning_content"] = "\n\n".join(self.thoughts)
         if self.calls:
             extra["tool_calls"] = self.calls
-        said = ChatMessage(role="assistant", content="".join(self.texts), extra=extra, param=self.param)
-        return (said, *self.results)
+        message = ChatMessage(role="assistant", content="".join(self.texts), extra=extra, param=self.param)
+        return (message, *self.results)
 
 
 def call_result(call_id: str, content: str | tuple[Part, ...], param: str) -> ChatMessage:

@@ -17,7 +17,7 @@ from ..errors import wrong
 from ..shared.generation import (
     MAX_CHOICES,
     MAX_LOGPROBS,
-    NOTHING_SAID,
+    NO_SAMPLING_DEFAULTS,
     CompletionUsage,
     FinishedBy,
     GenerationRequest,
@@ -110,7 +110,7 @@ def _prompt(param: str, prompt: object) -> Prompt:
 
 
 def completion_params(
-    request: CompletionRequest, *, vocab_size: int, defaults: SamplingDefaults = NOTHING_SAID
+    request: CompletionRequest, *, vocab_size: int, defaults: SamplingDefaults = NO_SAMPLING_DEFAULTS
 ) -> SamplingParams:
     """How to sample. With `echo` and `logprobs` the prompt's log-probabilities are asked for too."""
     params = sampling_params(

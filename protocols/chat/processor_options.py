@@ -58,70 +58,70 @@ class ProcessorKwargs(VideoKwargs, frozen=True, kw_only=True, forbid_unknown_fie
     videos_kwargs: VideoKwargs | None = None
 
 
-class Wished(Struct, frozen=True):
+class OptionValue(Struct, frozen=True):
     """A value, and where the request has it."""
 
     value: float
     param: str
 
 
-class MediaWish(Struct, frozen=True, kw_only=True):
+class MediaOptions(Struct, frozen=True, kw_only=True):
     """What a request says of one kind of media; None where it says nothing."""
 
-    min_pixels: Wished | None = None
-    max_pixels: Wished | None = None
+    min_pixels: OptionValue | None = None
+    max_pixels: OptionValue | None = None
     do_resize: bool | None = None
-    fps: Wished | None = None
-    num_frames: Wished | None = None
-    min_frames: Wished | None = None
-    max_frames: Wished | None = None
+    fps: OptionValue | None = None
+    num_frames: OptionValue | None = None
+    min_frames: OptionValue | None = None
+    max_frames: OptionValue | None = None
 
 
-class MediaWishes(Struct, frozen=True, kw_only=True):
+class ProcessorOptions(Struct, frozen=True, kw_only=True):
     """Of both kinds."""
 
-    image: MediaWish = MediaWish()
-    video: MediaWish = MediaWish()
+    image: MediaOptions = MediaOptions()
+    video: MediaOptions = MediaOptions()
 
 
-NOTHING_WISHED: Final = MediaWishes()
+NO_PROCESSOR_OPTIONS: Final = ProcessorOptions()
 
 
-def read_media_wishes(asked: ProcessorKwargs | None) -> MediaWishes:
+def read_processor_options(kwargs: ProcessorKwargs | None) -> ProcessorOptions:
     """Check the field. Raises BadRequestError naming the key."""
-    if asked is None:
-        return NOTHING_WISHED
-    image, video = _pixels(asked, FIELD), _clip(asked, FIELD)
-    if asked.images_kwargs is not None:
-        image = _merged(image, _pixels(asked.images_kwargs, f"{FIELD}.images_kwargs"))
-    if asked.videos_kwargs is not None:
-        video = _merged(video, _clip(asked.videos_kwargs, f"{FIELD}.videos_kwargs"))
-    return MediaWishes(image=image, video=video)
+    if kwargs is None:
+        return NO_PROCESSOR_OPTIONS
+    image, video = _pixels(kwargs, FIELD), _clip(kwargs, FIELD)
+    if kwargs.images_kwargs is not None:
+        image = _merged(image, _pixels(kwargs.images_kwargs, f"{FIELD}.images_kwargs"))
+    if kwargs.videos_kwargs is not None:
+        video = _merged(video, _clip(kwargs.videos_kwargs, f"{FIELD}.videos_kwargs"))
+    return ProcessorOptions(image=image, video=video)
 
 
-def _merged(general: MediaWish, particular: MediaWish) -> MediaWish:
+def _merged(general: MediaOptions, particular: MediaOptions) -> MediaOptions:
     """What is particular goes first; a rate and a number of frames replace each other."""
-    said = {name: getattr(particular, name) for name in MediaWish.__struct_fields__}
-    merged = {name: getattr(general, name) if value is None else value for name, value in said.items()}
+    given = {name: getattr(particular, name) for name in MediaOptions.__struct_fields__}
+    merged = {name: getattr(general, name) if value is None else value for name, value in given.items()}
     if particular.fps is not None:
         merged["num_frames"] = None
     elif particular.num_frames is not None:
         merged["fps"] = None
-    return MediaWish(**merged)
+    return MediaOptions(**merged)
 
 
-def _pixels(kwargs: ProcessorKwargs | ImageKwargs, where: str) -> MediaWish:
+def _pixels(kwargs: ProcessorKwargs | ImageKwargs, where: str) -> MediaOptions:
     least, most = _bounds(kwargs.size, where)
     if kwargs.size is not None and (kwargs.min_pixels is not None or kwargs.max_pixels is not None):
         raise wrong(f"{where}.size", "and `min_pixels` or `max_pixels` say the same; give one.")
-    return MediaWish(
-        min_pixels=least or _wished(kwargs.min_pixels, f"{where}.min_pixels", _MAX_PIXELS),
-        max_pixels=most or _wished(kwargs.max_pixels, f"{where}.max_pixels", _MAX_PIXELS),
+    return MediaOptions(
+        min_pixels=least or _option(kwargs.min_pixels, f"{where}.min_pixels", _MAX_PIXELS),
+        max_pixels=most or _option(kwargs.max_pixels, f"{where}.max_pixels", _MAX_PIXELS),
         do_resize=kwargs.do_resize,
     )
 
 
-def _clip(kwargs: VideoKwargs, where: str) -> MediaWish:
+def _clip(kwargs: VideoKwargs, where: str) -> MediaOptions:
     if kwargs.do_sample_frames is False:
         raise refuse(
             f"{where}.do_sample_frames", False, "true; frames of one's own are a data:video/jpeg URI"
@@ -133,26 +133,26 @@ def _clip(kwargs: VideoKwargs, where: str) -> MediaWish:
     if kwargs.fps is not None and not 0 < kwargs.fps <= _MAX_FPS:
         raise refuse(f"{where}.fps", kwargs.fps, f"above 0, up to {_MAX_FPS:g}")
     least, most = _bounds(kwargs.size, where)
-    return MediaWish(
+    return MediaOptions(
         min_pixels=least,
         max_pixels=most,
         do_resize=kwargs.do_resize,
-        fps=None if kwargs.fps is None else Wished(kwargs.fps, f"{where}.fps"),
-        num_frames=_wished(kwargs.num_frames, f"{where}.num_frames", _MAX_FRAMES),
-        min_frames=_wished(kwargs.min_frames, f"{where}.min_frames", _MAX_FRAMES),
-        max_frames=_wished(kwargs.max_frames, f"{where}.max_frames", _MAX_FRAMES),
+        fps=None if kwargs.fps is None else OptionValue(kwargs.fps, f"{where}.fps"),
+        num_frames=_option(kwargs.num_frames, f"{where}.num_frames", _MAX_FRAMES),
+        min_frames=_option(kwargs.min_frames, f"{where}.min_frames", _MAX_FRAMES),
+        max_frames=_option(kwargs.max_frames, f"{where}.max_frames", _MAX_FRAMES),
     )
 
 
-def _bounds(size: PixelSize | None, where: str) -> tuple[Wished | None, Wished | None]:
+def _bounds(size: PixelSize | None, where: str) -> tuple[OptionValue | None, OptionValue | None]:
     if size is None:
         return None, None
     return (
-        _wished(size.shortest_edge, f"{where}.size.shortest_edge", _MAX_PIXELS),
-        _wished(size.longest_edge, f"{where}.size.longest_edge", _MAX_PIXELS),
+        _option(size.shortest_edge, f"{where}.size.shortest_edge", _MAX_PIXELS),
+        _option(size.longest_edge, f"{where}.size.longest_edge", _MAX_PIXELS),
     )
 
 
-def _wished(value: int | None, param: str, most: int) -> Wished | None:
+def _option(value: int | None, param: str, most: int) -> OptionValue | None:
     check_range(param, value, 1, most)
-    return None if value is None else Wished(value, param)
+    return None if value is None else OptionValue(value, param)

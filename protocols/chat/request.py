@@ -16,7 +16,7 @@ from ..engine.messages import SamplingParams
 from ..errors import BadRequestError, wrong
 from ..shared.generation import (
     MAX_LOGPROBS,
-    NOTHING_SAID,
+    NO_SAMPLING_DEFAULTS,
     GenerationRequest,
     SamplingDefaults,
     check_common,
@@ -25,7 +25,7 @@ from ..shared.generation import (
 from ..shared.json_body import Encoded, check_range, decoder, refuse, unsupported
 from ..shared.unsupported_fields import Unserved
 from .content import ChatMessage, read_messages
-from .processor_options import NOTHING_WISHED, MediaWishes, ProcessorKwargs, read_media_wishes
+from .processor_options import NO_PROCESSOR_OPTIONS, ProcessorKwargs, ProcessorOptions, read_processor_options
 from .tools import NO_TOOLS, ToolUse, check_tool_messages, read_tool_use
 
 MAX_TEMPLATE_KWARGS: Final = 32
@@ -105,7 +105,7 @@ class Conversation:
     """Texts that the template is given beside the messages."""
     adds_special_tokens: bool = False
     """What the tokenizer puts in front of a text stands in front of what the template writes."""
-    media_wishes: MediaWishes = NOTHING_WISHED
+    processor_options: ProcessorOptions = NO_PROCESSOR_OPTIONS
     """How its media are to be looked at."""
 
 
@@ -201,7 +201,7 @@ def chat_conversation(
         thinking_budget=request.thinking_token_budget,
         documents=_documents(request.documents),
         adds_special_tokens=bool(request.add_special_tokens),
-        media_wishes=read_media_wishes(request.mm_processor_kwargs),
+        processor_options=read_processor_options(request.mm_processor_kwargs),
     )
 
 
@@ -236,7 +236,7 @@ def thinking_kwargs(effort: str | None, enable_thinking: bool | None = None) -> 
 
 
 def chat_params(
-    request: ChatRequest, *, num_room: int, vocab_size: int, defaults: SamplingDefaults = NOTHING_SAID
+    request: ChatRequest, *, num_room: int, vocab_size: int, defaults: SamplingDefaults = NO_SAMPLING_DEFAULTS
 ) -> SamplingParams:
     """How to sample; `num_room` is what the prompt leaves of the context, the limit where none is named."""
     logprobs = (request.top_logprobs or 0) if request.logprobs else None

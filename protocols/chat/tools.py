@@ -100,8 +100,8 @@ def choose_tools(
                 where = "tool_choice.function.name" if is_nested else "tool_choice.name"
                 raise refuse(where, name, ", ".join(tool.name for tool in found) or "the name of a tool")
             return ToolUse(chosen, is_forced=True, max_calls=1)
-        case dict() as said if said.get("type") == "allowed_tools":
-            allowed, mode = read_allowed(said, is_nested=is_nested)
+        case dict() as choice_fields if choice_fields.get("type") == "allowed_tools":
+            allowed, mode = read_allowed(choice_fields, is_nested=is_nested)
             names = [_name_of(tool, is_nested=is_nested) for tool in allowed]
             chosen = tuple(tool for tool in found if tool.name in names)
             return allowed_use(chosen, mode, is_parallel=is_parallel, is_nested=is_nested)
@@ -112,10 +112,12 @@ def choose_tools(
 def read_allowed(choice: dict[str, Any], *, is_nested: bool) -> tuple[list[dict[str, Any]], str]:
     """What a `tool_choice` of type `allowed_tools` names, and its mode; `is_nested` as in `read_functions`.
     Raises BadRequestError naming the field."""
-    said, where = (choice.get("allowed_tools"), _ALLOWED_NESTED) if is_nested else (choice, "tool_choice")
-    if not isinstance(said, dict):
+    choice_fields, where = (
+        (choice.get("allowed_tools"), _ALLOWED_NESTED) if is_nested else (choice, "tool_choice")
+    )
+    if not isinstance(choice_fields, dict):
         raise missing(where)
-    mode, tools = said.get("mode"), said.get("tools")
+    mode, tools = choice_fields.get("mode"), choice_fields.get("tools")
     if mode not in ("auto", "required"):
         raise refuse(f"{where}.mode", mode, "auto, required")
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
@@ -143,9 +145,9 @@ def _name_of(tool: dict[str, Any], *, is_nested: bool) -> object:
 
 
 def read_functions(
-    tools: Sequence[dict[str, Any]] | None, *, is_nested: bool = True, besides: Collection[str] = ()
+    tools: Sequence[dict[str, Any]] | None, *, is_nested: bool = True, other_types: Collection[str] = ()
 ) -> tuple[Tool, ...]:
-    """The functions among `tools`; types named in `besides` are passed over. `is_nested`: names lie in
+    """The functions among `tools`; types named in `other_types` are passed over. `is_nested`: names lie in
     `function`, as chat has them and neither `/v1/responses` nor live sessions. Raises BadRequestError naming
     the field."""
     tools = tools or ()
@@ -153,10 +155,10 @@ def read_functions(
         raise wrong("tools", f"has {len(tools):,} entries; allowed: up to {MAX_TOOLS}.")
     walk = _SchemaWalk()
     found: dict[str, Tool] = {}
-    served = ", ".join(("function", *besides))
+    served = ", ".join(("function", *other_types))
     for index, tool in enumerate(tools):
         param = f"tools[{index}]"
-        if tool.get("type") in besides:
+        if tool.get("type") in other_types:
             continue
         if tool.get("type") != "function":
             if "type" not in tool:

@@ -131,11 +131,11 @@ class Grammar(msgspec.Struct, frozen=True):
 class Phrases(msgspec.Struct, frozen=True):
     """What is likelier to be said than the model thinks, as sequences of vocabulary ids.
 
-    It counts behind the last token `behind` of prompt and answer: `first` are phrases as they are written
+    It counts after the last `start_token` of prompt and answer: `first` are phrases as they are written
     there, `within` as they are written later.
     """
 
-    behind: int
+    start_token: int
     first: tuple[tuple[int, ...], ...]
     within: tuple[tuple[int, ...], ...]
     begin: float

@@ -119,6 +119,6 @@ class SpeechStatistics(msgspec.Struct, frozen=True, kw_only=True):
     num_words: int
     num_words_without_speech: int
     """Words that are farther than 200 ms from speech."""
-    num_reheard: int
+    num_retranscribed: int
     """Stretches that were transcribed again."""
-    reheard_s: float
+    retranscribed_s: float

@@ -125,8 +125,8 @@ def _successes(operation: Operation, faults: tuple[type[Struct], ...]) -> Schema
 
 
 def _query(name: str, schema: Schema) -> Schema:
-    said = {key: value for key, value in schema.items() if key != "description"}
-    return {"name": name, "in": "query", "description": schema["description"], "schema": said}
+    plain = {key: value for key, value in schema.items() if key != "description"}
+    return {"name": name, "in": "query", "description": schema["description"], "schema": plain}
 
 
 def _content(operation: Operation, faults: tuple[type[Struct], ...]) -> Schema:

@@ -37,7 +37,7 @@ from .events import (
 from .invalid_frames import MALFORMED, explain, invalid, type_of
 from .items import ClientItemId, read_input, read_item
 from .lifecycle import SentEvent, SessionResume
-from .responses import ResponseCancel, ResponseCreate, ResponseWish
+from .responses import ResponseCancel, ResponseCreate, ResponseOptions
 from .session import SessionPatch
 from .video import VideoClientEvent
 from .vllm_events import FlatClientEvent, FlatCommit, FlatControl, FlatInvalid, FlatServerEvent, FlatUpdate
@@ -86,7 +86,7 @@ class _ItemCreateFrame(SentEvent, frozen=True, tag="conversation.item.create"):
 class _ResponseCreateFrame(SentEvent, frozen=True, tag="response.create"):
     """`response.create` with its input still undecoded."""
 
-    response: ResponseWish | UnsetType | None = UNSET
+    response: ResponseOptions | UnsetType | None = UNSET
 
 
 _Frame = (
@@ -224,9 +224,9 @@ def _with_items(event: _ItemCreateFrame | _ResponseCreateFrame) -> ClientEvent:
     """Decode the items in an event. Raises BadRequestError."""
     if isinstance(event, _ItemCreateFrame):
         return ConversationItemCreate(read_item(event.item), event.previous_item_id, event.event_id)
-    wish = event.response or ResponseWish()
-    given = read_input(wish.input) if isinstance(wish.input, list) else None
-    return ResponseCreate(msgspec.structs.replace(wish, input=UNSET), given, event.event_id)
+    options = event.response or ResponseOptions()
+    given = read_input(options.input) if isinstance(options.input, list) else None
+    return ResponseCreate(msgspec.structs.replace(options, input=UNSET), given, event.event_id)
 
 
 def _decode_flat(frame: str | bytes) -> InputAudioBufferAppend | FlatControl:

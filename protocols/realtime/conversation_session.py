@@ -21,7 +21,7 @@ TopP = Annotated[float, Meta(gt=0.0, le=1.0)]
 Seed = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 Modality = Literal["text"]
 """What answers have."""
-AskedModality = Literal["text", "audio"]
+RequestedModality = Literal["text", "audio"]
 """What may be asked for. Frameworks ask for speech beside all else that a session needs, so that a refusal
 would cost them that; they get text, as what is in force says."""
 
@@ -84,7 +84,7 @@ class AnswerPatch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     extensions."""
 
     instructions: Instructions | UnsetType | None = UNSET
-    output_modalities: list[AskedModality] | UnsetType | None = UNSET
+    output_modalities: list[RequestedModality] | UnsetType | None = UNSET
     max_output_tokens: OutputTokens | UnsetType | None = UNSET
     tools: Raw | UnsetType = UNSET
     tool_choice: Raw | UnsetType = UNSET

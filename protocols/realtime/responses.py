@@ -28,7 +28,7 @@ EndReason = Literal["turn_detected", "client_cancelled", "max_output_tokens"]
 # --- from the client -----------------------------------------------------------------------------------
 
 
-class ResponseWish(AnswerPatch, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ResponseOptions(AnswerPatch, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`response` of a `response.create`. What is not given is as in the session.
 
     `audio` would be about speech out, which there is none.
@@ -40,7 +40,7 @@ class ResponseWish(AnswerPatch, frozen=True, kw_only=True, forbid_unknown_fields
     audio: Raw | UnsetType = UNSET
 
     @property
-    def is_apart(self) -> bool:
+    def is_out_of_band(self) -> bool:
         """The answer is no part of the conversation."""
         return self.conversation == "none"
 
@@ -51,7 +51,7 @@ class ResponseCreate(Struct, frozen=True):
     `input` is what stands for the conversation, None for the conversation itself.
     """
 
-    wish: ResponseWish = ResponseWish()
+    options: ResponseOptions = ResponseOptions()
     input: tuple[NewItem | ItemReference, ...] | None = None
     event_id: str | UnsetType | None = UNSET
 

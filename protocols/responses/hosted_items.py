@@ -112,12 +112,12 @@ class HostedItems:
 
     def _give_up_calls(self) -> list[ResponseEvent]:
         """Those that are not made any more."""
-        told: list[ResponseEvent] = []
+        events: list[ResponseEvent] = []
         for call in self.take_calls():
             item = msgspec.structs.replace(call.item, status="incomplete")
             self.items[call.place] = item
-            told.append(OutputItemDone(self._next(), call.place, item))
-        return told
+            events.append(OutputItemDone(self._next(), call.place, item))
+        return events
 
     def _next(self) -> int:
         self._number += 1

@@ -325,16 +325,16 @@ def _part(raw: Raw, param: str) -> Part | None:
                 read_file("image", url, f"{param}.image_url", param), image.detail, f"{param}.detail"
             )
         case "output_text" | "refusal":
-            return TextPart(_said(raw, param))
+            return TextPart(_message_text(raw, param))
         case "input_file":
             raise unsupported(f"{param}.type", "is 'input_file'; images and audio are served")
     return None
 
 
-def _said(raw: Raw, param: str) -> str:
+def _message_text(raw: Raw, param: str) -> str:
     """Of a part of an answer, which has annotations and log-probabilities beside."""
     fields = msgspec.json.decode(raw)
-    said = fields.get("text", fields.get("refusal"))
-    if not isinstance(said, str):
+    value = fields.get("text", fields.get("refusal"))
+    if not isinstance(value, str):
         raise wrong(f"{param}.text", "is missing.")
-    return said
+    return value

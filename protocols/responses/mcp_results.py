@@ -51,10 +51,10 @@ def failure_text(error: Any) -> str:  # noqa: ANN401 (any of the error's shapes,
     """What the model is told of a call that failed."""
     if isinstance(error, dict) and error.get("type") == "mcp_tool_execution_error":
         content = error.get("content")
-        said = "\n".join(_texts(content if isinstance(content, list) else []))
+        message = "\n".join(_texts(content if isinstance(content, list) else []))
     else:
-        said = str(error.get("message", "")) if isinstance(error, dict) else str(error or "")
-    return f"The call failed: {said}" if said else "The call failed."
+        message = str(error.get("message", "")) if isinstance(error, dict) else str(error or "")
+    return f"The call failed: {message}" if message else "The call failed."
 
 
 def declined_text(reason: str) -> str:

@@ -142,48 +142,52 @@ def shown_tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 def _read(tool: dict[str, Any], param: str) -> McpServer:
     try:
-        said = msgspec.convert(tool, _Server)
+        server = msgspec.convert(tool, _Server)
     except msgspec.ValidationError as error:
         text, _, place = str(error).partition(" - at `$")
         where = f"{param}{place.rstrip('`')}"
         raise BadRequestError(f"`{where}`: {text}.", param=where) from None
     for name in ("connector_id", "tunnel_id"):
-        if getattr(said, name) is not None:
+        if getattr(server, name) is not None:
             raise unsupported(f"{param}.{name}", "is not served; name the server by `server_url`")
-    if said.defer_loading or said.allowed_callers not in (None, ["direct"]):
-        name = "defer_loading" if said.defer_loading else "allowed_callers"
+    if server.defer_loading or server.allowed_callers not in (None, ["direct"]):
+        name = "defer_loading" if server.defer_loading else "allowed_callers"
         raise unsupported(f"{param}.{name}", "is not served")
-    label = given(said.server_label, f"{param}.server_label")
-    url = given(said.server_url, f"{param}.server_url")
+    label = given(server.server_label, f"{param}.server_label")
+    url = given(server.server_url, f"{param}.server_url")
     if not _LABEL.fullmatch(label):
         raise refuse(f"{param}.server_label", label, "1 to 64 letters, digits, _ and -")
-    always, never = _approval(said.require_approval, param)
-    allowed = ToolFilter(said.allowed_tools) if isinstance(said.allowed_tools, list) else said.allowed_tools
+    always, never = _approval(server.require_approval, param)
+    allowed = (
+        ToolFilter(server.allowed_tools) if isinstance(server.allowed_tools, list) else server.allowed_tools
+    )
     return McpServer(
         label=label,
         url=url,
         param=f"{param}.server_url",
-        fields=_fields(said, param),
+        fields=_fields(server, param),
         allowed=allowed or _ANY,
         always=always,
         never=never,
     )
 
 
-def _approval(said: str | _ApprovalFilter | None, param: str) -> tuple[ToolFilter | None, ToolFilter | None]:
-    match said:
+def _approval(
+    approval: str | _ApprovalFilter | None, param: str
+) -> tuple[ToolFilter | None, ToolFilter | None]:
+    match approval:
         case None | "always":
             return _ANY, None
         case "never":
             return None, _ANY
         case _ApprovalFilter():
-            return said.always, said.never
-    raise refuse(f"{param}.require_approval", said, "always, never, or an object of those")
+            return approval.always, approval.never
+    raise refuse(f"{param}.require_approval", approval, "always, never, or an object of those")
 
 
-def _fields(said: _Server, param: str) -> tuple[tuple[str, str], ...]:
+def _fields(server: _Server, param: str) -> tuple[tuple[str, str], ...]:
     where = f"{param}.headers"
-    headers = said.headers or {}
+    headers = server.headers or {}
     if len(headers) > _MAX_HEADERS:
         raise wrong(where, f"has more than {_MAX_HEADERS} entries.")
     for name, value in headers.items():
@@ -195,9 +199,9 @@ def _fields(said: _Server, param: str) -> tuple[tuple[str, str], ...]:
                 f"{where}.{name}",
                 f"is no value of a header field: printable ASCII, up to {_MAX_HEADER_CHARS:,} characters.",
             )
-    if said.authorization is None:
+    if server.authorization is None:
         return tuple(headers.items())
-    token = said.authorization
+    token = server.authorization
     if len(token) > _MAX_HEADER_CHARS or not token or not _HEADER_VALUE.fullmatch(token):
         where = f"{param}.authorization"
         raise wrong(where, "is no token: printable ASCII.")
@@ -210,15 +214,15 @@ def read_listed(server: McpServer, tools: Iterable[object]) -> list[McpTool]:
     """Of the tools that a server tells of (MCP's `tools/list`) those that the request allows, but none that
     no model could be shown."""
     found: list[McpTool] = []
-    for told in tools:
-        if not isinstance(told, dict):
+    for entry in tools:
+        if not isinstance(entry, dict):
             continue
-        schema = told.get("inputSchema") or {"type": "object", "properties": {}}
-        description, annotations = told.get("description"), told.get("annotations")
-        if not is_tool_name(told.get("name")) or not is_schema(schema):
+        schema = entry.get("inputSchema") or {"type": "object", "properties": {}}
+        description, annotations = entry.get("description"), entry.get("annotations")
+        if not is_tool_name(entry.get("name")) or not is_schema(schema):
             continue
         tool = McpTool(
-            name=told["name"],
+            name=entry["name"],
             input_schema=schema,
             description=description[:_MAX_DESCRIPTION] if isinstance(description, str) else None,
             annotations=annotations if isinstance(annotations, dict) else None,

@@ -12,11 +12,11 @@ from msgspec import Meta, Raw, Struct
 
 from ..chat.response import TokenLogprob
 
-SaidList = Annotated[Raw, Meta(extra_json_schema={"type": "array", "items": {"type": "object"}})]
+EchoedList = Annotated[Raw, Meta(extra_json_schema={"type": "array", "items": {"type": "object"}})]
 """What a request said, as the JSON that its response says again: it may be long, and many events have it."""
-SaidObject = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
-SaidChoice = Annotated[Raw, Meta(extra_json_schema={"type": ["string", "object"]})]
-SaidText = Annotated[Raw, Meta(extra_json_schema={"type": ["string", "null"]})]
+EchoedObject = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
+EchoedChoice = Annotated[Raw, Meta(extra_json_schema={"type": ["string", "object"]})]
+EchoedText = Annotated[Raw, Meta(extra_json_schema={"type": ["string", "null"]})]
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 Truncation = Literal["auto", "disabled"]
 ResponseStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -160,10 +160,10 @@ class ResponseObject(Struct, frozen=True, kw_only=True):
     model: str
     output: list[OutputItem]
     parallel_tool_calls: bool
-    tool_choice: SaidChoice
-    tools: SaidList
-    text: SaidObject
-    instructions: SaidText
+    tool_choice: EchoedChoice
+    tools: EchoedList
+    text: EchoedObject
+    instructions: EchoedText
     reasoning: dict[str, Any]
     object: Literal["response"] = "response"
     error: ResponseFault | None = None

@@ -161,7 +161,7 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class EchoedFields:
     """What a request said and its response says again, where that may be long: JSON, written once."""
 
     tools: Raw
@@ -171,11 +171,11 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedResponse:
+class CheckedResponse:
     """A checked request: its fields, its own input, and what chat would have been asked."""
 
     request: ResponsesRequest
-    said: Said
+    echoed: EchoedFields
     read: ReadInput
     items: list[Raw]
     """The input as it was written, for who asks for it; empty if it is not kept."""
@@ -184,7 +184,7 @@ class AskedResponse:
     servers: tuple[McpServer, ...]
     """MCP servers whose tools may be called."""
 
-    def with_items(self, found: Mapping[str, Raw]) -> AskedResponse:
+    def with_items(self, found: Mapping[str, Raw]) -> CheckedResponse:
         """The same, with the items of earlier responses that the input refers to. Raises BadRequestError."""
         assert not isinstance(self.request.input, UnsetType), "it was read"
         whole = with_items(self.request.input, found)
@@ -239,13 +239,13 @@ FIELD_NAMES: Final = (
 _decode = decoder(ResponsesRequest)
 
 
-def parse_response(body: Encoded) -> AskedResponse:
+def parse_response(body: Encoded) -> CheckedResponse:
     """Read and check a body, as far as that needs no model and no other response. Raises BadRequestError
     naming the field."""
     return check_response(_decode(body, ""))
 
 
-def check_response(request: ResponsesRequest) -> AskedResponse:
+def check_response(request: ResponsesRequest) -> CheckedResponse:
     """`parse_response` of what was decoded already."""
     check_unserved(request, _UNSERVED)
     check_range("max_output_tokens", request.max_output_tokens, 1, _MAX_TOKENS)
@@ -267,7 +267,7 @@ def check_response(request: ResponsesRequest) -> AskedResponse:
     if request.background and request.store is False:
         raise wrong("background", "needs `store`: it must be kept to be had.")
     check_range("max_tool_calls", request.max_tool_calls, 1, _MAX_TOKENS)
-    functions = read_functions(request.tools, is_nested=False, besides=("mcp",))
+    functions = read_functions(request.tools, is_nested=False, other_types=("mcp",))
     servers = read_mcp_servers(request.tools)
     check_choice(functions, servers, request.tool_choice)
     chat = as_chat(
@@ -283,7 +283,7 @@ def check_response(request: ResponsesRequest) -> AskedResponse:
     check_forced(chat, is_forced=_is_forced(request.tool_choice))
     read = read_input(request.input, may_be_empty=goes_on)
     items = input_items(request.input) if request.is_kept else []
-    return AskedResponse(request, _said(request), read, items, chat, functions, servers)
+    return CheckedResponse(request, _echoed(request), read, items, chat, functions, servers)
 
 
 def _is_forced(choice: str | dict[str, Any] | None) -> bool:
@@ -321,7 +321,7 @@ def _format(text: TextConfig | None) -> ResponseFormat | None:
     raise refuse("text.format.type", wanted.type, "text, json_object, json_schema")
 
 
-def _said(request: ResponsesRequest) -> Said:
+def _echoed(request: ResponsesRequest) -> EchoedFields:
     wanted = None if request.text is None else request.text.format
     if wanted is None:
         plain: dict[str, Any] = {"type": "text"}
@@ -329,7 +329,7 @@ def _said(request: ResponsesRequest) -> Said:
         plain = {key: value for key, value in structs.asdict(wanted).items() if value not in (None, UNSET)}
         if wanted.type == "json_schema":
             plain = {"name": "", "description": None, "strict": False} | plain
-    return Said(
+    return EchoedFields(
         tools=_json([shown_tool(tool) for tool in request.tools or ()]),
         tool_choice=_json(request.tool_choice or "auto"),
         text=_json({"format": plain}),
@@ -363,8 +363,8 @@ def _in_parts(item: dict[str, Any]) -> dict[str, Any]:
         return item
     if item.get("role") != "assistant":
         return {**item, "content": [{"type": "input_text", "text": content}]}
-    said = {"type": "output_text", "text": content, "annotations": [], "logprobs": []}
-    return {"status": "completed", **item, "content": [said]}
+    echoed = {"type": "output_text", "text": content, "annotations": [], "logprobs": []}
+    return {"status": "completed", **item, "content": [echoed]}
 
 
 def _check_metadata(metadata: dict[str, str]) -> None:

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from ..errors import ClientError, SensoriumError
 from ..shared.json_body import decode_body, decoder, missing, refuse
-from .request import AskedResponse, ResponsesRequest, check_response
+from .request import CheckedResponse, ResponsesRequest, check_response
 
 _CREATE: Final = "response.create"
 _CANCEL: Final = "response.cancel"
@@ -47,7 +47,7 @@ class _Cancel(Struct, frozen=True):
 class ResponseCreate(Struct, frozen=True):
     """`response.create`, checked."""
 
-    asked: AskedResponse
+    checked: CheckedResponse
     is_warm_up: bool
     """Its prompt is computed, and nothing is said (`generate: false`)."""
     stream_id: str | None
@@ -85,8 +85,8 @@ def parse_create(frame: bytes) -> ResponseCreate:
         raise error
     if request.background:
         raise refuse("background", request.background, "false, or posted without a WebSocket")
-    asked = check_response(structs.replace(request, stream=True))
-    return ResponseCreate(asked, request.generate is False, request.stream_id)
+    checked = check_response(structs.replace(request, stream=True))
+    return ResponseCreate(checked, request.generate is False, request.stream_id)
 
 
 def lane_of(frame: bytes) -> str | None:
@@ -101,8 +101,8 @@ def lane_of(frame: bytes) -> str | None:
 def error_event(error: SensoriumError) -> str:
     """What went wrong, where there is no response to tell it of."""
     detail = {"type": error.type, "code": error.code, "message": error.message, "param": error.param}
-    told: dict[str, Any] = {"type": "error", "status": error.status, "error": detail}
-    return msgspec.json.encode(told).decode()
+    body: dict[str, Any] = {"type": "error", "status": error.status, "error": detail}
+    return msgspec.json.encode(body).decode()
 
 
 def as_messages(frames: bytes, stream_id: str | None) -> Iterator[str]:

@@ -97,24 +97,24 @@ class ResponseWriter(HostedItems):
         self, events: Iterable[Event], logprobs: Sequence[Sequence[TokenLogprob]] = ()
     ) -> list[ResponseEvent]:
         """More of the answer; `logprobs` are those of each text in it."""
-        told: list[ResponseEvent] = []
+        sent: list[ResponseEvent] = []
         left = iter(logprobs)
         for event in events:
             match event:
                 case TextAdded(text):
-                    told += self._switch("message")
-                    told.append(self._text_delta(text, list(next(left, ()))))
+                    sent += self._switch("message")
+                    sent.append(self._text_delta(text, list(next(left, ()))))
                 case ReasoningAdded(text):
-                    told += self._switch("reasoning")
-                    told.append(self._thought_delta(text))
+                    sent += self._switch("reasoning")
+                    sent.append(self._thought_delta(text))
                 case CallBegun():
-                    told += [*self._close("completed"), *self._begin(self._opened(event))]
+                    sent += [*self._close("completed"), *self._begin(self._opened(event))]
                 case ArgumentsAdded(text=text):
-                    told += self._arguments_delta(text)
+                    sent += self._arguments_delta(text)
                 case CallEnded():
                     pass  # what ends it, or cuts it, is known when the next thing comes
         self._waiting += (token for tokens in left for token in tokens)
-        return told
+        return sent
 
     def end_round(self, *, is_cut: bool) -> list[ResponseEvent]:
         """There is no more of what the model says before its calls are made."""
@@ -122,7 +122,7 @@ class ResponseWriter(HostedItems):
 
     def finish(self, usage: ResponseUsage, *, is_cut: bool, now: int) -> list[ResponseEvent]:
         """There is no more of the answer; `is_cut`: at its most tokens."""
-        told = [*self._close("incomplete" if is_cut else "completed"), *self._give_up_calls()]
+        sent = [*self._close("incomplete" if is_cut else "completed"), *self._give_up_calls()]
         self.response = msgspec.structs.replace(
             self.response,
             status="incomplete" if is_cut else "completed",
@@ -132,7 +132,7 @@ class ResponseWriter(HostedItems):
             completed_at=None if is_cut else now,
         )
         last = ResponseIncomplete if is_cut else ResponseCompleted
-        return [*told, last(self._next(), self.response)]
+        return [*sent, last(self._next(), self.response)]
 
     def fail(self, fault: ResponseFault) -> list[ResponseEvent]:
         """It came to nothing, or not to an end."""
@@ -152,9 +152,9 @@ class ResponseWriter(HostedItems):
     def _switch(self, kind: Literal["message", "reasoning"]) -> list[ResponseEvent]:
         if self._open is not None and self._open.kind == kind:
             return []
-        told = self._close("completed")
+        sent = self._close("completed")
         name = item_id("msg" if kind == "message" else "rs", self._response_id, len(self.items))
-        return [*told, *self._begin(_Open(kind, name))]
+        return [*sent, *self._begin(_Open(kind, name))]
 
     def _opened(self, call: CallBegun) -> _Open:
         hosted, response_id, place = self.hosted.get(call.name), self._response_id, len(self.items)
@@ -169,12 +169,12 @@ class ResponseWriter(HostedItems):
         index = len(self.items)
         if item.kind == "approval":
             return []  # nobody is asked before all of it is there
-        told: list[ResponseEvent] = [OutputItemAdded(self._next(), index, self._written("in_progress"))]
+        sent: list[ResponseEvent] = [OutputItemAdded(self._next(), index, self._written("in_progress"))]
         if item.kind == "hosted":
-            told.append(McpCallInProgress(self._next(), item.id, index))
+            sent.append(McpCallInProgress(self._next(), item.id, index))
         elif item.call is None:
-            told.append(ContentPartAdded(self._next(), item.id, index, part=self._part()))
-        return told
+            sent.append(ContentPartAdded(self._next(), item.id, index, part=self._part()))
+        return sent
 
     def _close(self, status: ItemStatus) -> list[ResponseEvent]:
         item, index = self._open, len(self.items)
@@ -185,25 +185,25 @@ class ResponseWriter(HostedItems):
             return []
         item.logprobs += self._take_waiting()
         written, part = self._written(status), self._part()
-        told: list[ResponseEvent] = []
+        sent: list[ResponseEvent] = []
         if item.kind == "approval":
-            told.append(OutputItemAdded(self._next(), index, written))
+            sent.append(OutputItemAdded(self._next(), index, written))
         elif item.kind == "hosted":
-            told.append(McpArgumentsDone(self._next(), item.id, index, arguments=item.text))
+            sent.append(McpArgumentsDone(self._next(), item.id, index, arguments=item.text))
         elif item.call is not None:
-            told.append(
+            sent.append(
                 FunctionArgumentsDone(self._next(), item.id, index, name=item.call.name, arguments=item.text)
             )
         else:
-            told.append(self._text_done(item, index))
-            told.append(ContentPartDone(self._next(), item.id, index, part=part))
+            sent.append(self._text_done(item, index))
+            sent.append(ContentPartDone(self._next(), item.id, index, part=part))
         self.items.append(written)
         self._open = None
         if isinstance(written, McpCall) and status == "completed":
             self._to_call.append(HostedCall(index, written, item.hosted))
-            return told
-        told.append(OutputItemDone(self._next(), index, written))
-        return told
+            return sent
+        sent.append(OutputItemDone(self._next(), index, written))
+        return sent
 
     def _text_done(self, item: _Open, index: int) -> ResponseEvent:
         number = self._next()

@@ -163,7 +163,7 @@ class SamplingDefaults(Struct, frozen=True, kw_only=True):
     repetition_penalty: float | None = None
 
 
-NOTHING_SAID: Final = SamplingDefaults()
+NO_SAMPLING_DEFAULTS: Final = SamplingDefaults()
 
 
 def sampling_params(
@@ -172,7 +172,7 @@ def sampling_params(
     max_tokens: int,
     vocab_size: int,
     logprobs: int | None,
-    defaults: SamplingDefaults = NOTHING_SAID,
+    defaults: SamplingDefaults = NO_SAMPLING_DEFAULTS,
     temperature: float = 1.0,
 ) -> SamplingParams:
     """How to sample one choice (`choice_params`: the further ones); `bad_words` are whoever's knows tokens.
@@ -342,10 +342,12 @@ PromptLogprobList = list[dict[str, PromptLogprob] | None]
 """By token id (as a string); None for the first token, which nothing predicts."""
 
 
-def stopped_by(stop: str | None, stop_token_id: int | None, asked: Sequence[int] | None) -> str | int | None:
-    """vLLM's `stop_reason`: the stop string that ended the answer, or the token, where the request `asked` to
-    stop at it."""
-    if stop is None and stop_token_id is not None and stop_token_id in (asked or ()):
+def stopped_by(
+    stop: str | None, stop_token_id: int | None, requested: Sequence[int] | None
+) -> str | int | None:
+    """vLLM's `stop_reason`: the stop string that ended the answer, or the token, if it is one of those that
+    the request stops at (`requested`)."""
+    if stop is None and stop_token_id is not None and stop_token_id in (requested or ()):
         return stop_token_id
     return stop
 

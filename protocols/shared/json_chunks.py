@@ -31,11 +31,11 @@ def answer_body(envelope: Struct, choices: Iterable[Struct]) -> bytes:
 
 def _write_fields(body: io.BytesIO, value: Struct, choices: Iterable[Struct] = ()) -> None:
     mark = b"{"
-    for name, said in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
+    for name, key in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
         field = getattr(value, name)
         if field is UNSET:
             continue
-        body.write(mark + b'"' + said.encode() + b'":')
+        body.write(mark + b'"' + key.encode() + b'":')
         mark = b","
         if name == "choices":
             _write_choices(body, choices)

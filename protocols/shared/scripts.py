@@ -30,10 +30,10 @@ def is_wide(character: str) -> bool:
 @lru_cache(maxsize=4096)
 def parts_words(left: str, right: str) -> bool:
     """Whether a new word begins between two characters that no space parts."""
-    before, behind = unicodedata.category(left), unicodedata.category(right)
-    if behind in _OPENING:
+    before, after = unicodedata.category(left), unicodedata.category(right)
+    if after in _OPENING:
         return is_unspaced(left)
-    if behind[0] in "CMPS" or before in _OPENING:  # these stay with what they follow
+    if after[0] in "CMPS" or before in _OPENING:  # these stay with what they follow
         return False
     if right in _JOINED or left in _JOINING:
         return False

@@ -55,15 +55,15 @@ def check_drafts(request: Drafted) -> None:
     """Raise BadRequestError naming the field."""
     if request.prediction is not None:
         predicted_text(request.prediction)
-    wish = request.speculative
-    if wish is None:
+    options = request.speculative
+    if options is None:
         return
-    if wish.method != "ngram":
-        raise refuse("speculative.method", wish.method, "ngram")
-    check_range("speculative.num_speculative_tokens", wish.num_speculative_tokens, 0, MAX_DRAFTS)
-    check_range("speculative.prompt_lookup_max", wish.prompt_lookup_max, 1, MAX_MATCH)
-    most = wish.prompt_lookup_max or MAX_MATCH
-    check_range("speculative.prompt_lookup_min", wish.prompt_lookup_min, 1, most)
+    if options.method != "ngram":
+        raise refuse("speculative.method", options.method, "ngram")
+    check_range("speculative.num_speculative_tokens", options.num_speculative_tokens, 0, MAX_DRAFTS)
+    check_range("speculative.prompt_lookup_max", options.prompt_lookup_max, 1, MAX_MATCH)
+    most = options.prompt_lookup_max or MAX_MATCH
+    check_range("speculative.prompt_lookup_min", options.prompt_lookup_min, 1, most)
 
 
 def predicted_text(prediction: Prediction) -> str:
@@ -86,14 +86,14 @@ def predicted_text(prediction: Prediction) -> str:
     return text
 
 
-def ngram_draft(wish: Speculative | None, num_default: int) -> NgramDraft | None:
+def ngram_draft(options: Speculative | None, num_default: int) -> NgramDraft | None:
     """Prompt lookup as a checked request asks for it; `num_default` tokens where it says nothing."""
-    asked = None if wish is None else wish.num_speculative_tokens
-    num = num_default if asked is None else asked
-    if wish is not None and asked is None and not num_default:
+    requested = None if options is None else options.num_speculative_tokens
+    num = num_default if requested is None else requested
+    if options is not None and requested is None and not num_default:
         num = NgramDraft().num_tokens
     if not num:
         return None
-    usual, wish = NgramDraft(), wish or Speculative()
-    most = wish.prompt_lookup_max or max(usual.max_match, wish.prompt_lookup_min or 0)
-    return NgramDraft(num, most, wish.prompt_lookup_min or min(usual.min_match, most))
+    usual, options = NgramDraft(), options or Speculative()
+    most = options.prompt_lookup_max or max(usual.max_match, options.prompt_lookup_min or 0)
+    return NgramDraft(num, most, options.prompt_lookup_min or min(usual.min_match, most))

@@ -53,8 +53,8 @@ def grammar_of(response_format: ResponseFormat | None, outputs: StructuredOutput
     return found[0] if found else None
 
 
-def _from_format(wish: ResponseFormat | None) -> Grammar | None:
-    match wish:
+def _from_format(response_format: ResponseFormat | None) -> Grammar | None:
+    match response_format:
         case None | ResponseFormat(type="text"):
             return None
         case ResponseFormat(type="json_object"):
@@ -67,22 +67,24 @@ def _from_format(wish: ResponseFormat | None) -> Grammar | None:
             raise refuse("response_format.type", other, "text, json_object, json_schema")
 
 
-def _structured(wish: StructuredOutputs | None) -> Grammar | None:
-    if wish is None:
+def _structured(options: StructuredOutputs | None) -> Grammar | None:
+    if options is None:
         return None
     param = "structured_outputs"
     found: list[Grammar] = []
-    if isinstance(wish.json, Raw) and bytes(wish.json) != b"null":
-        found.append(Grammar("json_schema", _schema(f"{param}.json", wish.json)))
-    if wish.regex is not None:
-        found.append(Grammar("regex", _source(f"{param}.regex", wish.regex)))
-    if wish.choice is not None:
-        if not wish.choice or not all(wish.choice):
-            raise refuse(f"{param}.choice", wish.choice, "at least one string, none of them empty")
-        found.append(Grammar("choice", _source(f"{param}.choice", msgspec.json.encode(wish.choice).decode())))
-    if wish.grammar is not None:
-        found.append(Grammar("lark", _source(f"{param}.grammar", wish.grammar)))
-    if wish.json_object:
+    if isinstance(options.json, Raw) and bytes(options.json) != b"null":
+        found.append(Grammar("json_schema", _schema(f"{param}.json", options.json)))
+    if options.regex is not None:
+        found.append(Grammar("regex", _source(f"{param}.regex", options.regex)))
+    if options.choice is not None:
+        if not options.choice or not all(options.choice):
+            raise refuse(f"{param}.choice", options.choice, "at least one string, none of them empty")
+        found.append(
+            Grammar("choice", _source(f"{param}.choice", msgspec.json.encode(options.choice).decode()))
+        )
+    if options.grammar is not None:
+        found.append(Grammar("lark", _source(f"{param}.grammar", options.grammar)))
+    if options.json_object:
         found.append(Grammar("json_object"))
     if len(found) != 1:
         raise wrong(

@@ -136,20 +136,20 @@ _INSTEAD: Final = {
 _FIELDS: Final = {name: DONE_ANYWAY.get(name, ()) for name in Unserved.__struct_fields__ if name not in MARKS}
 
 
-def answered_tier(asked: _Field) -> Literal["default"] | UnsetType:
+def answered_tier(value: _Field) -> Literal["default"] | UnsetType:
     """What an answer says of `service_tier`: nothing, unless it was asked for."""
-    return UNSET if isinstance(asked, UnsetType) or bytes(asked) == b"null" else "default"
+    return UNSET if isinstance(value, UnsetType) or bytes(value) == b"null" else "default"
 
 
 def check_unserved(request: Struct, fields: Mapping[str, tuple[str, ...]] = _FIELDS) -> None:
     """Raise BadRequestError for the first of these `fields` that asks for what is not done; with each is what
     it may say as JSON, beside null."""
     for name, allowed in fields.items():
-        asked = getattr(request, name)
-        if not isinstance(asked, Raw):
+        value = getattr(request, name)
+        if not isinstance(value, Raw):
             continue
-        said = bytes(asked).decode(errors="replace").strip()
-        if said == "null" or said in allowed:
+        text = bytes(value).decode(errors="replace").strip()
+        if text == "null" or text in allowed:
             continue
         reason = "is not served"
         if allowed:

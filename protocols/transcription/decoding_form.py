@@ -186,11 +186,11 @@ def of_beams(fields: Mapping[str, str], param: str, beam_size: int) -> float:
 def parse_clips(values: Sequence[str]) -> tuple[float, ...]:
     """`clip_timestamps`: seconds, rising, with commas between them. Raises BadRequestError."""
     param = "clip_timestamps"
-    said = [part for value in values for part in value.split(",") if part.strip()]
-    if len(said) > 2 * MAX_CLIPS:
+    parts = [part for value in values for part in value.split(",") if part.strip()]
+    if len(parts) > 2 * MAX_CLIPS:
         raise wrong(param, f"names more than {MAX_CLIPS} clips")
     known = Number(0, MAX_CLIP_S, None)
-    clips = tuple(parse_number(part, param, known) for part in said)
+    clips = tuple(parse_number(part, param, known) for part in parts)
     for index, (before, after) in enumerate(itertools.pairwise(clips)):
         if after < before or (after == before and index % 2 == 0):
             raise wrong(param, f"must rise, as start, end, start, end: {after:g} follows {before:g}")

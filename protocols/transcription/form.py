@@ -188,15 +188,15 @@ def parse_transcription_form(
 
 def _dialect(scalars: Mapping[str, str], *, stream: bool) -> tuple[StreamDialect, bool]:
     """Of a stream's frames, and whether usage is told. vLLM's tools tell themselves by its fields."""
-    asked = scalars.get("dialect", "").strip()
-    if asked not in ("", "openai", "vllm"):
-        raise wrong("dialect", f"is openai or vllm, not {shown(asked)}")
+    requested = scalars.get("dialect", "").strip()
+    if requested not in ("", "openai", "vllm"):
+        raise wrong("dialect", f"is openai or vllm, not {shown(requested)}")
     names = ("stream_include_usage", "stream_continuous_usage_stats")
     include_usage, continuously = (_boolean(scalars, name) for name in names)
-    for name, is_asked in zip(names, (include_usage, continuously), strict=True):
-        if is_asked and not stream:
+    for name, is_requested in zip(names, (include_usage, continuously), strict=True):
+        if is_requested and not stream:
             raise wrong(name, "needs `stream`")
-    is_vllm = asked == "vllm" or (not asked and any(scalars.get(name, "").strip() for name in names))
+    is_vllm = requested == "vllm" or (not requested and any(scalars.get(name, "").strip() for name in names))
     return "vllm" if is_vllm else "openai", include_usage or continuously
 
 
@@ -295,11 +295,11 @@ def _logprobs(values: list[str], response_format: ResponseFormat) -> bool:
 
 
 def _multichannel(scalars: Mapping[str, str], lists: Mapping[str, list[str]], *, stream: bool) -> bool:
-    is_asked = _boolean(scalars, "multichannel")
-    if is_asked and (stream or _filled(lists.get("include", []))):
+    is_requested = _boolean(scalars, "multichannel")
+    if is_requested and (stream or _filled(lists.get("include", []))):
         other = "stream" if stream else "include"
         raise wrong("multichannel", f"goes without `{other}`")
-    return is_asked
+    return is_requested
 
 
 def _boolean(scalars: Mapping[str, str], param: str) -> bool:

@@ -15,7 +15,7 @@ from ..shared.scripts import is_wide, word_starts
 from .transcript import CueLayout
 
 _MARKS: Final = ".!?…。！？,;:，、；："
-_BEHIND_MARK: Final = 12
+_AFTER_MARK: Final = 12
 _BAD: Final = 1000
 """Columns of difference that a better place between two lines is worth."""
 _NEVER_FIRST: Final = "ーぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ々ะาๅๆฯ"
@@ -105,15 +105,15 @@ class Breaks:
     def _badness(self, place: int) -> int:
         """Of a line's end there: it may be within a word, in scripts without spaces that have long ones, or
         must not be there if that can be helped."""
-        before, behind = self._text[place - 1], self._text[place]
+        before, after = self._text[place - 1], self._text[place]
         if before == " ":
             return 0
-        if behind in _NEVER_FIRST or before in _NEVER_LAST:
+        if after in _NEVER_FIRST or before in _NEVER_LAST:
             return 2
-        return 0 if is_wide(before) or is_wide(behind) else 1
+        return 0 if is_wide(before) or is_wide(after) else 1
 
     def _cost(self, begin: int, middle: int, end: int) -> int:
         """How ill two lines go together: columns of difference, fewer behind punctuation."""
         cost = abs(self.width(begin, middle) - self.width(middle, end))
-        cost -= _BEHIND_MARK if self._text[begin:middle].rstrip()[-1:] in _MARKS else 0
+        cost -= _AFTER_MARK if self._text[begin:middle].rstrip()[-1:] in _MARKS else 0
         return cost + _BAD * self._badness(middle)

@@ -25,8 +25,8 @@ def _number(known: Number) -> Schema:
         "exclusiveMinimum" if known.is_above else "minimum": known.low,
         "maximum": known.high,
     }
-    said = {"default": known.usual, "description": known.description}
-    return schema | {name: value for name, value in said.items() if value not in (None, "")}
+    fields = {"default": known.usual, "description": known.description}
+    return schema | {name: value for name, value in fields.items() if value not in (None, "")}
 
 
 _TEXTS: Final[Schema] = {"type": "array", "items": {"type": "string"}}

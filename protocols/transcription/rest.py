@@ -15,7 +15,7 @@ from msgspec import UNSET, Struct, UnsetType
 from ..shared.generation import sse
 from . import subtitles
 from .form import ResponseFormat, TranscriptionRequest
-from .transcript import Coverage, Rehearing, Segment, SpokenText, Task, TimedSegment, Transcript, Word
+from .transcript import Coverage, Retranscription, Segment, SpokenText, Task, TimedSegment, Transcript, Word
 from .view import (
     DetectedLanguage,
     DurationUsage,
@@ -63,8 +63,8 @@ _Plain = TypeVar("_Plain", bound=TranscriptionBody)
 class VerboseTranscriptionBody(Struct, frozen=True, kw_only=True):
     """`response_format=verbose_json`; `language` is the code of the main one, `language_probability` how sure
     the model was of it: of one that a client named it is asked only in doubt. Segments and words where asked
-    for. `coverage` says how the words and the speech account for each other, where that is known, `reheard`
-    what was transcribed again."""
+    for. `coverage` says how the words and the speech account for each other, where that is known,
+    `retranscribed` what was transcribed again."""
 
     task: Task
     language: str
@@ -76,7 +76,7 @@ class VerboseTranscriptionBody(Struct, frozen=True, kw_only=True):
     words: tuple[Word, ...] | UnsetType = UNSET
     channels: list[ChannelBody] | UnsetType = UNSET
     coverage: Coverage | UnsetType = UNSET
-    reheard: tuple[Rehearing, ...] | UnsetType = UNSET
+    retranscribed: tuple[Retranscription, ...] | UnsetType = UNSET
     usage: DurationUsage
 
 
@@ -112,7 +112,7 @@ class TranscriptTextDone(
     language_probability: float | UnsetType = UNSET
     duration: float | UnsetType = UNSET
     coverage: Coverage | UnsetType = UNSET
-    reheard: tuple[Rehearing, ...] | UnsetType = UNSET
+    retranscribed: tuple[Retranscription, ...] | UnsetType = UNSET
 
 
 def render_transcript(transcript: Transcript, request: TranscriptionRequest) -> tuple[str, bytes]:
@@ -135,7 +135,7 @@ def render_transcript(transcript: Transcript, request: TranscriptionRequest) -> 
                     words=transcript.words if request.options.word_timestamps else UNSET,
                     channels=_channels(transcript, request),
                     coverage=_coverage(transcript),
-                    reheard=transcript.reheard or UNSET,
+                    retranscribed=transcript.retranscribed or UNSET,
                     usage=DurationUsage(seconds=transcript.duration),
                 )
             )
@@ -213,6 +213,6 @@ def done_event(transcript: Transcript, request: TranscriptionRequest) -> bytes:
             language_probability=round(transcript.language_probability, 4),
             duration=transcript.duration,
             coverage=_coverage(transcript),
-            reheard=transcript.reheard or UNSET,
+            retranscribed=transcript.retranscribed or UNSET,
         )
     return sse(done)

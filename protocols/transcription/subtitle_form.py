@@ -22,14 +22,14 @@ def parse_cue_layout(fields: Mapping[str, str], response_format: str) -> CueLayo
 
     Words are counted where lines are wanted by words: then a cue is one line, unless more are asked for.
     """
-    said: dict[str, int] = {}
+    given: dict[str, int] = {}
     for param in _LAYOUT:
         if (number := whole_if_any(fields, param)) is not None:
-            said[param] = number
+            given[param] = number
             check_subtitles(param, response_format)
-    if "max_words_per_line" in said:
-        said = {"max_line_count": 1} | said
-    return CueLayout(**said)
+    if "max_words_per_line" in given:
+        given = {"max_line_count": 1} | given
+    return CueLayout(**given)
 
 
 def check_subtitles(param: str, response_format: str) -> None:

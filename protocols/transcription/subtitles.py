@@ -95,12 +95,12 @@ def cues(transcript: Transcript, layout: CueLayout = USUAL_LAYOUT) -> list[Cue]:
     Those of several channels overlap where these do.
     """
     if transcript.channels:
-        apart = [
+        per_channel = [
             replace(cue, channel=number)
             for number, channel in enumerate(transcript.channels)
             for cue in cues(channel, layout)
         ]
-        return sorted(apart, key=lambda cue: cue.start)
+        return sorted(per_channel, key=lambda cue: cue.start)
     segments = [(segment.start, segment.end, segment.text) for segment in transcript.segments]
     segments = segments or [(0.0, transcript.duration, transcript.text)]
     dealt = words_of((text for _, _, text in segments), transcript.words)
@@ -120,15 +120,15 @@ def _without_short(found: Sequence[Cue], layout: CueLayout) -> list[Cue]:
     while rest:
         cue = rest.pop(0)
         before = result[-1].with_next(cue, layout) if result else None
-        behind = cue.with_next(rest[0], layout) if rest else None
+        after = cue.with_next(rest[0], layout) if rest else None
         may_join = cue.is_short or (bool(result) and result[-1].is_short)
         is_nearer = (
-            behind is None or cue.start - result[-1].end <= rest[0].start - cue.end if result else False
+            after is None or cue.start - result[-1].end <= rest[0].start - cue.end if result else False
         )
         if may_join and before is not None and (is_nearer or not cue.is_short):
             result[-1] = before
-        elif cue.is_short and behind is not None:
-            rest[0] = behind
+        elif cue.is_short and after is not None:
+            rest[0] = after
         else:
             result.append(cue)
     return result
@@ -161,9 +161,9 @@ def _views(
             continue
         if start - at >= _SHORTEST_VIEW_S:
             yield at, start, written(text)
-        begin, behind = letters[first], letters[stop - 1] + 1
-        marked = f"<u>{written(text[begin:behind])}</u>"
-        yield start, end, f"{written(text[:begin])}{marked}{written(text[behind:])}"
+        begin, after = letters[first], letters[stop - 1] + 1
+        marked = f"<u>{written(text[begin:after])}</u>"
+        yield start, end, f"{written(text[:begin])}{marked}{written(text[after:])}"
         at = end
     if cue.end - at >= _SHORTEST_VIEW_S or at == cue.start:
         yield at, cue.end, written(text)

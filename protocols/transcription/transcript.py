@@ -164,7 +164,7 @@ Doubt = Literal["cut", "unsaid", "language"]
 had too few words for the speech, or was in a language that the model doubted."""
 
 
-class Rehearing(msgspec.Struct, frozen=True):
+class Retranscription(msgspec.Struct, frozen=True):
     """A stretch that was transcribed again, in seconds, and why."""
 
     start: float
@@ -232,7 +232,7 @@ class Transcript(msgspec.Struct, frozen=True):
     """Those of `num_input_tokens` that are no prompt."""
     coverage: Coverage = Coverage()
     """Of the stretches whose words were timed and in which voice activity was looked for."""
-    reheard: tuple[Rehearing, ...] = ()
+    retranscribed: tuple[Retranscription, ...] = ()
     """In order."""
 
 
@@ -269,11 +269,11 @@ def num_letters(text: str) -> int:
 
 def words_of(texts: Iterable[str], words: Iterable[Word]) -> Iterator[tuple[Word, ...]]:
     """The words of each text, in order, that they are the words of together: as many as its letters."""
-    rest, num_seen, num_wanted = iter(words), 0, 0
+    rest, num_taken, num_wanted = iter(words), 0, 0
     for text in texts:
         num_wanted += num_letters(text)
         own: list[Word] = []
-        while num_seen < num_wanted and (word := next(rest, None)) is not None:
+        while num_taken < num_wanted and (word := next(rest, None)) is not None:
             own.append(word)
-            num_seen += num_letters(word.word)
+            num_taken += num_letters(word.word)
         yield tuple(own)

@@ -53,12 +53,12 @@ def parse_speech_filter(*, is_filtered: bool, fields: Mapping[str, str]) -> Spee
     if strategy is not None and is_filtered:
         raise wrong("chunking_strategy", "server_vad and `vad_filter` say the same twice: send one of them")
     if is_filtered:
-        wish = parameters or VadParameters()
+        options = parameters or VadParameters()
         return SpeechFilter(
-            threshold=wish.threshold,
-            min_speech_ms=round(wish.min_speech_duration_ms),
-            min_silence_ms=round(wish.min_silence_duration_ms),
-            padding_ms=round(wish.speech_pad_ms),
+            threshold=options.threshold,
+            min_speech_ms=round(options.min_speech_duration_ms),
+            min_silence_ms=round(options.min_silence_duration_ms),
+            padding_ms=round(options.speech_pad_ms),
         )
     if strategy is None:
         return None

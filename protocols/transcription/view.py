@@ -53,8 +53,8 @@ class LogProb(Struct, frozen=True):
 def token_usage(transcript: Transcript) -> TokenUsage:
     """Tokens read and written for a transcript."""
     read, written = transcript.num_input_tokens, transcript.num_output_tokens
-    heard = transcript.num_audio_tokens
-    return TokenUsage(read, written, read + written, InputTokenDetails(heard, read - heard))
+    num_audio = transcript.num_audio_tokens
+    return TokenUsage(read, written, read + written, InputTokenDetails(num_audio, read - num_audio))
 
 
 def detected_languages(transcript: Transcript) -> list[DetectedLanguage]:

@@ -46,7 +46,7 @@ from ...protocols.realtime.events import (
     ServerEvent,
 )
 from ...protocols.shared.audio_format import AudioFormat
-from .effects import Begin, CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
+from .effects import AppendTrackAudio, Begin, CallEffect, EndTrack, Hang, OpenTrack, SendEvent
 from .track import Track
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class CallMachine:
                 if isinstance(frame, ClientError):
                     raise frame
                 if isinstance(frame, bytes):
-                    self._hear_binary(frame)
+                    self._receive_binary(frame)
                 else:
                     self._on_frame(frame, now)
             except ClientError as error:
@@ -106,7 +106,7 @@ class CallMachine:
         """The call may be, as `Begin` asked."""
         self._is_known = True
         tracks = [track.summary() for track in self._tracks.values()]
-        self._tell("call.started", parameters=self._parameters, tracks=tracks)
+        self._emit("call.started", parameters=self._parameters, tracks=tracks)
         self._effects += [OpenTrack(name, track.format) for name, track in self._tracks.items()]
         return self._take()
 
@@ -115,7 +115,7 @@ class CallMachine:
         self._give_up(error)
         return self._take()
 
-    def told(self, track: str, event: ServerEvent, *, now: float) -> Sequence[CallEffect]:
+    def session_event(self, track: str, event: ServerEvent, *, now: float) -> Sequence[CallEffect]:
         """What a track's session says."""
         known = self._tracks.get(track)
         if known is not None and not self.is_over:
@@ -129,7 +129,7 @@ class CallMachine:
         if known is not None and not known.is_gone and not self.is_over:
             known.is_gone = True
             if code != DRAINING and (self._ending is None or not known.is_flushed):
-                self._tell("error", track=track, code=code, message=message)
+                self._emit("error", track=track, code=code, message=message)
             if self._ending is None and all(each.is_gone for each in self._tracks.values()):
                 self._end(code, now)
             self._settle(now)
@@ -149,14 +149,14 @@ class CallMachine:
     def problem(self, code: str, message: str) -> Sequence[CallEffect]:
         """What goes wrong beside the call, with where it is told; nothing comes behind the summary."""
         if not self.is_over:
-            self._tell("error", code=code, message=message)
+            self._emit("error", code=code, message=message)
         return self._take()
 
     def on_deadline(self, *, now: float) -> Sequence[CallEffect]:
         """It has not begun, or its last words take too long."""
         if now >= self.deadline and not self.is_over:
             if self._ending is None:
-                self._tell("error", code="call_not_started", message=f"no `start` came within {START_S:g} s")
+                self._emit("error", code="call_not_started", message=f"no `start` came within {START_S:g} s")
             self._hang(now)
         return self._take()
 
@@ -173,16 +173,16 @@ class CallMachine:
                 self._start(_given(frame.start, "start"), now)
                 self._is_interleaved = frame.is_interleaved
             case "media":
-                self._hear(_given(frame.media, "media"))
+                self._receive_audio(_given(frame.media, "media"))
             case "mark":
-                self._tell("mark", name=_given(frame.mark, "mark").name)
+                self._emit("mark", name=_given(frame.mark, "mark").name)
             case "dtmf" | "websocket:dtmf":
                 pressed = frame.digit or frame.dtmf
                 dtmf = Dtmf(pressed) if isinstance(pressed, str) else _given(pressed, "dtmf")
                 track = self._track(dtmf.track.removesuffix("_track"), "dtmf.track")
                 if len(track.digits) < 1000:
                     track.digits.append(dtmf.digit)
-                self._tell("dtmf", track=track.name, digit=dtmf.digit, at_ms=track.at_ms)
+                self._emit("dtmf", track=track.name, digit=dtmf.digit, at_ms=track.at_ms)
             case "stop":
                 self._end("stop", now)
                 self._settle(now)
@@ -197,8 +197,8 @@ class CallMachine:
     def _start(self, start: Start, now: float) -> None:
         if self._tracks:
             raise BadRequestError("the call has begun already", code="unexpected_event", param="event")
-        told = start.mediaFormat or start.media_format or MediaFormat()
-        found = audio_format(told, param="start.mediaFormat")
+        media_format = start.mediaFormat or start.media_format or MediaFormat()
+        found = audio_format(media_format, param="start.mediaFormat")
         names = start.tracks or ["inbound"]
         self._begin({name.removesuffix("_track"): found for name in names}, start, now)
 
@@ -219,7 +219,7 @@ class CallMachine:
             raise wrong(param, f"is {name[:40]!r}; the call has {known}")
         return self._tracks[name]
 
-    def _hear(self, media: Media) -> None:
+    def _receive_audio(self, media: Media) -> None:
         track = self._track(media.track.removesuffix("_track"), "media.track")
         try:
             chunk = None if media.chunk is None else int(media.chunk)
@@ -227,15 +227,15 @@ class CallMachine:
             raise wrong("media.chunk", "is no number") from None
         if chunk is not None:
             track.count(chunk)
-        self._hear_on(track, media.payload)
+        self._append_audio(track, media.payload)
 
-    def _hear_binary(self, audio: bytes) -> None:
+    def _receive_binary(self, audio: bytes) -> None:
         """Of the first track, or of all of them: who sends binary frames has one, or interleaves them."""
         if not self._tracks:
             raise BadRequestError(_BINARY_EARLY, code="unexpected_event", param="event")
         first = next(iter(self._tracks.values()))
         if not self._is_interleaved:
-            self._hear_on(first, audio)
+            self._append_audio(first, audio)
             return
         if len(audio) % (2 * len(self._tracks)):
             raise BadRequestError(
@@ -245,36 +245,36 @@ class CallMachine:
             )
         samples = memoryview(audio).cast("h")
         for place, track in enumerate(self._tracks.values()):
-            self._hear_on(track, samples[place :: len(self._tracks)].tobytes())
+            self._append_audio(track, samples[place :: len(self._tracks)].tobytes())
 
-    def _hear_on(self, track: Track, audio: bytes) -> None:
+    def _append_audio(self, track: Track, audio: bytes) -> None:
         if track.is_gone:
             return
         track.came(audio)
-        self._effects.append(HearTrack(track.name, audio))
+        self._effects.append(AppendTrackAudio(track.name, audio))
 
     def _on_event(self, track: Track, event: ServerEvent) -> None:
         match event:
             case InputAudioBufferSpeechStarted():
                 track.starts[event.item_id] = event.audio_start_ms
-                self._tell("speech.started", track=track.name, item=event.item_id, at_ms=event.audio_start_ms)
+                self._emit("speech.started", track=track.name, item=event.item_id, at_ms=event.audio_start_ms)
             case InputAudioBufferSpeechStopped():
-                self._tell("speech.stopped", track=track.name, item=event.item_id, at_ms=event.audio_end_ms)
+                self._emit("speech.stopped", track=track.name, item=event.item_id, at_ms=event.audio_end_ms)
             case InputAudioBufferUtteranceEnded():
                 item, end_ms = event.item_id, event.last_word_end_ms
-                self._tell("utterance.ended", track=track.name, item=item, at_ms=end_ms)
+                self._emit("utterance.ended", track=track.name, item=item, at_ms=end_ms)
             case InputAudioBufferCommitted():
                 track.pending.add(event.item_id)
             case ConversationItemInputAudioTranscriptionDelta():
-                self._tell("transcript.delta", track=track.name, item=event.item_id, text=event.delta)
+                self._emit("transcript.delta", track=track.name, item=event.item_id, text=event.delta)
             case ConversationItemInputAudioTranscriptionCompleted():
                 item, text = event.item_id, event.transcript
                 start = track.complete(item, text)
-                self._tell("transcript.completed", track=track.name, item=item, text=text, at_ms=start)
+                self._emit("transcript.completed", track=track.name, item=item, text=text, at_ms=start)
             case ConversationItemInputAudioTranscriptionFailed():
                 track.fail(event.item_id)
                 problem = event.error
-                self._tell(
+                self._emit(
                     "transcript.failed",
                     track=track.name,
                     item=event.item_id,
@@ -287,7 +287,7 @@ class CallMachine:
                 pass  # the summary says it
             case Error():
                 problem = event.error
-                self._tell(
+                self._emit(
                     "error", track=track.name, code=problem.code, message=problem.message, param=problem.param
                 )
             case _:
@@ -304,7 +304,7 @@ class CallMachine:
             self._hang(now)
 
     def _hang(self, now: float) -> None:
-        self._tell(
+        self._emit(
             "call.summary",
             reason=self._ending or "call_not_started",
             duration_s=round(now - self._began, 3),
@@ -314,7 +314,7 @@ class CallMachine:
         self._effects.append(Hang(1000, "the call is over"))
 
     def _give_up(self, error: SensoriumError) -> None:
-        self._tell("error", code=error.code, message=error.message, param=error.param)
+        self._emit("error", code=error.code, message=error.message, param=error.param)
         self.is_over, self.deadline = True, math.inf
         self._effects.append(Hang(close_code(error), error.message))
 
@@ -330,7 +330,7 @@ class CallMachine:
                 self._end_unread(None if is_repeated else error, now)
                 return
         self._num_errors += 1
-        self._tell("error", code=error.code, message=error.message, param=error.param)
+        self._emit("error", code=error.code, message=error.message, param=error.param)
         if self._num_errors > MAX_ERRORS:
             self._end("too_many_errors", now)
             self._settle(now)
@@ -338,14 +338,14 @@ class CallMachine:
     def _end_unread(self, error: ClientError | None, now: float) -> None:
         """End a call whose stream is none that is read, with one error in all."""
         if error is not None:
-            self._tell("error", code=error.code, message=error.message, param=error.param)
+            self._emit("error", code=error.code, message=error.message, param=error.param)
         self._end("unknown_stream", now)
         self._settle(now)
 
-    def _tell(self, event: CallEventKind, **fields: object) -> None:
+    def _emit(self, event: CallEventKind, **fields: object) -> None:
         self._seq += 1
-        told = CallEvent(event=event, call=self.name, seq=self._seq, **fields)  # type: ignore[arg-type]
-        self._effects.append(Tell(told))
+        call_event = CallEvent(event=event, call=self.name, seq=self._seq, **fields)  # type: ignore[arg-type]
+        self._effects.append(SendEvent(call_event))
 
     def _take(self) -> Sequence[CallEffect]:
         effects, self._effects = self._effects, []

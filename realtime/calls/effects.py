@@ -25,7 +25,7 @@ class OpenTrack:
 
 
 @dataclass(frozen=True, slots=True)
-class HearTrack:
+class AppendTrackAudio:
     """Have the track's session hear this."""
 
     track: str
@@ -40,7 +40,7 @@ class EndTrack:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class SendEvent:
     """Say this of the call."""
 
     event: CallEvent
@@ -54,4 +54,4 @@ class Hang:
     reason: str
 
 
-CallEffect = Begin | OpenTrack | HearTrack | EndTrack | Tell | Hang
+CallEffect = Begin | OpenTrack | AppendTrackAudio | EndTrack | SendEvent | Hang

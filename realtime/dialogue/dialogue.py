@@ -76,7 +76,7 @@ from .settings import AnswerSettings, DialogueSettings, initial_settings, of_res
 from .truncation import Size, Truncator
 from .video import Video
 
-DialogueWish = DialogueClientEvent | ResponseCreate | ResponseCancel | VideoClientEvent
+DialogueRequest = DialogueClientEvent | ResponseCreate | ResponseCancel | VideoClientEvent
 _TOO_LONG = "context_length_exceeded"
 
 
@@ -112,7 +112,7 @@ class Dialogue:
     @property
     def active(self) -> Response | None:
         """The response of the conversation."""
-        return next((each for each in self.responses.values() if not each.is_apart), None)
+        return next((each for each in self.responses.values() if not each.is_out_of_band), None)
 
     def make_place(self) -> ItemId | None:
         """A turn comes: what was seen before it is complete. The id of the item that it comes behind."""
@@ -120,7 +120,7 @@ class Dialogue:
         self._editor.make_room()
         return self.items.last_id
 
-    def wish(self, event: DialogueWish, audio_format: InputFormat, *, now: float) -> None:
+    def receive(self, event: DialogueRequest, audio_format: InputFormat, *, now: float) -> None:
         """What the client asked for. Raises ClientError and changes nothing."""
         match event:
             case InputImageBufferAppend():
@@ -134,7 +134,7 @@ class Dialogue:
             case ResponseCancel():
                 self._end(self._to_cancel(event.response_id or None), "cancelled", reason="client_cancelled")
             case _:
-                self._editor.wish(event, audio_format, at_end=self.video.seal)
+                self._editor.receive(event, audio_format, at_end=self.video.seal)
                 self._has_talked = True
 
     def configure(self, settings: DialogueSettings, detection: TurnDetectionView | None) -> None:
@@ -151,20 +151,20 @@ class Dialogue:
         """What the client is told; of interest is what becomes of turns."""
         match event:
             case InputAudioBufferSpeechStarted(item_id=item_id):
-                self._editor.hears(item_id)
+                self._editor.follow_turn(item_id)
                 if self._interrupts:
                     self._owed.is_postponed = True
                     if (active := self.active) is not None:
                         self._owed.again(active.unanswered)
                         self._end(active, "cancelled", reason="turn_detected")
             case InputAudioBufferCleared():
-                self._editor.hears(None)
+                self._editor.follow_turn(None)
                 self._owed.is_postponed = False
             case InputAudioBufferCommitted(item_id=item_id):
                 turn = self._editor.add_turn(item_id)
                 self._owed.turn_ended(turn, is_answered=self._answers_turns, by_client=self.is_committing)
             case ConversationItemInputAudioTranscriptionDelta(item_id=item_id):
-                self._editor.hears(item_id)
+                self._editor.follow_turn(item_id)
             case ConversationItemInputAudioTranscriptionCompleted(item_id=item_id, transcript=transcript):
                 self._editor.transcribed(item_id, transcript)
                 self._has_talked = True
@@ -218,35 +218,37 @@ class Dialogue:
 
     def advance(self) -> None:
         """Begin the response that is owed, and ask for those whose conversation is complete."""
-        self._ask_ready()
+        self._start_ready()
         if self.active is None and self._owed.are_due:
             self._begin_owed()
-            self._ask_ready()
+            self._start_ready()
         if self.is_idle and (self._has_talked or self.video.has_news):
             self._has_talked = False
             if self._truncator.settle(self.settings) or self.video.has_news or self._truncator.is_leaving:
                 self.video.has_news = False
                 self._warm()
 
-    def _ask_ready(self) -> None:
+    def _start_ready(self) -> None:
         for response in tuple(self.responses.values()):
-            if response.is_ready and not response.is_asked:
-                response.is_asked = True
+            if response.is_ready and not response.is_started:
+                response.is_started = True
                 items = [item for item in response.context if response.has_input or item in self.items]
-                asked = conversation(items, response.settings)
-                if asked.messages:
-                    self._ask(response, items, asked)
+                prompt = conversation(items, response.settings)
+                if prompt.messages:
+                    self._start(response, items, prompt)
                 else:
                     error = BadRequestError("there is nothing to answer to", code="conversation_empty")
                     self._end(response, "failed", error=error)
 
-    def _ask(self, response: Response, items: list[Item], asked: Conversation) -> None:
+    def _start(self, response: Response, items: list[Item], prompt: Conversation) -> None:
         most = None
         if not (response.has_input or response.may_fill):
             most = self._truncator.bound(self.settings, response.settings)
         response.size = Size.of(items).plus(Size.of_instructions(response.settings))
         clips = clip_parts(items, self.video.origin_ms)
-        self._outgoing.do(Respond(response.id, asked, response.settings, response.is_apart, clips, most))
+        self._outgoing.do(
+            Respond(response.id, prompt, response.settings, response.is_out_of_band, clips, most)
+        )
 
     def _warm(self) -> None:
         """Have what was seen read, up to the first item that is not ready; and what will be left of it."""
@@ -276,20 +278,20 @@ class Dialogue:
         """Assert the invariants between inputs."""
         self.items.check()
         assert len(self.responses) <= self.config.max_responses
-        assert sum(not each.is_apart for each in self.responses.values()) <= 1
+        assert sum(not each.is_out_of_band for each in self.responses.values()) <= 1
         for response in self.responses.values():
-            assert response.is_asked or not response.is_ready
-            assert response.is_apart or all(item in self.items for item in response.outputs[-1:])
+            assert response.is_started or not response.is_ready
+            assert response.is_out_of_band or all(item in self.items for item in response.outputs[-1:])
         assert self.active is not None or not self._owed.are_due
 
     def _create_response(self, event: ResponseCreate, audio_format: InputFormat) -> None:
-        settings = of_response(self.settings, event.wish, self.config)
-        if not event.wish.is_apart and self.active is not None:
+        settings = of_response(self.settings, event.options, self.config)
+        if not event.options.is_out_of_band and self.active is not None:
             raise BadRequestError(
                 f"the conversation is being answered by {self.active.id}; cancel it, or wait for its end",
                 code="conversation_already_has_active_response",
             )
-        self._check_may_begin(is_apart=event.wish.is_apart)
+        self._check_may_begin(is_out_of_band=event.options.is_out_of_band)
         if event.input is None:
             self.video.seal()
         context = tuple(self.items)
@@ -298,17 +300,17 @@ class Dialogue:
         self._begin(
             settings,
             context,
-            is_apart=event.wish.is_apart,
+            is_out_of_band=event.options.is_out_of_band,
             has_input=event.input is not None,
-            metadata=event.wish.metadata or None,
+            metadata=event.options.metadata or None,
         )
 
-    def _check_may_begin(self, *, is_apart: bool) -> None:
+    def _check_may_begin(self, *, is_out_of_band: bool) -> None:
         """Raise BadRequestError if no response may be begun."""
         if self.is_draining:
             raise BadRequestError("the server is restarting", code="server_draining")
         # One place is the conversation's.
-        most = self.config.max_responses - (1 if is_apart and self.active is None else 0)
+        most = self.config.max_responses - (1 if is_out_of_band and self.active is None else 0)
         if len(self.responses) >= most:
             raise BadRequestError(
                 f"{len(self.responses)} responses are being made, which is the limit",
@@ -320,11 +322,11 @@ class Dialogue:
         settings: AnswerSettings,
         context: tuple[Item, ...],
         *,
-        is_apart: bool = False,
+        is_out_of_band: bool = False,
         has_input: bool = False,
         metadata: dict[str, str] | None = None,
     ) -> None:
-        turns = () if is_apart else self._owed.answered_by(context)
+        turns = () if is_out_of_band else self._owed.answered_by(context)
         response = Response(
             self._new_id("resp"),
             self._outgoing,
@@ -332,7 +334,7 @@ class Dialogue:
             new_item_id=lambda: ItemId(self._new_id("item")),
             place=self._place,
             before=self.items.before,
-            conversation_id=None if is_apart else self._id,
+            conversation_id=None if is_out_of_band else self._id,
             metadata=metadata,
             context=context,
             turns=turns,
@@ -370,7 +372,7 @@ class Dialogue:
         """The one way in which a response ends."""
         del self.responses[response.id]
         self._has_talked = True
-        if fact is None and response.is_asked:
+        if fact is None and response.is_started:
             self._outgoing.do(StopResponding(response.id))
         if fact is not None and fact.is_cut:
             reason = "max_output_tokens"
@@ -388,5 +390,5 @@ class Dialogue:
             return False
         if not self._truncator.shorten(response.context, self.settings, response.settings):
             response.may_fill = True
-        response.is_asked = False
+        response.is_started = False
         return True

@@ -43,10 +43,10 @@ class Editor:
         self._outgoing = outgoing
         self._new_id = new_id
         self._num_opened = 0
-        self._heard: str | None = None  # the id of the turn that is being spoken, which the client was told
+        self._open_turn: str | None = None  # the id, as it was sent, of the turn that is being spoken
         self._turns: dict[str, Item] = {}  # those whose words are still to come
 
-    def wish(
+    def receive(
         self, event: DialogueClientEvent, audio_format: InputFormat, *, at_end: Callable[[], object]
     ) -> None:
         """What the client asked for; `at_end` is called before an item comes behind all others. Raises
@@ -78,14 +78,14 @@ class Editor:
             item.waits = False
         return tuple(found)
 
-    def hears(self, item_id: str | None) -> None:
+    def follow_turn(self, item_id: str | None) -> None:
         """A turn is spoken that will have this id, or none is."""
         if item_id is None or item_id not in self._turns:
-            self._heard = item_id
+            self._open_turn = item_id
 
     def add_turn(self, item_id: str) -> Item:
         """A turn was committed, at the place that was made for it; its words come later."""
-        self._heard = None
+        self._open_turn = None
         item = self._turns[item_id] = Item(ItemId(item_id), "user", [Sound(None, None)], waits=True)
         self.items.insert(item)
         return item
@@ -123,7 +123,7 @@ class Editor:
         self.items.check_room(item)
         self.items.check_call(item)
         self.items.check_place(item, event.previous_item_id)
-        if item_id == self._heard or item_id in self._turns:
+        if item_id == self._open_turn or item_id in self._turns:
             raise already_exists(item_id)
         if event.previous_item_id is None:
             at_end()

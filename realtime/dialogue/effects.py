@@ -40,15 +40,15 @@ class Respond(msgspec.Struct, frozen=True):
     """Answer a conversation, whose media were opened before (those of a response's own input were not).
 
     Answered by `AnswerBegan`, any number of `AnswerCounted`, `AnswerGrew`, `CallBegan` and `CallGrew`, and
-    one `AnswerEnded`; or at any time by one `AnswerFailed`, which is the end then. `is_apart`: the next one
-    of the session does not go on from it. A prompt of more than `max_tokens` fails, as one that is longer
+    one `AnswerEnded`; or at any time by one `AnswerFailed`, which is the end then. `is_out_of_band`: the next
+    one of the session does not go on from it. A prompt of more than `max_tokens` fails, as one that is longer
     than the context.
     """
 
     response_id: str
     conversation: Conversation
     settings: AnswerSettings
-    is_apart: bool
+    is_out_of_band: bool
     clips: tuple[ClipParts, ...] = ()
     max_tokens: int | None = None
 

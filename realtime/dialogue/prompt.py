@@ -52,7 +52,7 @@ def conversation(items: Iterable[Item], settings: AnswerSettings) -> Conversatio
         elif item.output is not None:
             talk.close()
         elif (message := item.message()) is not None:
-            talk.say(message)
+            talk.add(message)
     talk.close()
     tools = settings.tools
     return Conversation(
@@ -70,7 +70,7 @@ class _Talk:
     messages: list[ChatMessage] = field(default_factory=list)
     _turn: AssistantTurn | None = None
 
-    def say(self, message: ChatMessage) -> None:
+    def add(self, message: ChatMessage) -> None:
         """The next message."""
         self.close()
         if message.role == "assistant":

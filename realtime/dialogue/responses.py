@@ -83,7 +83,7 @@ class Response:
         """The items it answers to; some may be gone when it is asked."""
         self.has_input = has_input
         """They are its own, in place of the conversation's."""
-        self.is_asked = False
+        self.is_started = False
         """The model was asked."""
         self.may_fill = False
         """Nothing of what it answers to can go: the prompt may leave as little room as it likes."""
@@ -105,15 +105,15 @@ class Response:
         """Of the output that is open."""
 
     @property
-    def is_apart(self) -> bool:
+    def is_out_of_band(self) -> bool:
         """It is no part of the conversation."""
         return self._conversation_id is None
 
     @property
     def unanswered(self) -> tuple[Item, ...]:
         """Spoken turns that it answers to, as long as it has said nothing."""
-        has_said = self._texts or any(item.parts for item in self.outputs)
-        return () if has_said else self._turns
+        has_output = self._texts or any(item.parts for item in self.outputs)
+        return () if has_output else self._turns
 
     @property
     def is_ready(self) -> bool:
@@ -198,13 +198,13 @@ class Response:
     def _add(self, *parts: Call) -> Item:
         """The next output, an empty message if it has no parts."""
         item = Item(self._new_item_id(), "assistant", parts, status="in_progress")
-        previous = None if self.is_apart else self._place(self, item)
+        previous = None if self.is_out_of_band else self._place(self, item)
         self.outputs.append(item)
         self._open = item
         self._texts = []
         send = self._outgoing.send
         send(ResponseOutputItemAdded(response_id=self.id, item=item.view(), output_index=self._index))
-        if not self.is_apart:
+        if not self.is_out_of_band:
             send(ConversationItemAdded(item=item.view(), previous_item_id=previous))
         return item
 
@@ -232,7 +232,7 @@ class Response:
             part, index = TextContentPart(text), self._index
             send(ResponseOutputTextDone(response_id=self.id, item_id=item.id, text=text, output_index=index))
             send(ResponseContentPartDone(response_id=self.id, item_id=item.id, part=part, output_index=index))
-        if not self.is_apart:
+        if not self.is_out_of_band:
             send(ConversationItemDone(item=item.view(), previous_item_id=self._before(item)))
         send(ResponseOutputItemDone(response_id=self.id, item=item.view(), output_index=self._index))
 

@@ -76,9 +76,9 @@ class Retention:
         if self._before(newest_ms - share * window_ms):
             return self._mark(self._before(newest_ms - window_ms / 2), "retention_s")
         referred = [place for place in self._places() if place[2].is_referred]
-        asked = list(dict.fromkeys(item.id for item, _, _ in referred))
-        if len(asked) > share * MAX_QUESTIONS:
-            old = asked[: -MAX_QUESTIONS // 2]
+        item_ids = list(dict.fromkeys(item.id for item, _, _ in referred))
+        if len(item_ids) > share * MAX_QUESTIONS:
+            old = item_ids[: -MAX_QUESTIONS // 2]
             return self._mark([place for place in referred if place[0].id in old], "retention_s")
         others = self._items.num_media_bytes - sum(_num_bytes(pair) for _, _, pair in self._places())
         return self._mark(

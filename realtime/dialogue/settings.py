@@ -22,7 +22,7 @@ from ...protocols.realtime.conversation_session import (
     VideoPatch,
     VideoView,
 )
-from ...protocols.realtime.responses import ResponseWish
+from ...protocols.realtime.responses import ResponseOptions
 from ...protocols.realtime.session import SessionPatch
 from ..transcription_options import either, merged
 from .config import DialogueConfig
@@ -91,14 +91,16 @@ def initial_settings(config: DialogueConfig) -> DialogueSettings:
     return merge(DialogueSettings(video=initial_video(config)), config.initial, config)
 
 
-def of_response(current: DialogueSettings, wish: ResponseWish, config: DialogueConfig) -> AnswerSettings:
-    """How a response is made that asks for `wish`; null stands for the session's value."""
-    if wish.conversation not in (UNSET, None, "auto", "none"):
+def of_response(
+    current: DialogueSettings, options: ResponseOptions, config: DialogueConfig
+) -> AnswerSettings:
+    """How a response is made that asks for `options`; null stands for the session's value."""
+    if options.conversation not in (UNSET, None, "auto", "none"):
         raise BadRequestError(
             "`response.conversation`: a session has one conversation; allowed: auto, none",
             param="response.conversation",
         )
-    return _answers(current.answers, wish, current.answers, config, "response")
+    return _answers(current.answers, options, current.answers, config, "response")
 
 
 def _answers(

@@ -91,9 +91,9 @@ class Truncator:
         most = self._config.max_context
         wanted = answers.max_output_tokens
         bound = most - answer_room(None if wanted == "inf" else wanted, most)
-        said = settings.truncation
-        if isinstance(said, RetentionRatio) and said.most_tokens is not None:
-            bound = min(bound, said.most_tokens + self._tokens(Size.of_instructions(answers)))
+        configured = settings.truncation
+        if isinstance(configured, RetentionRatio) and configured.most_tokens is not None:
+            bound = min(bound, configured.most_tokens + self._tokens(Size.of_instructions(answers)))
         return bound
 
     def learn(self, size: Size, num_tokens: int) -> None:
@@ -172,8 +172,8 @@ class Truncator:
 
 
 def _kept(settings: DialogueSettings) -> float:
-    said = settings.truncation
-    return said.retention_ratio if isinstance(said, RetentionRatio) else _KEPT
+    configured = settings.truncation
+    return configured.retention_ratio if isinstance(configured, RetentionRatio) else _KEPT
 
 
 def _newest(items: Sequence[Item]) -> Sequence[Item]:

@@ -80,7 +80,7 @@ class Video:
         self._named: set[str] = set()
         """Clips that are still looked at and were named to the client."""
         self._num_frames = 0
-        self._told_tokens = -1
+        self._reported_tokens = -1
         """A retention that the client was told is too small."""
 
     def append(self, event: InputImageBufferAppend, *, now: float) -> None:
@@ -161,8 +161,8 @@ class Video:
     def _check_retention(self, num_tokens: int) -> None:
         """Say, once, that one pair is more than is to be remembered; the newest is kept all the same."""
         most = self.settings.retention_tokens
-        if num_tokens > most and most != self._told_tokens:
-            self._told_tokens = most
+        if num_tokens > most and most != self._reported_tokens:
+            self._reported_tokens = most
             self._outgoing.refuse(
                 BadRequestError(
                     f"two frames are {num_tokens} tokens; `session.video.retention_tokens` is {most}: "

@@ -59,8 +59,8 @@ def _probability(token: TokenLogProb) -> float:
 
 
 def _probability_in_any_case(token: TokenLogProb) -> float:
-    said = token.text.casefold()
-    alike = (logprob for data, logprob in token.likeliest if data.decode(errors="replace").casefold() == said)
+    text = token.text.casefold()
+    alike = (logprob for data, logprob in token.likeliest if data.decode(errors="replace").casefold() == text)
     return max(_probability(token), sum(map(math.exp, alike)))
 
 
@@ -82,7 +82,7 @@ def _spans(
 
 def _start_of(token: bytes, data: bytes, end: int) -> int | None:
     """Where in `data` a token begins that ends at `end`, give or take white space; None if it does not."""
-    for said, last in ((token, end), (token.strip(), len(data[:end].rstrip()))):
-        if said and data.endswith(said, 0, last):
-            return last - len(said)
+    for text, last in ((token, end), (token.strip(), len(data[:end].rstrip()))):
+        if text and data.endswith(text, 0, last):
+            return last - len(text)
     return None

@@ -106,9 +106,9 @@ class TranscriptPolicy:
         if num_sure and self._has_settled(current, speech_ms):
             num_stable = max(num_stable, 1)
         if is_paused:
-            num_said = self._num_said(current, sure)
-            ends_with_number = 0 < num_said == len(current) and any(map(str.isdigit, current[-1]))
-            num_stable = max(num_stable, num_said - (is_in_digits and ends_with_number))
+            num_certain = self._num_certain(current, sure)
+            ends_with_number = 0 < num_certain == len(current) and any(map(str.isdigit, current[-1]))
+            num_stable = max(num_stable, num_certain - (is_in_digits and ends_with_number))
         is_unclear = language_probability < self._config.min_language and speech_ms <= EARLY_MS
         if not self.released and (is_torn or is_unclear):
             num_stable = 0
@@ -174,7 +174,7 @@ class TranscriptPolicy:
                 least = later
         return len(current)
 
-    def _num_said(self, current: list[str], sure: Sequence[float]) -> int:
+    def _num_certain(self, current: list[str], sure: Sequence[float]) -> int:
         """Pieces from the beginning that a pause behind the last one leaves no more doubt about than is
         allowed: nothing that is cut off, and if nobody goes on, all of them are final."""
         end, num_released = len(self._head), len(self.released)

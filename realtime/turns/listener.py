@@ -41,7 +41,7 @@ from ..buffer import Buffer
 from ..config import MIN_COMMIT_MS, SessionConfig
 from ..conversation import MAX_PENDING, Conversation, Item
 from ..effects import FindCut, ForgetBefore, ResetVoiceActivity
-from ..outgoing import Teller
+from ..outgoing import EventSink
 from ..settings import SessionSettings
 from ..transcript.delay_presets import RELEASES
 from .detector import FRAME_SAMPLES, SpeechStarted, SpeechStopped, TurnDetector
@@ -56,14 +56,18 @@ SEARCH_S: Final = 12.0
 gap between words in that time (`actors/speech/families/whisper.py` has figures)."""
 _MIN_SEARCH: Final = ms_to_samples(500)
 """Less is not searched; the turn goes on until there is so much."""
-_NOTHING_SAID: Final = Transcript(text="", language="", duration=0.0)
+_EMPTY_TRANSCRIPT: Final = Transcript(text="", language="", duration=0.0)
 
 
 class Listener:
     """One session's ear. After every input `advance` does what follows from the new state."""
 
     def __init__(
-        self, config: SessionConfig, settings: SessionSettings, conversation: Conversation, outgoing: Teller
+        self,
+        config: SessionConfig,
+        settings: SessionSettings,
+        conversation: Conversation,
+        outgoing: EventSink,
     ) -> None:
         self._config = config
         self._settings = settings
@@ -140,13 +144,13 @@ class Listener:
     def cut(self, sample: int, *, now: float) -> None:
         """The best place in the last seconds of endless speech, as asked for."""
         item = self._conversation.open
-        if item is None or not self._detecting or not max(item.start, item.asked_end) <= sample:
+        if item is None or not self._detecting or not max(item.start, item.requested_end) <= sample:
             return
         if self._buffer.scored - item.start >= self._force_turn:
             self._end_turn(sample)
             self._announce_start(self._conversation.begin(sample, sample))
-        elif item.asked is None and sample > item.asked_end:
-            self._ask_partial(item, sample, now)
+        elif item.in_flight is None and sample > item.requested_end:
+            self._request_partial(item, sample, now)
 
     def commit(self) -> None:
         """The client ends the turn. Raises `BadRequestError`, changing nothing, if there is too little.
@@ -220,14 +224,14 @@ class Listener:
         if now >= self.deadline:
             self._stall.begin()
         self._listen_for_the_end()
-        self._ask(now)
+        self._request(now)
         self._conversation.settle()
         self._conversation.reach(self._understood_end)
         if not self._detecting and self._conversation.open is None:
             self._buffer.slide(self._buffer.received - self._max_turn)
         keep_from = self._conversation.keep_from(self._turn_start())
         if self._buffer.forget(keep_from) and self._conversation.left_context.forget(
-            self._conversation.heard_from(keep_from)
+            self._conversation.left_context_start(keep_from)
         ):
             self._outgoing.do(ForgetBefore(self._conversation.left_context.kept_from))
 
@@ -251,7 +255,7 @@ class Listener:
         """No word begins before that no hypothesis has: where nobody speaks there is none."""
         item, detector = self._conversation.open, self._detector
         if item is not None and (not detector.silent or item.covered_end < self._spoken_end):
-            return item.heard.known_end
+            return item.spoken.known_end
         return self._buffer.scored if detector.candidate_start is None else detector.candidate_start
 
     def _start_turn(self, speech_start: int) -> None:
@@ -287,7 +291,7 @@ class Listener:
     def _search_cut(self, item: Item) -> None:
         """Have the last seconds of the turn searched, as far as nothing was asked about them."""
         end = self._buffer.scored
-        after = max(item.start, item.asked_end, end - self._search)
+        after = max(item.start, item.requested_end, end - self._search)
         if end - after >= _MIN_SEARCH:
             self._searched_end = end
             self._outgoing.do(FindCut(after, end))
@@ -305,19 +309,19 @@ class Listener:
 
     def _commit(self) -> None:
         buffered = self._buffer.num_buffered
-        nobody_speaks = self._detecting and self._detector.candidate_start is None
+        is_silent = self._detecting and self._detector.candidate_start is None
         if self._conversation.open is not None and (self._detecting or buffered >= _MIN_COMMIT):
             self._end_turn(self._buffer.received)
-        elif self._buffer.follows_commit and (buffered == 0 or nobody_speaks):
-            self._commit_unspoken(_NOTHING_SAID)
+        elif self._buffer.follows_commit and (buffered == 0 or is_silent):
+            self._commit_unspoken(_EMPTY_TRANSCRIPT)
         elif buffered < _MIN_COMMIT:
             raise BadRequestError(
                 f"the input audio buffer holds {samples_to_ms(buffered)} ms of audio; "
                 f"a commit needs at least {MIN_COMMIT_MS} ms",
                 code="input_audio_buffer_commit_empty",
             )
-        elif nobody_speaks:
-            self._commit_unspoken(_NOTHING_SAID)
+        elif is_silent:
+            self._commit_unspoken(_EMPTY_TRANSCRIPT)
         else:
             self._buffer.slide(self._turn_start())
             self._commit_unspoken(None)
@@ -340,29 +344,31 @@ class Listener:
                 InputAudioBufferSpeechStopped(audio_end_ms=samples_to_ms(end), item_id=item.id)
             )
 
-    def _ask(self, now: float) -> None:
+    def _request(self, now: float) -> None:
         """Ask about the open item, if that is worth it now."""
         item, detector = self._conversation.open, self._detector
         if item is None or self._conversation.crowded:
             return
-        paused = self._ends.unasked(self._settings.detector(self._config).pause)
+        paused = self._ends.next_end(self._settings.detector(self._config).pause)
         if paused is None and self._detecting and detector.paused:
             paused = self._spoken_end
         is_paused = paused is not None
-        if (paused is not None and self._ask_pause(item, paused)) or item.asked is not None:
+        if (paused is not None and self._request_at_pause(item, paused)) or item.in_flight is not None:
             return
         if self._stall.is_begun:
-            self._ask_last(item, now, is_paused=is_paused)
-        elif not is_paused and (detector.last_speech_end > item.asked_end or self._is_last_word_cut(item)):
-            self._ask_on(item, now)
+            self._request_last(item, now, is_paused=is_paused)
+        elif not is_paused and (
+            detector.last_speech_end > item.requested_end or self._is_last_word_cut(item)
+        ):
+            self._request_next(item, now)
 
-    def _ask_pause(self, item: Item, end: int) -> bool:
+    def _request_at_pause(self, item: Item, end: int) -> bool:
         """Ask about a turn that may have ended there, unless that was done."""
-        if is_due := end != item.speculated_end and (item.asked is None or not item.asked.final):
-            self._conversation.ask(item, end, final=True)
+        if is_due := end != item.speculated_end and (item.in_flight is None or not item.in_flight.final):
+            self._conversation.transcribe(item, end, final=True)
         return is_due
 
-    def _ask_on(self, item: Item, now: float) -> None:
+    def _request_next(self, item: Item, now: float) -> None:
         """Ask about a turn that goes on."""
         if self._detecting and self._detector.silent:
             return  # the pause will be asked about, and must not find a partial in its way
@@ -370,18 +376,18 @@ class Listener:
         wanted_ms = item.policy.update_ms(samples_to_ms(scored - item.speech_start))
         if item.newest is not None:
             wanted_ms = round(wanted_ms * self.pace.factor)
-        if not self._detector.paused and scored - item.asked_end < ms_to_samples(wanted_ms):
+        if not self._detector.paused and scored - item.requested_end < ms_to_samples(wanted_ms):
             return
         if not self._detecting or scored - item.start < self._force_turn - self._search:
-            self._ask_partial(item, scored, now)
-        elif scored - max(item.asked_end, self._searched_end) >= ms_to_samples(wanted_ms):
+            self._request_partial(item, scored, now)
+        elif scored - max(item.requested_end, self._searched_end) >= ms_to_samples(wanted_ms):
             self._search_cut(item)  # the turn may be cut behind what is asked about
 
-    def _ask_last(self, item: Item, now: float, *, is_paused: bool) -> None:
+    def _request_last(self, item: Item, now: float, *, is_paused: bool) -> None:
         """Ask about all there is of a turn whose client has stopped sending, then hold nothing back."""
         end = self._buffer.scored
-        if not is_paused and item.asked_end < end and self._stall.is_news(end):
-            self._ask_partial(item, end, now)
+        if not is_paused and item.requested_end < end and self._stall.is_news(end):
+            self._request_partial(item, end, now)
         else:
             self._conversation.conclude(item)
 
@@ -389,12 +395,14 @@ class Listener:
         """Nothing was asked about the tail of what was said, and an utterance may end with it."""
         is_quiet = self._detector.silent and self._buffer.scored >= self._spoken_end
         return (
-            is_quiet and item.asked_end < self._spoken_end and self._conversation.utterances.wait is not None
+            is_quiet
+            and item.requested_end < self._spoken_end
+            and self._conversation.utterances.wait is not None
         )
 
-    def _ask_partial(self, item: Item, end: int, now: float) -> None:
-        self._conversation.ask(item, end, final=False)
-        self.pace.asked(item.id, item.policy.usual_update_ms, now=now)
+    def _request_partial(self, item: Item, end: int, now: float) -> None:
+        self._conversation.transcribe(item, end, final=False)
+        self.pace.requested(item.id, item.policy.usual_update_ms, now=now)
 
     def _turn_start(self) -> int:
         """Where the turn in progress begins, or one that is about to begin."""

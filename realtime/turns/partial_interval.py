@@ -28,18 +28,18 @@ class Pace:
         self.factor = 1.0
         self.lag_s = 0.0
         """How long the newest answer took: the audio had been received when the question was asked."""
-        self._asked: tuple[ItemId, float, float] | None = None
+        self._requested: tuple[ItemId, float, float] | None = None
 
-    def asked(self, item_id: ItemId, interval_ms: int, *, now: float) -> None:
+    def requested(self, item_id: ItemId, interval_ms: int, *, now: float) -> None:
         """A partial hypothesis was asked for, where `interval_ms` is the usual time between two."""
-        self._asked = item_id, interval_ms / 1000, now
+        self._requested = item_id, interval_ms / 1000, now
 
     def answered(self, item_id: ItemId, *, now: float) -> None:
         """There it is; answers to older questions say nothing."""
-        if self._asked is None or self._asked[0] != item_id:
+        if self._requested is None or self._requested[0] != item_id:
             return
-        (_, usual_s, asked_at), self._asked = self._asked, None
-        self.lag_s = now - asked_at
+        (_, usual_s, requested_at), self._requested = self._requested, None
+        self.lag_s = now - requested_at
         wanted = 1.0
         if self.lag_s > usual_s:
             wanted = min(_HEADROOM * self.lag_s / usual_s, MAX_FACTOR)

@@ -37,7 +37,7 @@ class TurnEnds:
         if settings.waits is not None and self._ending is None:
             self._pauses.add(pause, settings.waits)
 
-    def unasked(self, tail: int) -> int | None:
+    def next_end(self, tail: int) -> int | None:
         """Where the audio ends that tells of the earliest pause; None: there is none."""
         return min(self._pauses.first.start + tail, self._pauses.first.end) if self._pauses else None
 
@@ -48,10 +48,10 @@ class TurnEnds:
             self._pauses.clear()
             return None
         self._pauses.drop(item.start)
-        if not self._pauses or item.asked is not None or item.asked_end <= self._pauses.first.start:
+        if not self._pauses or item.in_flight is not None or item.requested_end <= self._pauses.first.start:
             return None
         pause, end = self._pauses.first, item.covered_end
-        if item.newest is None or not pause.start < end <= pause.end or item.asked_end > end:
+        if item.newest is None or not pause.start < end <= pause.end or item.requested_end > end:
             self._pauses.drop(pause.end)  # it cannot be known any more
             return None
         return self._pauses.judge(ending(item.newest.text, item.newest.language), waits)

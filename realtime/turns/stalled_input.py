@@ -24,7 +24,7 @@ class Stall:
         """No sound comes any more."""
         self._sounded_at = math.inf
         self._gap_s = 0.0
-        self._asked_end = -1
+        self._requested_end = -1
 
     def sounded(self, seconds: float, *, now: float) -> None:
         """So much sound came."""
@@ -42,7 +42,7 @@ class Stall:
 
     def is_news(self, end: int) -> bool:
         """Whether nothing was asked about up to there since sound came last; a failure is not asked again."""
-        if end <= self._asked_end:
+        if end <= self._requested_end:
             return False
-        self._asked_end = end
+        self._requested_end = end
         return True

@@ -4,10 +4,10 @@ A turn ends where voice activity ends, and so not at all while music plays behin
 ends by its words, as Deepgram's `utterance_end_ms` has it. It may hold several turns, and a turn several of
 them, one after the other. Pure: positions in samples, no audio, no clock.
 
-`Heard` is what hypotheses tell of the words of one item. Where its last word ends is known where words have
-times (in finals, if asked for). Else it is where voice activity ends, unless that goes on for longer than a
-word behind the hypothesis that had the word first: then where that hypothesis ends. A last word that becomes
-another one counts as new: it may still be spoken.
+`SpokenWords` is what hypotheses tell of the words of one item. Where its last word ends is known where words
+have times (in finals, if asked for). Else it is where voice activity ends, unless that goes on for longer
+than a word behind the hypothesis that had the word first: then where that hypothesis ends. A last word that
+becomes another one counts as new: it may still be spoken.
 
 `Utterances` is one channel's, and looks at its items in order:
 
@@ -28,7 +28,7 @@ from ...protocols.engine.messages import ItemId
 from ...protocols.realtime.events import InputAudioBufferUtteranceEnded
 from ...protocols.shared.audio_format import INTERNAL_RATE, ms_to_samples, samples_to_ms
 from ...protocols.transcription.transcript import Transcript
-from ..outgoing import Teller
+from ..outgoing import EventSink
 from ..transcript.pieces import pieces, plain, weight
 
 _UNSHOWN: Final = ms_to_samples(500)
@@ -41,7 +41,7 @@ _RECUT: Final = 200
 """Pieces at the end of a text that are cut again with every hypothesis, at most: half a millisecond."""
 
 
-class Heard:
+class SpokenWords:
     """The words of one item, as far as they are known. Positions in samples on the session's timeline."""
 
     def __init__(self, item_id: ItemId, start: int, speech_start: int) -> None:
@@ -59,22 +59,22 @@ class Heard:
         self._shown = start
         """Where the hypothesis ends that had the last word first."""
         self._is_timed = False
-        self._num_told, self._told_end = 0, -1
+        self._num_reported, self._reported_end = 0, -1
         """Of an utterance that has ended."""
-        self._said = _Said()
+        self._text = _GrowingText()
 
     @property
     def has_news(self) -> bool:
         """There are words of an utterance that has not ended."""
-        return self.num_words > self._num_told and self.end > self._told_end
+        return self.num_words > self._num_reported and self.end > self._reported_end
 
-    def tell(self) -> None:
+    def mark_reported(self) -> None:
         """The utterance has ended. One more word where it was is no other utterance, but a better text."""
-        self._num_told, self._told_end = self.num_words, self.end
+        self._num_reported, self._reported_end = self.num_words, self.end
 
     def learn(self, transcript: Transcript, covered_end: int, speech_end: int) -> None:
         """Take a hypothesis about the audio up to `covered_end`, with its last speech up to `speech_end`."""
-        num_words, last = self._said.words(transcript.text)
+        num_words, last = self._text.words(transcript.text)
         self.known_end = max(self.known_end, covered_end - _UNSHOWN)
         if not num_words and not self.num_words:
             self.first = self.known_end
@@ -89,7 +89,7 @@ class Heard:
         self._last = last or self._last
 
 
-class _Said:
+class _GrowingText:
     """A growing text, of which only the end is cut into words again."""
 
     def __init__(self) -> None:
@@ -115,41 +115,41 @@ class _Said:
 class Utterances:
     """Those of one channel. `wait` is in samples; None: nothing is told, and nothing remembered."""
 
-    def __init__(self, outgoing: Teller) -> None:
+    def __init__(self, outgoing: EventSink) -> None:
         self.wait: int | None = None
         self._outgoing = outgoing
-        self._said: Heard | None = None
+        self._answered: SpokenWords | None = None
         """The newest item that was answered and has words of the utterance in progress."""
-        self._head: Heard | None = None
+        self._head: SpokenWords | None = None
         """The item behind it that is not answered."""
 
     def configure(self, wait_ms: int | None) -> None:
         """Wait so long from now on."""
         self.wait = None if wait_ms is None else ms_to_samples(wait_ms)
         if wait_ms is None:
-            self._said = self._head = None
+            self._answered = self._head = None
 
-    def follow(self, heard: Heard) -> None:
+    def follow(self, item: SpokenWords) -> None:
         """Something is known of the first item that is not answered, and may be told behind this."""
         if self.wait is None:
             return
-        if self._said is not None and heard.first - self._said.end >= self.wait:
-            self._end(self._said)
-        self._head = heard
+        if self._answered is not None and item.first - self._answered.end >= self.wait:
+            self._end(self._answered)
+        self._head = item
 
-    def answered(self, heard: Heard) -> None:
+    def answered(self, item: SpokenWords) -> None:
         """The item that was followed is answered."""
-        if self.wait is not None and heard.has_news:
-            self._said = heard
+        if self.wait is not None and item.has_news:
+            self._answered = item
         self._head = None
 
     def discard(self) -> None:
         """The item that is followed is no more; what was said before stays."""
         self._head = None
 
-    def is_over(self, position: int) -> Heard | None:
+    def is_over(self, position: int) -> SpokenWords | None:
         """The item with the last word, if no other begins before `position` and that is far enough."""
-        last = self._head if self._head is not None and self._head.has_news else self._said
+        last = self._head if self._head is not None and self._head.has_news else self._answered
         if self.wait is None or last is None or position - last.end < self.wait:
             return None
         return last
@@ -159,9 +159,9 @@ class Utterances:
         if (last := self.is_over(position)) is not None:
             self._end(last)
 
-    def _end(self, last: Heard) -> None:
-        last.tell()
-        self._said = None
+    def _end(self, last: SpokenWords) -> None:
+        last.mark_reported()
+        self._answered = None
         self._outgoing.send(
             InputAudioBufferUtteranceEnded(item_id=last.item_id, last_word_end_ms=samples_to_ms(last.end))
         )

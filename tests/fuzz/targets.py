@@ -32,7 +32,7 @@ from sensorium.protocols.realtime.codec import decode_client_event, decode_serve
 from sensorium.protocols.shared.container_format import StreamContainer, parse_container
 from sensorium.protocols.shared.data_uri import read_data_text
 from sensorium.realtime.calls.call import CallMachine
-from sensorium.realtime.calls.effects import Begin, CallEffect, Hang, Tell
+from sensorium.realtime.calls.effects import Begin, CallEffect, Hang, SendEvent
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side
 
@@ -182,7 +182,7 @@ def call_frames(data: bytes) -> None:
             effects += machine.agreed()
     effects += machine.end("disconnected", now=now)
     effects += machine.on_deadline(now=now + 100.0)
-    seqs = [effect.event.seq for effect in effects if isinstance(effect, Tell)]
+    seqs = [effect.event.seq for effect in effects if isinstance(effect, SendEvent)]
     assert seqs == list(range(1, len(seqs) + 1))
     assert sum(isinstance(effect, Hang) for effect in effects) == 1
     assert machine.is_over

@@ -19,7 +19,7 @@ from sensorium.kernels.attention.paged_attention import (
     paged_attention_reference,
     paged_batch,
 )
-from sensorium.kernels.linear.fused_input import Before, LayerNorm, RmsNorm, told
+from sensorium.kernels.linear.fused_input import Before, LayerNorm, RmsNorm, native_input
 from sensorium.kernels.linear.linear import DenseWeight, linear_reference
 from sensorium.kernels.linear.linear import _choice_for as choice_for
 from sensorium.kernels.linear.linear import _linear_c as linear_c
@@ -202,7 +202,7 @@ def test_rows_are_prepared_first(before: str) -> None:
     way, x = rows_before(before, rows, size)
 
     def product(part: Tensor) -> Tensor:
-        along = told(part, way, size)
+        along = native_input(part, way, size)
         assert along is not None
         return linear_c(part, made, None, along)
 

@@ -9,7 +9,7 @@ from peers.phone_streams import OTHERS, STREAMS, sound
 from sensorium.protocols.calls.frames import decode_call_frame
 from sensorium.protocols.errors import ClientError
 from sensorium.realtime.calls.call import CallMachine
-from sensorium.realtime.calls.effects import Begin, CallEffect, HearTrack, OpenTrack, Tell
+from sensorium.realtime.calls.effects import AppendTrackAudio, Begin, CallEffect, OpenTrack, SendEvent
 
 
 def play(*frames: str | bytes) -> list[CallEffect]:
@@ -29,8 +29,10 @@ def test_all_sound_is_heard(provider: str) -> None:
     (opened,) = (each for each in effects if isinstance(each, OpenTrack))
     rates = {"pcmu": ("pcmu", 8_000), "pcm8": ("pcm16", 8_000), "pcm16": ("pcm16", 16_000)}
     assert (opened.track, opened.format.encoding, opened.format.rate) == ("inbound", *rates[stream.sound])
-    assert b"".join(each.audio for each in effects if isinstance(each, HearTrack)) == sound(stream.sound)
-    events = [each.event for each in effects if isinstance(each, Tell)]
+    assert b"".join(each.audio for each in effects if isinstance(each, AppendTrackAudio)) == sound(
+        stream.sound
+    )
+    events = [each.event for each in effects if isinstance(each, SendEvent)]
     assert events[0].event == "call.started"
     assert events[0].call == (stream.call or "call_1")
     assert not [each for each in events if each.event == "error"]
@@ -46,6 +48,6 @@ def test_others_are_refused_once(provider: str) -> None:
     else:
         effects = machine.receive(read, now=0.0)
     (error_event,) = (
-        each.event for each in effects if isinstance(each, Tell) and each.event.event == "error"
+        each.event for each in effects if isinstance(each, SendEvent) and each.event.event == "error"
     )
     assert error_event.code == "unknown_stream"

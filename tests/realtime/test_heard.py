@@ -5,14 +5,14 @@ import random
 from sensorium.protocols.engine.messages import ItemId
 from sensorium.protocols.transcription.transcript import Transcript
 from sensorium.realtime.transcript.pieces import pieces, plain, weight
-from sensorium.realtime.turns.utterances import Heard
+from sensorium.realtime.turns.utterances import SpokenWords
 
 PIECES = ["one", " two,", " three.", " ", "四", "五", "e\u0301", " \u17d2x", "…", " and"]
 
 
 def test_of_a_long_text_the_words_are_counted_as_of_a_short_one() -> None:
     draws = random.Random(4)
-    text, heard = "", Heard(ItemId("item"), 0, 0)
+    text, heard = "", SpokenWords(ItemId("item"), 0, 0)
     longest = 0
     for at in range(1, 400):
         text += "".join(draws.choices(PIECES, k=draws.randint(0, 20)))

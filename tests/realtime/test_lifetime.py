@@ -59,17 +59,17 @@ def test_a_drain_is_announced_once_and_not_prolonged() -> None:
 def test_a_drain_hears_until_it_is_quiet_or_time_to_answer() -> None:
     lifetime = opened(drain_s=10.0)
     lifetime.sounded(0.5)
-    assert lifetime.may_hear(100.0)
+    assert lifetime.may_receive_audio(100.0)
     lifetime.drain(1.0)
     assert lifetime.deadline == 2.0
-    assert lifetime.may_hear(1.9)
-    assert not lifetime.may_hear(2.0)
+    assert lifetime.may_receive_audio(1.9)
+    assert not lifetime.may_receive_audio(2.0)
     for now in range(2, 9):
         lifetime.sounded(now)
-        assert lifetime.may_hear(now + 0.9) == (now + 0.9 < 9.0)
+        assert lifetime.may_receive_audio(now + 0.9) == (now + 0.9 < 9.0)
     assert lifetime.deadline == 9.0
-    lifetime.stop_hearing()
-    assert lifetime.is_deaf
+    lifetime.stop_audio()
+    assert lifetime.refuses_audio
     assert lifetime.deadline == 11.0
     lifetime.sounded(9.5)
     assert lifetime.deadline == 11.0

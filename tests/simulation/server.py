@@ -140,7 +140,7 @@ class Simulated:
     """A server that runs, and what is to be seen of it."""
 
     machine: Machine
-    is_apart: bool
+    is_overlapped: bool
     plans_in_flight: int = 1
     num_blocks: int = 96
     connections: Connections = field(default_factory=Connections)
@@ -175,9 +175,9 @@ class Simulated:
                 max_encoder_tokens_per_step=512,
                 max_plans_in_flight=self.plans_in_flight,
                 max_batch_tokens_per_step=32,
-                num_guest_tokens=8,
-                guest_interval=3,
-                encodes_apart=is_attended and self.plans_in_flight == 1,
+                num_low_priority_tokens=8,
+                low_priority_interval=3,
+                overlap_encoder=is_attended and self.plans_in_flight == 1,
                 vocab_size=model.info.vocab_size,
             ),
             bounds=EngineBounds(max_encoder_bytes=12 * BYTES_PER_SLOT, step_timeout_s=STEP_TIMEOUT_S),
@@ -242,7 +242,7 @@ class SimulatedEngines:
     ) -> Sequence[LoadedModel[EngineClient]]:
         """Start all of them, here or behind a line."""
         clients: Sequence[EngineClient]
-        if self._simulated.is_apart:
+        if self._simulated.is_overlapped:
             self.process = self._simulated.process = SimulatedProcess(self._simulated, self._config)
             await actors.start(self.process.run)
             for engine in self.process.engines:

@@ -60,7 +60,7 @@ SHORT_NAMES = {
 
 def config(**changes: object) -> SessionConfig:
     """Two models; the first speaks three languages, the second any."""
-    models = (RealtimeModel("small", ("en", "de", "es"), hears_before=True), RealtimeModel("other"))
+    models = (RealtimeModel("small", ("en", "de", "es"), supports_left_context=True), RealtimeModel("other"))
     return msgspec.convert({"model": "small", "models": models} | changes, SessionConfig)
 
 

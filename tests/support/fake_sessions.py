@@ -63,7 +63,7 @@ class FakeModel:
         return False
 
     @property
-    def hears_before(self) -> bool:
+    def supports_left_context(self) -> bool:
         """It says that it does."""
         return True
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sensorium.engine.planning.encoder.admission_queue import MAX_OVERTAKES, Ticket
 from sensorium.engine.planning.encoder.cache import EncoderCache
-from sensorium.engine.planning.encoder.effects import Ask, CacheEffect
+from sensorium.engine.planning.encoder.effects import CacheEffect, FeaturesNeeded
 from sensorium.protocols.engine.messages import ContentHash, EncoderItem, Features, Lane, Service
 
 
@@ -56,7 +56,7 @@ class Ledger:
     def sent(self, effects: list[CacheEffect]) -> list[CacheEffect]:
         found: list[CacheEffect] = []
         for effect in effects:
-            if isinstance(effect, Ask):
+            if isinstance(effect, FeaturesNeeded):
                 found += self.sent(self.cache.supply(effect.ticket, features(effect.missing)))
             else:
                 found.append(effect)

@@ -19,7 +19,7 @@ _CALLS = (
     "abort",
     "close_session",
     "schedule",
-    "schedule_apart",
+    "schedule_overlapped",
     "update",
 )
 

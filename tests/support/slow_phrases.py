@@ -18,7 +18,7 @@ class UnderWay(NamedTuple):
 
 def origin_of(phrases: Phrases, tokens: Ids) -> int | None:
     """Where what is said begins: behind the last mark."""
-    return len(tokens) - tokens[::-1].index(phrases.behind) if phrases.behind in tokens else None
+    return len(tokens) - tokens[::-1].index(phrases.start_token) if phrases.start_token in tokens else None
 
 
 def under_way(phrases: Phrases, tokens: Ids) -> UnderWay:
@@ -37,7 +37,7 @@ def under_way(phrases: Phrases, tokens: Ids) -> UnderWay:
 
 def bonuses(phrases: Phrases, tokens: Ids) -> dict[int, float]:
     """What is added behind the tokens, to each the most that any phrase gives it."""
-    if phrases.behind not in tokens:
+    if phrases.start_token not in tokens:
         return {}
     starts, complete = under_way(phrases, tokens)
     added: dict[int, float] = {}

@@ -27,16 +27,16 @@ class PlanRunner(Protocol):
 class StepLoop:
     """Plans wait in order as they would for the device; `finish` executes the oldest.
 
-    Plans of encodes that go apart wait for `finish_apart`.
+    Plans of encodes that go apart wait for `finish_overlapped`.
     """
 
     def __init__(self, scheduler: Scheduler, runner: PlanRunner) -> None:
         self.scheduler = scheduler
         self.runner = runner
         self.in_flight: deque[Plan] = deque()
-        self.apart: deque[Plan] = deque()
+        self.overlapped: deque[Plan] = deque()
         self.plans: list[Plan] = []
-        self.plans_apart: list[Plan] = []
+        self.overlapped_plans: list[Plan] = []
         self.tokens: dict[RequestId, list[int]] = {}
         self.ends: dict[RequestId, TokensSampled] = {}
         self.first: dict[RequestId, TokensSampled] = {}
@@ -56,18 +56,18 @@ class StepLoop:
     def plan(self) -> Plan:
         """Schedule one step; it is in flight if there is anything to do."""
         plan = self.scheduler.schedule()
-        self.plan_apart()
+        self.plan_overlapped()
         if plan:
             self.in_flight.append(plan)
             self.plans.append(plan)
         return plan
 
-    def plan_apart(self) -> None:
+    def plan_overlapped(self) -> None:
         """Have something encoded beside what is in flight."""
-        apart = self.scheduler.schedule_apart()
-        if apart is not None:
-            self.apart.append(apart)
-            self.plans_apart.append(apart)
+        overlapped = self.scheduler.schedule_overlapped()
+        if overlapped is not None:
+            self.overlapped.append(overlapped)
+            self.overlapped_plans.append(overlapped)
 
     def finish(self) -> None:
         """Execute the oldest plan and give the scheduler its result."""
@@ -78,9 +78,9 @@ class StepLoop:
         self.plan()
         self.finish()
 
-    def finish_apart(self) -> None:
+    def finish_overlapped(self) -> None:
         """Do the encodes that went apart first, and tell the scheduler."""
-        self.take(self.scheduler.update(self.runner.execute(self.apart.popleft())))
+        self.take(self.scheduler.update(self.runner.execute(self.overlapped.popleft())))
 
     def take(self, events: list[SchedulerEvent]) -> None:
         """Keep what events say; each request must end once and be silent afterwards."""
@@ -115,8 +115,8 @@ class StepLoop:
             if not self.plan():
                 if self.in_flight:
                     self.finish()
-                elif self.apart:
-                    self.finish_apart()
+                elif self.overlapped:
+                    self.finish_overlapped()
                 else:
                     return
         raise AssertionError(f"not idle after {max_steps} steps")

@@ -20,7 +20,7 @@ from ....engine.models.prompts import Prompt
 from ....engine.text.tools.machine import AnswerMachine, read_more, read_whole
 from ....protocols.anthropic.operations import OPERATIONS
 from ....protocols.anthropic.output_config import FIELD_NAMES
-from ....protocols.anthropic.request import AskedMessage, parse_message, parse_message_count
+from ....protocols.anthropic.request import CheckedMessage, parse_message, parse_message_count
 from ....protocols.anthropic.response import MessageAnswer, MessageTokenCount, MessageUsage, message_error
 from ....protocols.anthropic.writer import MessageWriter
 from ....protocols.engine.messages import SamplingParams, TextGenerated
@@ -77,7 +77,7 @@ class MessageRoutes:
 class _MessageShape(Shape):
     """One conversation with its one answer."""
 
-    def __init__(self, model: TextModel, parsed: AskedMessage) -> None:
+    def __init__(self, model: TextModel, parsed: CheckedMessage) -> None:
         self._model = model
         self._parsed = parsed
         self._reading = AnswerReading(model.prompter.builder, parsed.conversation)

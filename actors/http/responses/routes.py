@@ -26,7 +26,7 @@ from ....protocols.responses.output_items import (
     InputTokenCount,
     ResponseObject,
 )
-from ....protocols.responses.request import FIELD_NAMES, AskedResponse, check_include, parse_response
+from ....protocols.responses.request import FIELD_NAMES, CheckedResponse, check_include, parse_response
 from ....protocols.shared.json_body import refuse, renamed
 from ...callers import Caller
 from ...runtime.off_loop import off_loop
@@ -72,7 +72,7 @@ class ResponseRoutes:
             return await answering.respond(request, hold, shape.settle)
 
     async def begin(
-        self, parsed: AskedResponse, caller: Caller, *, within: object = None, is_warm_up: bool = False
+        self, parsed: CheckedResponse, caller: Caller, *, within: object = None, is_warm_up: bool = False
     ) -> tuple[Answering, ResponseShape]:
         """What answers a request, and what it comes to. `within`, `is_warm_up`: see `ResponseShape`."""
         service, options, chat = self._service, parsed.request, parsed.chat
@@ -145,11 +145,13 @@ class ResponseRoutes:
     async def _kept(self, request: Request) -> KeptResponse:
         return await self._service.responses.get(self._service.caller(request), request.path_params["id"])
 
-    async def _parsed(self, request: Request, caller: Caller) -> AskedResponse:
+    async def _parsed(self, request: Request, caller: Caller) -> CheckedResponse:
         """A request, with the items of earlier responses that it refers to. Raises NotFoundError, too."""
         return await self.with_items(await read_and_parse(self._service, request, parse_response), caller)
 
-    async def with_items(self, parsed: AskedResponse, caller: Caller, within: object = None) -> AskedResponse:
+    async def with_items(
+        self, parsed: CheckedResponse, caller: Caller, within: object = None
+    ) -> CheckedResponse:
         """The same, with the items of earlier responses that it refers to."""
         if not parsed.read.references:
             return parsed

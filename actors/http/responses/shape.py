@@ -39,7 +39,7 @@ from ....protocols.responses.output_items import (
     ResponseObject,
     ResponseUsage,
 )
-from ....protocols.responses.request import AskedResponse
+from ....protocols.responses.request import CheckedResponse
 from ....protocols.responses.writer import ResponseWriter
 from ....protocols.shared.generation import CompletionUsage, named_sse
 from ....realtime.dialogue.truncation import answer_room
@@ -62,7 +62,7 @@ class ResponseShape(Shape):
         self,
         service: Service,
         model: TextModel,
-        parsed: AskedResponse,
+        parsed: CheckedResponse,
         params: SamplingParams,
         caller: Caller,
         before: KeptResponse | None,
@@ -125,7 +125,7 @@ class ResponseShape(Shape):
 
     def begin_round(self, *, is_first: bool, may_call: bool = True) -> None:
         """The conversation as far as it is there is answered next; `is_first` and `may_call` as in
-        `AskedResponse.conversation`. Raises BadRequestError."""
+        `CheckedResponse.conversation`. Raises BadRequestError."""
         parsed = self._parsed
         self._conversation = parsed.conversation(
             self._messages, self.hosted, is_first=is_first, may_call=may_call
@@ -274,9 +274,9 @@ def _fault_code(status: int) -> str:
     return "rate_limit_exceeded" if status == 503 else "server_error"
 
 
-def _begun(model: str, parsed: AskedResponse, params: SamplingParams) -> ResponseObject:
+def _begun(model: str, parsed: CheckedResponse, params: SamplingParams) -> ResponseObject:
     """A response of which nothing is there yet."""
-    options, echoed = parsed.request, parsed.said
+    options, echoed = parsed.request, parsed.echoed
     return ResponseObject(
         id=new_response_id(),
         created_at=int(time.time()),

@@ -23,7 +23,7 @@ from ....protocols.responses.input_items import Approval
 from ....protocols.responses.mcp_results import CallOutcome, protocol_error
 from ....protocols.responses.mcp_tools import HostedTool, hosted_tools
 from ....protocols.responses.output_items import McpApprovalRequest, McpListTools
-from ....protocols.responses.request import FIELD_NAMES, AskedResponse
+from ....protocols.responses.request import FIELD_NAMES, CheckedResponse
 from ....protocols.shared.generation import CompletionUsage, named_sse, usage
 from ...callers import Caller
 from ...mcp.client import McpFailure
@@ -53,7 +53,7 @@ class RoundAnswering(Answering):
         service: Service,
         caller: Caller,
         model: TextModel,
-        parsed: AskedResponse,
+        parsed: CheckedResponse,
         params: SamplingParams,
         shape: ResponseShape,
         approved: Sequence[ApprovedCall],
@@ -173,7 +173,7 @@ class RoundAnswering(Answering):
         return await self._sessions[call.hosted.server.label].call(call.hosted.tool.name, arguments)
 
 
-def approved_calls(parsed: AskedResponse, before: KeptResponse | None) -> list[ApprovedCall]:
+def approved_calls(parsed: CheckedResponse, before: KeptResponse | None) -> list[ApprovedCall]:
     """The calls that the request agrees to. Raises BadRequestError for those that nobody asked about."""
     output = () if before is None else before.response.output
     requests = {

@@ -208,7 +208,7 @@ class ResponseSocket:
 
     async def _answer(self, create: ResponseCreate, caller: Caller, put: Put) -> None:
         """Raises SensoriumError before the first event."""
-        payload = create.asked
+        payload = create.checked
         if not payload.request.model:  # the address may name the model of all that name none
             model = self._websocket.query_params.get("model")
             payload = replace(payload, request=structs.replace(payload.request, model=model))

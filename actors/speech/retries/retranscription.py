@@ -46,7 +46,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearer:
+class Retranscriber:
     """Second questions about the ranges of one recording; its memory keeps what came of them."""
 
     asker: Asker

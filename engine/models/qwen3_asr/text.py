@@ -157,8 +157,8 @@ class Qwen3AsrText:
     def answer_begun(self, text: str) -> tuple[int, ...]:
         """Where the answer goes on behind `text`, in which the answer's tag is the tag."""
         encode = partial(self.tokenizer.encode, allow_special=False)
-        header, tag, said = text.partition(TEXT_TAG)
-        written = (*encode(header), self.text_tag, *encode(said)) if tag else encode(text)
+        header, tag, spoken = text.partition(TEXT_TAG)
+        written = (*encode(header), self.text_tag, *encode(spoken)) if tag else encode(text)
         return (*self.answer_start(), *written)
 
     def header(self, language: str) -> tuple[int, ...]:
@@ -172,7 +172,7 @@ class Qwen3AsrText:
 
     def _phrases(self, keywords: tuple[str, ...], boost: float) -> Phrases | None:
         encode = partial(self.tokenizer.encode, allow_special=False)
-        return phrases_of(keywords, boost, encode, behind=self.text_tag)
+        return phrases_of(keywords, boost, encode, start_token=self.text_tag)
 
     def _encode_system(self, context: str) -> tuple[int, ...]:
         return (*self._open("system\n" + without_controls(context)), *self._close())

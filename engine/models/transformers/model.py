@@ -38,7 +38,7 @@ from ..info import ModelInfo
 from ..quantization_config import FIELDS
 from ..source import ModelSource, Opening, tensor_reader
 from ..weights import check_files, num_bytes
-from .reading import model_class, read_model, said
+from .reading import message_of, model_class, read_model
 from .rounded import linear_names, round_linears, rounded_in
 
 _ATTENTION: Final = "sensorium_paged"
@@ -352,7 +352,7 @@ def _refusing(folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # several libraries'
-        raise ModelLoadError(_refusal(folder, said(error))) from error
+        raise ModelLoadError(_refusal(folder, message_of(error))) from error
 
 
 def _refusal(folder: Path, reason: str) -> str:

@@ -45,7 +45,7 @@ def read_model(
                 output_loading_info=True,
             )
     except Exception as error:  # transformers raises whatever its many readers raise
-        raise ModelLoadError(f"{opening.folder}: {said(error)}") from error
+        raise ModelLoadError(f"{opening.folder}: {message_of(error)}") from error
     misshapen = [
         f"{name} is {list(found)}, expected {list(wanted)}"
         for name, found, wanted in sorted(report["mismatched_keys"])
@@ -106,6 +106,6 @@ def _without_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def said(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """Its kind and first line: torch goes on with addresses of its own code."""
     return f"{type(error).__name__}: {''.join(str(error).splitlines()[:1])}"

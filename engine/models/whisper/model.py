@@ -195,13 +195,13 @@ class WhisperModel:
         a = self._a
         rows, heads, dim = batch.token_ids.shape[0], a.decoder_heads, a.d_model // a.decoder_heads
         x = F.embedding(batch.token_ids, self._tokens) + self._positions[batch.positions]
-        heard = _heard(batch.listeners)
+        spans_of_layers = _cross_spans(batch.listeners)
         few = self._few
-        if few is not None and not scores and few.take(rows, cache, heard):
-            few.run(x, cache, batch.paged, spans=heard)
+        if few is not None and not scores and few.take(rows, cache, spans_of_layers):
+            few.run(x, cache, batch.paged, spans=spans_of_layers)
             return x
         for i, layer in enumerate(self._decoder_layers):
-            cross, spans = layer.cross, [each.of_layer(i) for each in heard]
+            cross, spans = layer.cross, [each.of_layer(i) for each in spans_of_layers]
             assert cross is not None, "each layer listens"
             query, key, value = projected(layer, x, heads).unbind(1)
             write_kv(cache[i], batch.paged.write_slots, key, value)
@@ -275,7 +275,7 @@ def _cross_projection(tensors: TensorReader, layers: Sequence[str]) -> LinearWei
     return tensors.take_linear(*weights, bias=torch.cat(biases))
 
 
-def _heard(listeners: Sequence[Listener]) -> list[CrossSpan]:
+def _cross_spans(listeners: Sequence[Listener]) -> list[CrossSpan]:
     """What rows listen to, in all layers."""
     spans: list[CrossSpan] = []
     start = 0

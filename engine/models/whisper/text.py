@@ -132,13 +132,13 @@ class WhisperText:
         control tokens inside are ordinary characters.
         """
         limit = self.info.max_context // 2 - 1
-        told = self._encoded(text.strip())[-limit:]
-        room = limit - len(told)
-        said = self.encode(" " + before.strip())[-room:] if room and before.strip() else ()
-        return (self.previous_id, *told, *said) if told or said else ()
+        prompt = self._encoded(text.strip())[-limit:]
+        room = limit - len(prompt)
+        spoken = self.encode(" " + before.strip())[-room:] if room and before.strip() else ()
+        return (self.previous_id, *prompt, *spoken) if prompt or spoken else ()
 
     def _phrases(self, keywords: tuple[str, ...], boost: float) -> Phrases | None:
-        return phrases_of(keywords, boost, self.encode, behind=self.no_timestamps_id)
+        return phrases_of(keywords, boost, self.encode, start_token=self.no_timestamps_id)
 
     def _spoken(self, text: str) -> tuple[int, ...]:
         return self.encode(" " + text) if text else ()
@@ -229,14 +229,14 @@ class WhisperText:
         )
         return DecodeRequest(prompt, sampling, self.no_speech_probe(prompt))
 
-    def continued(self, asked: DecodeRequest, said: tuple[int, ...]) -> DecodeRequest | None:
-        """The question what comes behind `said`, its answer to `asked`, if it may not stop there; None if
+    def continued(self, request: DecodeRequest, spoken: tuple[int, ...]) -> DecodeRequest | None:
+        """The question what comes behind `spoken`, its answer to `request`, if it may not stop there; None if
         there is no room for more."""
-        prompt = asked.prompt_token_ids + said
-        if (room := asked.sampling.max_tokens - len(said)) < 1:
+        prompt = request.prompt_token_ids + spoken
+        if (room := request.sampling.max_tokens - len(spoken)) < 1:
             return None
-        first = tuple(dict.fromkeys((*asked.sampling.begin_suppress_token_ids, *self._stop)))
-        sampling = msgspec.structs.replace(asked.sampling, max_tokens=room, begin_suppress_token_ids=first)
+        first = tuple(dict.fromkeys((*request.sampling.begin_suppress_token_ids, *self._stop)))
+        sampling = msgspec.structs.replace(request.sampling, max_tokens=room, begin_suppress_token_ids=first)
         return DecodeRequest(prompt, sampling)
 
     def no_speech_probe(self, prompt_token_ids: Sequence[int]) -> ProbabilityProbe:

@@ -58,8 +58,8 @@ class ClaimLine:
         turns = (each.turn for each in line.values() if each.caller == lane.caller)
         turn = self._turns[service].take(max(turns, default=0))
         claim = WaitingClaim(ticket, service, items, lane.caller, turn)
-        behind = [each for each in line.values() if each.turn > turn]
-        for each in (claim, *behind):
+        later = [each for each in line.values() if each.turn > turn]
+        for each in (claim, *later):
             line.pop(each.ticket, None)
             line[each.ticket] = each
         return claim

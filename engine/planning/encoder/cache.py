@@ -19,7 +19,7 @@ from ....protocols.errors import BadRequestError, OverloadedError
 from ..plan import Slot
 from ..service_classes import SERVICES
 from .admission_queue import MAX_OVERTAKES, ClaimLine, Ticket
-from .effects import Ask, CacheEffect, Drop, Encode, Free, Grant
+from .effects import CacheEffect, Drop, Encode, FeaturesNeeded, Free, Grant
 
 # missing: its features are asked of `sender` · encoding: holders may already use the slot ·
 # dropping: nobody wants it, `Drop` is on its way ·
@@ -312,7 +312,7 @@ class EncoderCache:
         entries = dict.fromkeys(claim.entries)
         missing = [each for each in entries if each.state == "missing" and each.sender == ticket]
         if missing:
-            return [Ask(ticket, tuple(entry.content_hash for entry in missing))]
+            return [FeaturesNeeded(ticket, tuple(entry.content_hash for entry in missing))]
         if claim.is_granted or any(entry.state in _UNSETTLED for entry in entries):
             return []
         claim.is_granted = True

@@ -19,7 +19,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class FeaturesNeeded:
     """`ticket` is to `supply` the features of these, which nobody has sent yet."""
 
     ticket: Ticket
@@ -50,4 +50,4 @@ class Free:
 
 SlotEffect = Encode | Drop | Free
 """For the scheduler."""
-CacheEffect = Grant | Ask | SlotEffect
+CacheEffect = Grant | FeaturesNeeded | SlotEffect

@@ -30,7 +30,7 @@ class SlotQueue:
         frames_per_row: float = 0.0,
     ) -> None:
         """`frames_per_row`: of features whose encoding is attended to, if it is."""
-        self.is_apart = False
+        self.is_overlapped = False
         """Whether encodes of the plan being made go apart."""
         self._max_encodes = max_encodes_per_step
         self._max_now = max_encodes_per_step
@@ -107,11 +107,11 @@ class SlotQueue:
         if not self._fits(num_tokens):
             self.has_refused = True
             return False
-        (self._in_flight if self.is_apart else self._filled).add(slot)
+        (self._in_flight if self.is_overlapped else self._filled).add(slot)
         self._taken.append(EncodeStep(slot, self._encodes.pop(slot)))
         self._num_taken_tokens += num_tokens
         self.num_tokens += num_tokens
-        return not self.is_apart
+        return not self.is_overlapped
 
     @property
     def num_taken(self) -> int:

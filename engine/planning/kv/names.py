@@ -37,8 +37,8 @@ class BlockHasher:
         self._pack = _block_packer(block_size)
         self._spans = generate.media
         self._next_span = 0  # the first that ends behind the named blocks
-        heard = generate.encoder_hash, generate.encoder_span
-        root = (("encoder", heard), ("salt", generate.cache_salt))
+        encoder = generate.encoder_hash, generate.encoder_span
+        root = (("encoder", encoder), ("salt", generate.cache_salt))
         # As it is written: a text from Python may have halves of characters, which nothing else takes.
         self.root = BlockHash(blake2b(repr(root).encode(), digest_size=_DIGEST_BYTES).digest())
         self.hashes: list[BlockHash] = []

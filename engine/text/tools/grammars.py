@@ -43,7 +43,7 @@ def call_grammar(
     return writer.written(f"{_thought(writer, thinking)} {answer}")
 
 
-def behind_thinking(kind: AnswerFormat, grammar: Grammar, token_id: TokenId, thinking: Thinking) -> Grammar:
+def after_thinking(kind: AnswerFormat, grammar: Grammar, token_id: TokenId, thinking: Thinking) -> Grammar:
     """The same for what follows when the model has thought; itself where it has, or never does."""
     if not kind.has_channels and (kind.thinking is None or thinking != "open"):
         return grammar

@@ -20,7 +20,7 @@ ENDS: Final = (END, CALL, RETURN, START, CHANNEL)
 _HEADS: Final = (START, CHANNEL, MESSAGE, " to=")
 _CHANNEL: Final = re.compile(r"<\|channel\|>\s*(\w+)")
 _RECIPIENT: Final = re.compile(r"\bto=([\w.:/-]+)")
-_NOBODY: Final = ("assistant", "user", "all")
+_ROLES: Final = ("assistant", "user", "all")
 _MAX_HEADER: Final = 256
 """Characters; a longer one that leads to no message is text."""
 
@@ -36,7 +36,7 @@ def read_harmony(source: Source, sink: EventSink, _: Tools) -> Steps[None]:
         more, mark = yield from collect(source, (MESSAGE, *ENDS[:3]))
         if mark != MESSAGE:
             if len(more) > _MAX_HEADER:  # whatever it is, it is no header
-                sink.text(more, behind=len(mark or ""))
+                sink.text(more, num_after=len(mark or ""))
             continue
         mark = yield from _read_body(source, sink, header + more)
 
@@ -56,7 +56,7 @@ def _is_header(source: Source) -> Steps[bool]:
 def _read_body(source: Source, sink: EventSink, header: str) -> Steps[str | None]:
     """One message up to the mark behind it, which is given back."""
     recipient, channel = _RECIPIENT.search(header), _CHANNEL.search(header)
-    if recipient is not None and recipient[1] not in _NOBODY:
+    if recipient is not None and recipient[1] not in _ROLES:
         sink.begin_call(recipient[1].removeprefix("functions."))
         mark = yield from until(source, ENDS, sink.arguments)
         if mark is not None or not source.is_ended:

@@ -18,7 +18,7 @@ _BRACKETS: Final = re.compile(r'["{}\[\]]')
 _STRING_ENDS: Final = re.compile(r'["\\]')
 _SCALAR: Final = re.compile(r"[^\s,:{}\[\]\"]*")
 _ARGUMENTS: Final = ("arguments", "parameters")
-_BESIDE: Final = ("type", "id")
+_OTHER_KEYS: Final = ("type", "id")
 NAME: Final = re.compile(r"[\w.:/-]{1,256}")
 """What a tool may be called."""
 
@@ -181,7 +181,7 @@ def read_call(source: Source, sink: EventSink, known: Container[str] | None = No
                 source.let_go()
                 sink.begin_call(name, call_id)
                 yield from read_arguments(source, sink.arguments)
-        elif known is not None and not has_begun and key not in _BESIDE:
+        elif known is not None and not has_begun and key not in _OTHER_KEYS:
             return False
         else:
             _, value = yield from read_json(source)

@@ -42,7 +42,7 @@ class AnswerFormat:
         """What begins its reasoning, and all that may end it, what does by itself first."""
         if self.thinking is None:
             return f"{CHANNEL}analysis", ENDS
-        return self.thinking.start, (self.thinking.end, *self.thinking.ends_beside)
+        return self.thinking.start, (self.thinking.end, *self.thinking.other_ends)
 
     def marks(self, *, with_tools: bool) -> Sequence[str]:
         """What must show in an answer's text, be it special tokens."""
@@ -103,7 +103,7 @@ class AnswerMachine:
     def push(self, text: str) -> list[Event]:
         """What is found with this text, perhaps nothing yet."""
         if self._asides is not None:
-            self._read_beside(self._asides, text)
+            self._read_with_asides(self._asides, text)
         elif text:
             self._feed(text)
         return self._sink.take()
@@ -111,7 +111,7 @@ class AnswerMachine:
     def finish(self) -> list[Event]:
         """What is left at the end of the answer. Nothing may be pushed after."""
         if self._asides is not None:
-            self._read_beside(self._asides, "", is_last=True)
+            self._read_with_asides(self._asides, "", is_last=True)
         self._source.is_ended = True
         self._advance()
         self._sink.finish()
@@ -121,7 +121,7 @@ class AnswerMachine:
         """Where the text of each `TextAdded` was that was found since the last time, where it `traces`."""
         return self._sink.take_spans()
 
-    def _read_beside(self, asides: Asides, text: str, *, is_last: bool = False) -> None:
+    def _read_with_asides(self, asides: Asides, text: str, *, is_last: bool = False) -> None:
         for plain, name in asides.split(text, is_last=is_last):
             if plain:
                 self._feed(plain)

@@ -64,7 +64,7 @@ def _wanted(schema: dict[str, Any], key: str) -> object:
 
 
 def _parted(wanted: object, root: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    seen: set[str] = set()
+    visited: set[str] = set()
     left = [wanted]
     while left:
         each = left.pop()
@@ -72,20 +72,20 @@ def _parted(wanted: object, root: dict[str, Any]) -> Iterator[dict[str, Any]]:
             if each is not False:
                 yield {}
             continue
-        says = each.keys() - _REMARKS
-        if says == {"$ref"}:
-            if each["$ref"] not in seen:
-                seen.add(each["$ref"])
+        keys = each.keys() - _REMARKS
+        if keys == {"$ref"}:
+            if each["$ref"] not in visited:
+                visited.add(each["$ref"])
                 left.append(referred(each["$ref"], root))
-        elif says in ({"anyOf"}, {"oneOf"}) or (says == {"allOf"} and len(each["allOf"]) == 1):
-            left += reversed(each[says.pop()])
+        elif keys in ({"anyOf"}, {"oneOf"}) or (keys == {"allOf"} and len(each["allOf"]) == 1):
+            left += reversed(each[keys.pop()])
         else:
             yield each
 
 
 def _types_in(wanted: object, root: dict[str, Any]) -> frozenset[str]:
     found: set[str] = set()
-    seen: set[str] = set()
+    visited: set[str] = set()
     left = [wanted]
     while left:
         each = left.pop()
@@ -95,8 +95,8 @@ def _types_in(wanted: object, root: dict[str, Any]) -> frozenset[str]:
         if isinstance(named, str | list):
             found.update(map(as_number, [named] if isinstance(named, str) else named))
         elif isinstance(reference, str):
-            if reference not in seen:
-                seen.add(reference)
+            if reference not in visited:
+                visited.add(reference)
                 left.append(referred(reference, root))
         elif isinstance(each.get("enum"), list):
             found.update(map(type_of, each["enum"]))

@@ -47,11 +47,11 @@ class Arguments:
         yield from literal(source, "\n")
         ends = ("\n" + end, end)
         if types == STRING:
-            tell = self._sink.arguments
-            tell('"')
-            mark = yield from until(source, ends, lambda text: tell(escaped(text)))
+            emit = self._sink.arguments
+            emit('"')
+            mark = yield from until(source, ends, lambda text: emit(escaped(text)))
             if mark is not None:
-                tell('"')
+                emit('"')
         else:
             text, mark = yield from collect(source, ends)
             if mark is not None:

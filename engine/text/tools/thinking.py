@@ -22,7 +22,7 @@ class ThinkTags:
 
     start: str
     end: str
-    ends_beside: tuple[str, ...] = ()
+    other_ends: tuple[str, ...] = ()
     """What ends it, too, and is no part of it."""
     title: str = ""
     """What is written behind the start, and is no part of it."""
@@ -34,7 +34,7 @@ class ThinkTags:
             return "open"
         return "closed" if begun.endswith(self.end) else "may"
 
-    def state_behind(self, text: str) -> Thinking:
+    def state_after(self, text: str) -> Thinking:
         """How an answer that began with `text` goes on."""
         _, start, thought = text.rpartition(self.start)
         return "open" if start and self.end not in thought else "closed"
@@ -66,7 +66,7 @@ def read_thinking(source: Source, sink: EventSink, tags: ThinkTags, state: Think
             return
     source.let_go()
     sink.begin_reasoning()
-    mark = yield from until(source, (tags.end, *tags.ends_beside), sink.reasoning)
+    mark = yield from until(source, (tags.end, *tags.other_ends), sink.reasoning)
     if mark is not None and mark != tags.end:
         source.at -= len(mark)
     sink.end_reasoning()

@@ -112,7 +112,7 @@ async def test_one_thread_for_everything_and_the_loop_stays_free() -> None:
     assert busy_s >= 6 * 0.2
 
 
-APART = replace(make_scheduler_config(num_blocks=200), encodes_apart=True)
+APART = replace(make_scheduler_config(num_blocks=200), overlap_encoder=True)
 
 
 def spoken(request: Generate) -> Generate:
@@ -131,8 +131,8 @@ class Parted(FakeRunner):
         self.released = threading.Event()
 
     def execute(self, plan: Plan) -> StepResult:
-        self.threads[plan.is_apart].add(threading.current_thread())
-        if not plan.is_apart:
+        self.threads[plan.is_overlapped].add(threading.current_thread())
+        if not plan.is_overlapped:
             self.steps.release()
             time.sleep(0.002)
             return super().execute(plan)
@@ -217,7 +217,7 @@ async def test_stopping_waits_for_both_threads_at_once(autojump_clock: MockClock
 async def test_time_in_which_two_threads_were_busy_counts_once() -> None:
     class Sleeping(FakeRunner):
         def execute(self, plan: Plan) -> StepResult:
-            time.sleep(0.4 if plan.is_apart else 0.05)
+            time.sleep(0.4 if plan.is_overlapped else 0.05)
             return super().execute(plan)
 
     engine = make_fake_engine(

@@ -230,13 +230,13 @@ async def test_an_unclear_pause_of_a_long_turn_counts_for_nothing_behind_it() ->
 async def test_a_model_of_short_windows_hears_a_turn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     async with running_speech() as whisper:
-        assert not whisper.speech.hears_before
+        assert not whisper.speech.supports_left_context
 
 
 async def test_other_families_hear_it_alone() -> None:
     audio = sound(END, seed=5)
     async with running_speech(random_asr_folder()) as asr:
-        assert not asr.speech.hears_before
+        assert not asr.speech.supports_left_context
         live = partial(asr.speech.live, partial(between, audio), ENGLISH, start=TURN)
         finals = [await live(before=before).hypothesis(END, final=True) for before in ((), (0,))]
         assert finals[0] == finals[1]

@@ -22,7 +22,7 @@ from sensorium.engine.models.prompts import Prompt, PromptBuilder
 from sensorium.engine.models.registry import open_model
 from sensorium.protocols.chat.content import ChatMessage, MediaAddress, MediaPart, Part
 from sensorium.protocols.chat.embeds import Embeds
-from sensorium.protocols.chat.processor_options import ProcessorKwargs, read_media_wishes
+from sensorium.protocols.chat.processor_options import ProcessorKwargs, read_processor_options
 from sensorium.protocols.chat.request import Conversation
 from sensorium.protocols.engine.messages import MediaItems
 from sensorium.protocols.errors import BadRequestError, ClientError, MediaError, OverloadedError
@@ -51,7 +51,9 @@ def built(folder: Path) -> PromptBuilder:
 
 def asked(part: Part, kwargs: ProcessorKwargs | None = None) -> Conversation:
     message = ChatMessage(role="user", content=(part,), extra={}, param="messages[0]")
-    return Conversation(messages=(message,), template_kwargs={}, media_wishes=read_media_wishes(kwargs))
+    return Conversation(
+        messages=(message,), template_kwargs={}, processor_options=read_processor_options(kwargs)
+    )
 
 
 async def prompt(prompter: Prompter, conversation: Conversation, scope: str | None = "alice") -> Prompt:
@@ -119,7 +121,7 @@ async def test_a_model_that_sees_nothing_says_so(tmp_path: Path) -> None:
     conversation = Conversation(
         messages=(ChatMessage(role="user", content="Hi", extra={}, param="messages[0]"),),
         template_kwargs={},
-        media_wishes=read_media_wishes(SMALLER),
+        processor_options=read_processor_options(SMALLER),
     )
     prompter = Prompter(built(make_qwen3_folder(tmp_path / "text")), ThreadOpener())
     with pytest.raises(BadRequestError) as caught:
@@ -200,7 +202,9 @@ def pictures(num: int) -> Conversation:
         MediaPart("image", png(64, 80, seed), f"messages[0].content[{seed}]") for seed in range(num)
     )
     message = ChatMessage(role="user", content=parts, extra={}, param="messages[0]")
-    return Conversation(messages=(message,), template_kwargs={}, media_wishes=read_media_wishes(None))
+    return Conversation(
+        messages=(message,), template_kwargs={}, processor_options=read_processor_options(None)
+    )
 
 
 class CrowdedOpener(ThreadOpener):

@@ -80,7 +80,7 @@ def test_an_encode_apart_and_the_steps_beside_it_share_the_threads(
     results: list[StepResult] = []
     thread = threading.Thread(
         target=lambda: results.append(
-            runner.execute(Plan(0, encodes=(EncodeStep(0, window),), is_apart=True))
+            runner.execute(Plan(0, encodes=(EncodeStep(0, window),), is_overlapped=True))
         )
     )
     try:

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.engine.control_groups import control_groups
 from sensorium.engine.models import memory
-from sensorium.engine.models.memory import MemoryPlan, MemorySize, MemoryWish, host_bytes, plan_memory
+from sensorium.engine.models.memory import MemoryPlan, MemoryRequest, MemorySize, host_bytes, plan_memory
 from sensorium.protocols.errors import ModelLoadError
 
 GIB = 1024**3
-WISH = MemoryWish(
+REQUEST = MemoryRequest(
     device="cuda",
     weight_bytes=2 * GIB,
     token_bytes=64 * 1024,
@@ -22,7 +22,7 @@ WISH = MemoryWish(
     block_size=16,
     max_running=8,
 )
-REQUEST = 4096 * WISH.token_bytes  # 256 MiB
+REQUEST_BYTES = 4096 * REQUEST.token_bytes  # 256 MiB
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 
 
 def test_a_gpu_gives_most_of_what_is_left() -> None:
-    plan = plan_memory(WISH, 12 * GIB)
-    assert plan.num_blocks == int(0.9 * 10 * GIB) // (16 * WISH.token_bytes)
+    plan = plan_memory(REQUEST, 12 * GIB)
+    assert plan.num_blocks == int(0.9 * 10 * GIB) // (16 * REQUEST.token_bytes)
     assert str(plan) == (
         "weights 2.00 GiB, KV 9.00 GiB = 147456 tokens = 36.0 requests of the full context (4096 tokens); "
         "12.00 GiB were free"
@@ -57,38 +57,40 @@ def test_a_gpu_gives_most_of_what_is_left() -> None:
 
 
 def test_a_cpu_gives_a_quarter_and_no_more_than_can_be_used() -> None:
-    wish = replace(WISH, device="cpu")
-    assert plan_memory(wish, 4 * GIB).num_tokens * WISH.token_bytes == GIB // 2
-    assert plan_memory(wish, 100 * GIB).num_tokens == 8 * 4096
+    wanted = replace(REQUEST, device="cpu")
+    assert plan_memory(wanted, 4 * GIB).num_tokens * REQUEST.token_bytes == GIB // 2
+    assert plan_memory(wanted, 100 * GIB).num_tokens == 8 * 4096
 
 
 def test_a_cpu_gives_up_to_half_so_that_one_request_fits() -> None:
-    wish = replace(WISH, device="cpu")
-    assert plan_memory(wish, 2 * GIB + 3 * REQUEST).num_tokens == 4096
+    wanted = replace(REQUEST, device="cpu")
+    assert plan_memory(wanted, 2 * GIB + 3 * REQUEST_BYTES).num_tokens == 4096
     with pytest.raises(ModelLoadError, match="would fit"):
-        plan_memory(wish, 2 * GIB + REQUEST)
+        plan_memory(wanted, 2 * GIB + REQUEST_BYTES)
 
 
 def test_models_share_the_default_and_no_more_than_that_together() -> None:
-    wish = replace(WISH, device="cpu", weight_bytes=0, max_running=1000)
-    assert [plan.promised_bytes for plan in _side_by_side(wish)] == [2 * GIB] * 3
-    small = replace(wish, num_models=1, max_running=1)
-    assert plan_memory(small, 24 * GIB).promised_bytes == REQUEST, "others get what one cannot use"
+    wanted = replace(REQUEST, device="cpu", weight_bytes=0, max_running=1000)
+    assert [plan.promised_bytes for plan in _side_by_side(wanted)] == [2 * GIB] * 3
+    small = replace(wanted, num_models=1, max_running=1)
+    assert plan_memory(small, 24 * GIB).promised_bytes == REQUEST_BYTES, "others get what one cannot use"
 
 
 def test_encoder_caches_of_others_leave_a_model_its_part_of_the_default() -> None:
-    plans = _side_by_side(replace(WISH, device="cpu", weight_bytes=0, max_running=1000, encoding_bytes=1024))
+    plans = _side_by_side(
+        replace(REQUEST, device="cpu", weight_bytes=0, max_running=1000, encoding_bytes=1024)
+    )
     given = [plan.promised_kv_bytes / GIB for plan in plans]
     assert [plan.encoder_bytes / GIB for plan in plans] == [1, 1, 1]
     assert sum(given) == pytest.approx((24 - 3) / 4, abs=0.01)
     assert min(given) > 1.5
 
 
-def _side_by_side(wish: MemoryWish) -> list[MemoryPlan]:
+def _side_by_side(wanted: MemoryRequest) -> list[MemoryPlan]:
     plans: list[MemoryPlan] = []
     for num_models in (3, 2, 1):
         next_wish = replace(
-            wish,
+            wanted,
             num_models=num_models,
             promised_bytes=sum(plan.promised_bytes for plan in plans),
             promised_kv_bytes=sum(plan.promised_kv_bytes for plan in plans),
@@ -98,85 +100,85 @@ def _side_by_side(wish: MemoryWish) -> list[MemoryPlan]:
 
 
 def test_what_was_promised_to_others_is_not_given_again() -> None:
-    wish = replace(WISH, device="cpu", promised_bytes=10 * GIB, kv_memory=MemorySize(GIB, "bytes"))
-    assert plan_memory(wish, 14 * GIB).num_tokens * WISH.token_bytes == GIB
+    wanted = replace(REQUEST, device="cpu", promised_bytes=10 * GIB, kv_memory=MemorySize(GIB, "bytes"))
+    assert plan_memory(wanted, 14 * GIB).num_tokens * REQUEST.token_bytes == GIB
     with pytest.raises(ModelLoadError, match="are free"):
-        plan_memory(wish, 12 * GIB)
+        plan_memory(wanted, 12 * GIB)
 
 
 def test_a_gpu_is_shared_by_the_models_to_come() -> None:
-    plan = plan_memory(replace(WISH, num_models=2), 12 * GIB)
-    assert plan.num_blocks == int(0.45 * 10 * GIB) // (16 * WISH.token_bytes)
+    plan = plan_memory(replace(REQUEST, num_models=2), 12 * GIB)
+    assert plan.num_blocks == int(0.45 * 10 * GIB) // (16 * REQUEST.token_bytes)
     assert plan.promised_bytes == 0, "it is taken at once"
 
 
 def test_the_largest_image_has_its_room() -> None:
-    plan = plan_memory(replace(WISH, activation_bytes=GIB), 12 * GIB)
-    assert plan.num_blocks == int(0.9 * 9 * GIB) // (16 * WISH.token_bytes)
+    plan = plan_memory(replace(REQUEST, activation_bytes=GIB), 12 * GIB)
+    assert plan.num_blocks == int(0.9 * 9 * GIB) // (16 * REQUEST.token_bytes)
     assert "the largest image 1.00 GiB" in str(plan)
     with pytest.raises(ModelLoadError, match="--max-image-pixels"):
-        plan_memory(replace(WISH, activation_bytes=10 * GIB), 11 * GIB)
+        plan_memory(replace(REQUEST, activation_bytes=10 * GIB), 11 * GIB)
 
 
 def test_encoder_caches_come_first_and_can_be_given() -> None:
-    wish = replace(WISH, encoding_bytes=1024, kv_memory=MemorySize(1, "share"))
-    plan = plan_memory(wish, 7 * GIB)
+    wanted = replace(REQUEST, encoding_bytes=1024, kv_memory=MemorySize(1, "share"))
+    plan = plan_memory(wanted, 7 * GIB)
     assert plan.encoder_bytes == GIB // 2
     assert "encoder cache 0.50 GiB" in str(plan)
-    assert plan.num_tokens * WISH.token_bytes == 4.5 * GIB
-    assert plan_memory(wish, 100 * GIB).encoder_bytes == GIB
-    assert plan_memory(replace(wish, encoding_bytes=2 * GIB), 7 * GIB).encoder_bytes == 2 * GIB, "one fits"
-    given_ = replace(wish, encoder_memory=MemorySize(3 * GIB, "bytes"))
+    assert plan.num_tokens * REQUEST.token_bytes == 4.5 * GIB
+    assert plan_memory(wanted, 100 * GIB).encoder_bytes == GIB
+    assert plan_memory(replace(wanted, encoding_bytes=2 * GIB), 7 * GIB).encoder_bytes == 2 * GIB, "one fits"
+    given_ = replace(wanted, encoder_memory=MemorySize(3 * GIB, "bytes"))
     assert plan_memory(given_, 7 * GIB).encoder_bytes == 3 * GIB
 
 
 def test_explicit_sizes_are_taken() -> None:
-    assert plan_memory(replace(WISH, kv_memory=MemorySize(GIB, "bytes")), 9 * GIB).num_tokens == 4 * 4096
-    assert plan_memory(replace(WISH, num_blocks=300), 9 * GIB).num_blocks == 300
+    assert plan_memory(replace(REQUEST, kv_memory=MemorySize(GIB, "bytes")), 9 * GIB).num_tokens == 4 * 4096
+    assert plan_memory(replace(REQUEST, num_blocks=300), 9 * GIB).num_blocks == 300
 
 
 @pytest.mark.parametrize(
-    ("wish", "free", "message"),
+    ("wanted", "free", "message"),
     [
-        (WISH, GIB, r"the weights take 2.00 GiB, and 1.00 GiB of memory are free; .*--dtype"),
+        (REQUEST, GIB, r"the weights take 2.00 GiB, and 1.00 GiB of memory are free; .*--dtype"),
         (
-            replace(WISH, kv_memory=MemorySize(64 * 1024**2, "bytes")),
+            replace(REQUEST, kv_memory=MemorySize(64 * 1024**2, "bytes")),
             9 * GIB,
             (
                 r"one request of 4096 tokens takes 0.25 GiB .* room for 1024 tokens .*; "
                 r"--max-context 1024 or --kv-memory 256MiB would fit"
             ),
         ),
-        (replace(WISH, num_blocks=16), 9 * GIB, r"--max-context 256 or --num-blocks 256 would fit"),
-        (WISH, 2 * GIB + 100 * 1024**2, r"; --max-context 1440 would fit"),
-        (WISH, 2 * GIB + 1024, "a smaller model would fit"),
+        (replace(REQUEST, num_blocks=16), 9 * GIB, r"--max-context 256 or --num-blocks 256 would fit"),
+        (REQUEST, 2 * GIB + 100 * 1024**2, r"; --max-context 1440 would fit"),
+        (REQUEST, 2 * GIB + 1024, "a smaller model would fit"),
         (
-            replace(WISH, kv_memory=MemorySize(8 * GIB, "bytes")),
+            replace(REQUEST, kv_memory=MemorySize(8 * GIB, "bytes")),
             9 * GIB,
             r"8192 blocks of KV memory take 8.00 GiB, and 7.00 GiB are free .*lower --kv-memory",
         ),
         (
-            replace(WISH, encoding_bytes=1024, encoder_memory=MemorySize(GIB, "bytes")),
+            replace(REQUEST, encoding_bytes=1024, encoder_memory=MemorySize(GIB, "bytes")),
             3 * GIB,
             "a smaller --encoder-memory would fit",
         ),
         (
-            replace(WISH, encoding_bytes=36_864_000, encoder_memory=MemorySize(20 * 1024**2, "bytes")),
+            replace(REQUEST, encoding_bytes=36_864_000, encoder_memory=MemorySize(20 * 1024**2, "bytes")),
             9 * GIB,
             r"has 20.0 MiB, and one encoding takes 35.2 MiB; --encoder-memory 36MiB would do",
         ),
     ],
 )
-def test_what_cannot_work_is_refused_with_what_would(wish: MemoryWish, free: int, message: str) -> None:
+def test_what_cannot_work_is_refused_with_what_would(wanted: MemoryRequest, free: int, message: str) -> None:
     with pytest.raises(ModelLoadError, match=message):
-        plan_memory(wish, free)
+        plan_memory(wanted, free)
 
 
 def test_a_shortened_context_fits_where_the_full_one_does_not() -> None:
     free = 2 * GIB + 100 * 1024**2
-    plan = plan_memory(replace(WISH, max_context=1440), free)
+    plan = plan_memory(replace(REQUEST, max_context=1440), free)
     assert plan.context == 1440
-    assert plan_memory(replace(WISH, max_context=10**6), 9 * GIB).context == 4096
+    assert plan_memory(replace(REQUEST, max_context=10**6), 9 * GIB).context == 4096
 
 
 sizes = st.one_of(
@@ -188,7 +190,7 @@ sizes = st.one_of(
 
 @given(
     st.builds(
-        MemoryWish,
+        MemoryRequest,
         device=st.sampled_from(["cpu", "cuda"]),
         weight_bytes=st.integers(0, 4 * GIB),
         token_bytes=st.integers(1, 10**6),
@@ -204,9 +206,9 @@ sizes = st.one_of(
     ),
     st.integers(0, 16 * GIB),
 )
-def test_what_is_settled_fits_and_serves_a_request(wish: MemoryWish, free: int) -> None:
+def test_what_is_settled_fits_and_serves_a_request(wanted: MemoryRequest, free: int) -> None:
     try:
-        plan = plan_memory(wish, free)
+        plan = plan_memory(wanted, free)
     except ModelLoadError:
         return
     held = plan.weight_bytes + plan.activation_bytes + plan.encoder_bytes
@@ -216,9 +218,9 @@ def test_what_is_settled_fits_and_serves_a_request(wish: MemoryWish, free: int) 
 
 def test_remedies_are_true() -> None:
     """What a refusal proposes is accepted."""
-    wish = replace(WISH, kv_memory=MemorySize(64 * 1024**2, "bytes"))
+    wanted = replace(REQUEST, kv_memory=MemorySize(64 * 1024**2, "bytes"))
     for remedy in ({"max_context": 1024}, {"kv_memory": MemorySize.parse("256MiB")}):
-        assert isinstance(plan_memory(replace(wish, **remedy), 9 * GIB), MemoryPlan)
+        assert isinstance(plan_memory(replace(wanted, **remedy), 9 * GIB), MemoryPlan)
 
 
 def test_this_machine_has_memory() -> None:

@@ -8,7 +8,7 @@ from sensorium.engine.planning.activity import LINGER_STEPS, Presence
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.service_classes import SERVICES, Lanes
 
-CONFIG = SchedulerConfig(num_blocks=10, max_running=64, max_tokens_per_step=512, num_guest_tokens=8)
+CONFIG = SchedulerConfig(num_blocks=10, max_running=64, max_tokens_per_step=512, num_low_priority_tokens=8)
 SPEAKS, WRITES, NOTHING = [1, 0, 0], [0, 0, 1], [0, 0, 0]
 
 
@@ -21,7 +21,7 @@ def test_engines_are_told_of_each_others_live_requests() -> None:
     for _ in range(2 * LINGER_STEPS):  # of this one, while the other one's step takes its time
         (share,) = files.shares(WRITES)
         assert not files.is_quiet
-    assert (SERVICES[share.service], share.num_tokens, share.is_guest) == ("batch", 512, False)
+    assert (SERVICES[share.service], share.num_tokens, share.is_low_priority) == ("batch", 512, False)
     ears.shares(NOTHING)
     for _ in range(LINGER_STEPS - 1):
         files.shares(WRITES)

@@ -84,7 +84,7 @@ def test_within_a_class_nobody_loses_a_slot() -> None:
 
 
 def test_what_was_put_back_waits_while_live_goes_on_and_resumes_from_the_prefix_cache() -> None:
-    loop = make_loop(max_running=4, num_guest_tokens=2, num_blocks=200)
+    loop = make_loop(max_running=4, num_low_priority_tokens=2, num_blocks=200)
     batch_running(loop, 4, max_tokens=60)
     for _ in range(20):
         step(loop)
@@ -100,7 +100,7 @@ def test_what_was_put_back_waits_while_live_goes_on_and_resumes_from_the_prefix_
 
 
 def test_a_step_beside_live_is_short_and_worse_ones_take_turns_in_it() -> None:
-    loop = make_loop(max_running=20, num_guest_tokens=4)
+    loop = make_loop(max_running=20, num_low_priority_tokens=4)
     batch_running(loop, 12)
     loop.submit(generate("live", service="live", max_tokens=20))
     loop.submit(generate("long", tuple(range(40)), service="interactive"))
@@ -113,7 +113,7 @@ def test_a_step_beside_live_is_short_and_worse_ones_take_turns_in_it() -> None:
 
 
 def test_where_not_all_can_have_a_token_who_reads_its_prompt_has_a_quarter() -> None:
-    loop = make_loop(max_running=20, num_guest_tokens=4, max_tokens_per_step=16)
+    loop = make_loop(max_running=20, num_low_priority_tokens=4, max_tokens_per_step=16)
     batch_running(loop, 12)
     loop.submit(generate("long", tuple(range(40)), service="batch"))
     step(loop)
@@ -125,7 +125,7 @@ def test_where_not_all_can_have_a_token_who_reads_its_prompt_has_a_quarter() -> 
 
 
 def test_where_rows_are_dear_worse_ones_stand_back_for_three_of_four_steps() -> None:
-    loop = make_loop(max_running=20, num_guest_tokens=4, guest_interval=4)
+    loop = make_loop(max_running=20, num_low_priority_tokens=4, low_priority_interval=4)
     batch_running(loop, 12)
     loop.submit(generate("live", service="live", max_tokens=9))
     assert [len(step(loop)) for _ in range(8)] == [1, 1, 1, 5] * 2
@@ -136,7 +136,7 @@ def test_where_rows_are_dear_worse_ones_stand_back_for_three_of_four_steps() -> 
 
 def test_worse_classes_get_their_share_under_endless_live_load() -> None:
     """Live always has more waiting than can run; the others go on, in every step."""
-    loop = make_loop(max_running=8, num_guest_tokens=4, num_blocks=1000, max_tokens_per_step=16)
+    loop = make_loop(max_running=8, num_low_priority_tokens=4, num_blocks=1000, max_tokens_per_step=16)
     number = 0
     loop.submit(generate("chat", service="interactive", max_tokens=30))
     loop.submit(generate("batch", service="batch", max_tokens=30))
@@ -260,7 +260,7 @@ def first_to_encode(loop: StepLoop, slot: int) -> int:
 def test_a_long_encode_lets_live_answers_that_are_being_written_be_finished(
     service: Service, name: str, num_tokens: int, steps: int
 ) -> None:
-    loop = make_loop(max_rows_beside_live=3, frames_per_row=1, num_blocks=400)
+    loop = make_loop(max_rows_during_live=3, frames_per_row=1, num_blocks=400)
     loop.scheduler.encode(0, item("A").features)
     loop.submit(generate("writing", on="A", service=service, max_tokens=num_tokens), 0)
     step(loop)
@@ -305,11 +305,11 @@ def test_worse_classes_fill_no_better_ones_queue() -> None:
 @given(
     seed=st.integers(0, 2**32),
     max_running=st.integers(4, 9),
-    num_guests=st.integers(2, 6),
+    num_low_priority=st.integers(2, 6),
     max_in_flight=st.integers(1, 2),
 )
 def test_no_better_one_waits_while_worse_ones_have_more_than_their_share(
-    seed: int, max_running: int, num_guests: int, max_in_flight: int
+    seed: int, max_running: int, num_low_priority: int, max_in_flight: int
 ) -> None:
     """With blocks enough for all."""
     rng = random.Random(seed)
@@ -319,7 +319,7 @@ def test_no_better_one_waits_while_worse_ones_have_more_than_their_share(
         max_context=60,
         max_running=max_running,
         max_tokens_per_step=64,
-        num_guest_tokens=num_guests,
+        num_low_priority_tokens=num_low_priority,
         prefix_caching=False,
     )
     loop = StepLoop(Scheduler(config), FakeRunner(num_blocks=600))
@@ -341,10 +341,12 @@ def test_no_better_one_waits_while_worse_ones_have_more_than_their_share(
             for place, name in enumerate(SERVICES)
             if getattr(before, f"num_waiting_{name}") + getattr(before, f"num_running_{name}")
         ]
-        guests = sum(count for name, count in fed.items() if SERVICES.index(services[name]) > min(wanting))
-        assert guests <= min(num_guests, 32)
+        low_priority = sum(
+            count for name, count in fed.items() if SERVICES.index(services[name]) > min(wanting)
+        )
+        assert low_priority <= min(num_low_priority, 32)
         if after.num_waiting_live:
-            most = min(num_guests, max_running // 2)
+            most = min(num_low_priority, max_running // 2)
             assert after.num_running_interactive + after.num_running_batch <= most
             assert after.num_running_live >= max_running - most
         for name in SERVICES:

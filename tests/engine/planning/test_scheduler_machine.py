@@ -49,13 +49,13 @@ configs = st.builds(
     max_running=st.sampled_from([1, 3, 6]),
     max_waiting=st.just(6),
     max_tokens_per_step=st.sampled_from([3, 8, 100]),
-    num_guest_tokens=st.sampled_from([1, 2, 8]),
+    num_low_priority_tokens=st.sampled_from([1, 2, 8]),
     max_batch_tokens_per_step=st.sampled_from([None, 2]),
-    guest_interval=st.sampled_from([1, 3]),
+    low_priority_interval=st.sampled_from([1, 3]),
     max_prefill_chunk=st.sampled_from([None, 2]),
     max_encodes_per_step=st.integers(1, 2),
     max_encoder_tokens_per_step=st.sampled_from([2, 5, 100]),
-    encodes_apart=st.booleans(),
+    overlap_encoder=st.booleans(),
     prefix_caching=st.sampled_from([True, True, False]),
     max_parked_blocks=st.sampled_from([None, 0, 3]),
 )
@@ -237,10 +237,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         num_before = len(self.loop.encode_events)
         since = 0
         for _ in range(num_steps):
-            since = since + 1 if self.loop.apart else 0
-            if self.loop.apart and since > encode_steps:
-                self.loop.finish_apart()
-                self.loop.plan_apart()
+            since = since + 1 if self.loop.overlapped else 0
+            if self.loop.overlapped and since > encode_steps:
+                self.loop.finish_overlapped()
+                self.loop.plan_overlapped()
                 since = 0
             while len(self.loop.in_flight) >= max_in_flight:
                 self.loop.finish()
@@ -251,8 +251,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert sum(step.num_rows for step in plan.sequences) <= self.config.max_tokens_per_step
             assert len(plan.sequences) <= self.config.max_running
             assert len(plan.encodes) <= self.config.max_encodes_per_step
-            assert len(self.loop.apart) <= 1
-            assert all(each.is_apart and each.encodes and not each.sequences for each in self.loop.apart)
+            assert len(self.loop.overlapped) <= 1
+            assert all(
+                each.is_overlapped and each.encodes and not each.sequences for each in self.loop.overlapped
+            )
         events = self.loop.encode_events[num_before:]
         self.filled |= {event.slot for event in events if isinstance(event, WindowEncoded)}
 
@@ -270,7 +272,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         for step in plan.sequences:
             service = self.requests[self.names[step.sequence_id]].lane.service
             rows[SERVICES.index(service)] += step.num_rows
-        most = min(self.config.num_guest_tokens, self.config.max_tokens_per_step // 2)
+        most = min(self.config.num_low_priority_tokens, self.config.max_tokens_per_step // 2)
         assert sum(rows[best + 1 :]) <= max(most, 2), "two classes that live left something to"
 
     @precondition(lambda self: self.loop.in_flight)
@@ -314,8 +316,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert self.runner.num_sequences == 0
         self.loop.scheduler.check()
         again = [plan for plan in replay(self.loop.scheduler.config, self.calls) if plan]
-        assert [plan for plan in again if not plan.is_apart] == self.loop.plans
-        assert [plan for plan in again if plan.is_apart] == self.loop.plans_apart
+        assert [plan for plan in again if not plan.is_overlapped] == self.loop.plans
+        assert [plan for plan in again if plan.is_overlapped] == self.loop.overlapped_plans
 
     def expect_answer(self, request_id: RequestId, request: Generate) -> None:
         given = tuple(self.loop.tokens.get(request_id, ()))

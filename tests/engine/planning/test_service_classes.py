@@ -11,7 +11,7 @@ from sensorium.engine.planning.activity import LINGER_STEPS
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.service_classes import HEAVY_PATIENCE, SERVICES, Lanes
 
-CONFIG = SchedulerConfig(num_blocks=10, max_running=64, max_tokens_per_step=512, num_guest_tokens=8)
+CONFIG = SchedulerConfig(num_blocks=10, max_running=64, max_tokens_per_step=512, num_low_priority_tokens=8)
 LIVE, INTERACTIVE, BATCH = (SERVICES.index(name) for name in ("live", "interactive", "batch"))
 
 
@@ -31,7 +31,7 @@ def test_what_worse_classes_want_is_bounded_and_promised(
     shares = Lanes(CONFIG).shares(wanted)
     assert [share.num_tokens for share in shares] == tokens
     assert [share.num_slots for share in shares] == slots
-    assert [share.is_guest for share in shares] == [index > 0 for index in range(len(shares))]
+    assert [share.is_low_priority for share in shares] == [index > 0 for index in range(len(shares))]
 
 
 @pytest.mark.parametrize(
@@ -49,40 +49,42 @@ def test_live_is_there_for_a_while_after_its_last_request() -> None:
     lanes.shares([1, 0, 1])
     for _ in range(LINGER_STEPS):
         quiet.append(lanes.is_quiet)
-        assert [(share.num_tokens, share.is_guest) for share in lanes.shares([0, 0, 1])] == [(8, True)]
-    assert [(share.num_tokens, share.is_guest) for share in lanes.shares([0, 0, 1])] == [(512, False)]
+        assert [(share.num_tokens, share.is_low_priority) for share in lanes.shares([0, 0, 1])] == [(8, True)]
+    assert [(share.num_tokens, share.is_low_priority) for share in lanes.shares([0, 0, 1])] == [(512, False)]
     assert [*quiet, lanes.is_quiet] == [True, *[False] * LINGER_STEPS, True]
 
 
 def test_a_worse_class_encodes_one_item_alone_or_after_some_patience() -> None:
     lanes = Lanes(CONFIG)
-    best, guest = lanes.shares([1, 0, 1])
-    assert lanes.num_heavy(best, is_beside=False) == CONFIG.max_encodes_per_step
-    assert lanes.num_heavy(guest, is_beside=False) == 1
-    beside = [lanes.num_heavy(guest, is_beside=True) for _ in range(HEAVY_PATIENCE + 1)]
-    assert beside == [*[0] * HEAVY_PATIENCE, 1]
-    assert lanes.num_heavy(guest, is_beside=True) == 1, "until it had its turn"
-    lanes.note_heavy(guest)
-    assert lanes.num_heavy(guest, is_beside=True) == 0
+    best, low = lanes.shares([1, 0, 1])
+    assert lanes.num_heavy(best, is_alongside=False) == CONFIG.max_encodes_per_step
+    assert lanes.num_heavy(low, is_alongside=False) == 1
+    alongside = [lanes.num_heavy(low, is_alongside=True) for _ in range(HEAVY_PATIENCE + 1)]
+    assert alongside == [*[0] * HEAVY_PATIENCE, 1]
+    assert lanes.num_heavy(low, is_alongside=True) == 1, "until it had its turn"
+    lanes.note_heavy(low)
+    assert lanes.num_heavy(low, is_alongside=True) == 0
 
 
 def test_beside_a_better_class_it_takes_part_in_one_of_so_many_steps() -> None:
-    lanes = Lanes(replace(CONFIG, guest_interval=4))
-    _, guest = lanes.shares([1, 0, 1])
-    assert all(lanes.joins(guest, is_beside=False) for _ in range(10))
-    assert [lanes.joins(guest, is_beside=True) for _ in range(8)] == [*[False] * 3, True] * 2
+    lanes = Lanes(replace(CONFIG, low_priority_interval=4))
+    _, low = lanes.shares([1, 0, 1])
+    assert all(lanes.joins(low, is_alongside=False) for _ in range(10))
+    assert [lanes.joins(low, is_alongside=True) for _ in range(8)] == [*[False] * 3, True] * 2
 
 
 @given(
     total=st.integers(1, 600),
-    num_guests=st.integers(1, 600),
+    num_low_priority=st.integers(1, 600),
     wanted=st.lists(st.integers(0, 2), min_size=3, max_size=3),
     lingers=st.booleans(),
 )
 def test_parts_fill_the_whole_and_the_best_that_wants_something_gets_on(
-    total: int, num_guests: int, wanted: list[int], lingers: bool
+    total: int, num_low_priority: int, wanted: list[int], lingers: bool
 ) -> None:
-    config = replace(CONFIG, max_running=total, max_tokens_per_step=total, num_guest_tokens=num_guests)
+    config = replace(
+        CONFIG, max_running=total, max_tokens_per_step=total, num_low_priority_tokens=num_low_priority
+    )
     lanes = Lanes(config)
     if lingers:
         lanes.shares([1, 0, 0])
@@ -91,10 +93,10 @@ def test_parts_fill_the_whole_and_the_best_that_wants_something_gets_on(
     if not shares:
         return
     assert min(shares[0].num_tokens, shares[0].num_slots) >= 1
-    guests = [share.num_tokens for share in shares if share.is_guest]
-    assert sum(guests) <= max(len(guests), min(num_guests, total // 2))
+    low_priority = [share.num_tokens for share in shares if share.is_low_priority]
+    assert sum(low_priority) <= max(len(low_priority), min(num_low_priority, total // 2))
     if not lingers:
         assert sum(share.num_tokens for share in shares) == total
         assert sum(share.num_slots for share in shares) == total
-    if total >= 4 and num_guests >= 2:
+    if total >= 4 and num_low_priority >= 2:
         assert all(share.num_tokens >= 1 and share.num_slots >= 1 for share in shares)

@@ -110,7 +110,7 @@ def spelt(sequences: Sequence[Ids]) -> list[str]:
 
 
 def made(*keywords: str) -> Phrases:
-    phrases = phrases_of(keywords, 1.5, encode, behind=MARK)
+    phrases = phrases_of(keywords, 1.5, encode, start_token=MARK)
     assert phrases is not None
     return phrases
 
@@ -120,7 +120,7 @@ def test_a_phrase_may_begin_with_a_space_or_a_capital() -> None:
     phrases = made("dial plan")
     assert spelt(phrases.first) == [" Dial plan", " dial plan", "Dial plan", "dial plan"]
     assert spelt(phrases.within) == [" dial plan"]
-    assert (phrases.behind, phrases.begin, phrases.go_on) == (MARK, 1.5, 3.0)
+    assert (phrases.start_token, phrases.begin, phrases.go_on) == (MARK, 1.5, 3.0)
 
 
 def test_capitals_stay_and_nothing_comes_twice() -> None:
@@ -133,7 +133,7 @@ def test_capitals_stay_and_nothing_comes_twice() -> None:
 
 @pytest.mark.parametrize("keyword", ["a", "5G", "C++", "...", "no", "\u200b", "東", "₿"])
 def test_what_nearly_every_sound_could_be_is_no_phrase(keyword: str) -> None:
-    assert phrases_of((keyword,), 1.5, encode, behind=MARK) is None
+    assert phrases_of((keyword,), 1.5, encode, start_token=MARK) is None
     assert spelt(made(keyword, "Kiel").within) == [" Kiel"]
 
 
@@ -150,8 +150,8 @@ def test_scripts_with_spaces_have_one_in_front() -> None:
 
 
 def test_no_keywords_or_no_bonus_is_nothing() -> None:
-    assert phrases_of((), 1.5, encode, behind=MARK) is None
-    assert phrases_of(("dial",), 0.0, encode, behind=MARK) is None
+    assert phrases_of((), 1.5, encode, start_token=MARK) is None
+    assert phrases_of(("dial",), 0.0, encode, start_token=MARK) is None
 
 
 def test_long_phrases_are_complete_at_their_bound() -> None:

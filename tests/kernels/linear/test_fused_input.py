@@ -6,7 +6,7 @@ import pytest
 import torch
 from sensorium.kernels import native
 from sensorium.kernels.linear import fused_input as module
-from sensorium.kernels.linear.fused_input import MOST_ROWS, Before, LayerNorm, RmsNorm, prepared, told
+from sensorium.kernels.linear.fused_input import MOST_ROWS, Before, LayerNorm, RmsNorm, native_input, prepared
 from sensorium.kernels.linear.linear import LinearWeight, arrange_linear, linear
 from sensorium.kernels.linear.weight_codes import Grid
 from sensorium.kernels.silu_mul import silu_mul_reference
@@ -85,18 +85,18 @@ def test_what_the_loop_cannot_do_is_left_to_others(monkeypatch: pytest.MonkeyPat
     norm, gate, layer_norm = befores(64, torch.bfloat16)
     x = torch.randn(2, 64).bfloat16()
     if native.library() is not None:
-        assert told(x, norm, 64) is not None
-        assert told(x, layer_norm, 64) is not None
-        assert told(torch.randn(2, 128).bfloat16(), gate, 64) is not None
-    assert told(x.float(), norm, 64) is None, "a norm of another type"
-    assert told(x, norm, 32) is None
-    assert told(x, layer_norm, 32) is None
-    assert told(x.float(), layer_norm, 64) is None
-    assert told(x[:, :40], gate, 20) is None
-    assert told(x.repeat(MOST_ROWS, 1), norm, 64) is None
-    assert told(x[:0], norm, 64) is None
+        assert native_input(x, norm, 64) is not None
+        assert native_input(x, layer_norm, 64) is not None
+        assert native_input(torch.randn(2, 128).bfloat16(), gate, 64) is not None
+    assert native_input(x.float(), norm, 64) is None, "a norm of another type"
+    assert native_input(x, norm, 32) is None
+    assert native_input(x, layer_norm, 32) is None
+    assert native_input(x.float(), layer_norm, 64) is None
+    assert native_input(x[:, :40], gate, 20) is None
+    assert native_input(x.repeat(MOST_ROWS, 1), norm, 64) is None
+    assert native_input(x[:0], norm, 64) is None
     monkeypatch.setattr(module, "native_for", lambda _: None)
-    assert told(x, norm, 64) is None
+    assert native_input(x, norm, 64) is None
 
 
 @pytest.mark.parametrize("grid", GRIDS[:2], ids=str)

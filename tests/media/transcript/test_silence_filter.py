@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sensorium.media.transcript.range_answer import RangeAnswer
-from sensorium.media.transcript.silence_filter import MARGIN_S, silences, without_unheard
+from sensorium.media.transcript.silence_filter import MARGIN_S, silences, without_silent_sentences
 from sensorium.protocols.shared.audio_format import INTERNAL_RATE
 from sensorium.protocols.transcription.transcript import Segment, Word
 
@@ -57,7 +57,7 @@ SENTENCES = (
 
 
 def test_a_sentence_in_a_silence_goes_with_its_words_and_tokens() -> None:
-    kept, words = without_unheard(ANSWER, WORDS, SENTENCES, [(1.2, 8.8)])
+    kept, words = without_silent_sentences(ANSWER, WORDS, SENTENCES, [(1.2, 8.8)])
     assert (kept.text, kept.token_ids, kept.num_header) == ("Good day. Bye.", (90, 1, 2, 5), 1)
     assert kept.logprobs == (-0.1, -0.2, -0.5)
     assert words == (*WORDS[:2], WORDS[4])
@@ -65,17 +65,17 @@ def test_a_sentence_in_a_silence_goes_with_its_words_and_tokens() -> None:
 
 @pytest.mark.parametrize("quiet", [[], [(5.1, 8.8)], [(1.2, 5.9)]])
 def test_what_touches_speech_stays(quiet: list[tuple[float, float]]) -> None:
-    assert without_unheard(ANSWER, WORDS, SENTENCES, quiet) == (ANSWER, WORDS)
+    assert without_silent_sentences(ANSWER, WORDS, SENTENCES, quiet) == (ANSWER, WORDS)
 
 
 def test_the_first_sentence_may_go_and_all_of_them() -> None:
-    kept, words = without_unheard(ANSWER, WORDS, SENTENCES, [(0.0, 8.0)])
+    kept, words = without_silent_sentences(ANSWER, WORDS, SENTENCES, [(0.0, 8.0)])
     assert (kept.text, words) == ("Bye.", WORDS[4:])
-    assert without_unheard(ANSWER, WORDS, SENTENCES, [(0.0, 10.0)])[0].text == ""
+    assert without_silent_sentences(ANSWER, WORDS, SENTENCES, [(0.0, 10.0)])[0].text == ""
 
 
 def test_tokens_that_are_not_the_sentences_stay() -> None:
     """A loop was cut: the answer's tokens are more than its text's."""
     longer = RangeAnswer(text=ANSWER.text, token_ids=tuple(np.arange(9)), logprobs=(-0.1,) * 9)
-    kept, _ = without_unheard(longer, WORDS, SENTENCES, [(1.2, 8.8)])
+    kept, _ = without_silent_sentences(longer, WORDS, SENTENCES, [(1.2, 8.8)])
     assert (kept.text, kept.token_ids) == ("Good day. Bye.", longer.token_ids)

@@ -10,7 +10,7 @@ from sensorium.protocols.calls.frames import CallFrame, Media, decode_call_frame
 from sensorium.protocols.calls.provider_shapes import READ_STREAMS
 from sensorium.protocols.errors import BadRequestError, ClientError
 from sensorium.realtime.calls.call import CallMachine
-from sensorium.realtime.calls.effects import Begin, CallEffect, Hang, HearTrack, OpenTrack, Tell
+from sensorium.realtime.calls.effects import AppendTrackAudio, Begin, CallEffect, Hang, OpenTrack, SendEvent
 
 BANDWIDTH = {
     "eventType": "start",
@@ -67,11 +67,11 @@ def opened(effects: list[CallEffect]) -> list[tuple[str, str, int]]:
 
 
 def heard(effects: list[CallEffect]) -> list[tuple[str, bytes]]:
-    return [(each.track, each.audio) for each in effects if isinstance(each, HearTrack)]
+    return [(each.track, each.audio) for each in effects if isinstance(each, AppendTrackAudio)]
 
 
 def told(effects: list[CallEffect], kind: str) -> list[Any]:
-    return [each.event for each in effects if isinstance(each, Tell) and each.event.event == kind]
+    return [each.event for each in effects if isinstance(each, SendEvent) and each.event.event == kind]
 
 
 def test_bandwidth() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sensorium.protocols.anthropic.request import parse_message, parse_message_count
-from sensorium.protocols.chat.processor_options import NOTHING_WISHED, MediaWishes, Wished
+from sensorium.protocols.chat.processor_options import NO_PROCESSOR_OPTIONS, OptionValue, ProcessorOptions
 from sensorium.protocols.chat.request import Conversation, parse_chat
 from sensorium.protocols.chat.tokenize import parse_tokenize
 from sensorium.protocols.errors import BadRequestError
@@ -33,32 +33,34 @@ ROUTES: dict[str, tuple[Callable[[bytes], Conversation], dict[str, Any]]] = {
 }
 
 
-def wishes(kwargs: object, route: str = "chat") -> MediaWishes:
+def options_of(kwargs: object, route: str = "chat") -> ProcessorOptions:
     parse, least = ROUTES[route]
-    return parse(json.dumps({**least, FIELD: kwargs}).encode()).media_wishes
+    return parse(json.dumps({**least, FIELD: kwargs}).encode()).processor_options
 
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_every_route_of_conversations_takes_it(route: str) -> None:
-    assert wishes(None, route) == wishes({}, route) == NOTHING_WISHED
-    assert wishes({"max_pixels": 99}, route).image.max_pixels == Wished(99, f"{FIELD}.max_pixels")
+    assert options_of(None, route) == options_of({}, route) == NO_PROCESSOR_OPTIONS
+    assert options_of({"max_pixels": 99}, route).image.max_pixels == OptionValue(99, f"{FIELD}.max_pixels")
     with pytest.raises(BadRequestError) as caught:
-        wishes({"max_pixel": 99}, route)
+        options_of({"max_pixel": 99}, route)
     assert (caught.value.param, caught.value.code) == (f"{FIELD}.max_pixel", "unknown_parameter")
 
 
 def test_keys_are_of_images_or_videos_or_both() -> None:
-    found = wishes({"min_pixels": 4, "do_resize": False, "fps": 1, "max_frames": 9, "do_sample_frames": True})
-    assert (found.image.min_pixels, found.image.do_resize) == (Wished(4, f"{FIELD}.min_pixels"), False)
+    found = options_of(
+        {"min_pixels": 4, "do_resize": False, "fps": 1, "max_frames": 9, "do_sample_frames": True}
+    )
+    assert (found.image.min_pixels, found.image.do_resize) == (OptionValue(4, f"{FIELD}.min_pixels"), False)
     assert found.image.fps is found.image.max_frames is found.video.min_pixels is None
-    assert (found.video.fps, found.video.do_resize) == (Wished(1, f"{FIELD}.fps"), False)
-    sized = wishes({"size": {"longest_edge": 7, "shortest_edge": 3}})
+    assert (found.video.fps, found.video.do_resize) == (OptionValue(1, f"{FIELD}.fps"), False)
+    sized = options_of({"size": {"longest_edge": 7, "shortest_edge": 3}})
     assert sized.image == sized.video
-    assert sized.video.max_pixels == Wished(7, f"{FIELD}.size.longest_edge")
+    assert sized.video.max_pixels == OptionValue(7, f"{FIELD}.size.longest_edge")
 
 
 def test_what_is_said_of_one_kind_goes_first() -> None:
-    found = wishes(
+    found = options_of(
         {
             "size": {"longest_edge": 9},
             "fps": 2,
@@ -66,9 +68,12 @@ def test_what_is_said_of_one_kind_goes_first() -> None:
             "videos_kwargs": {"num_frames": 3},
         }
     )
-    assert found.image.max_pixels == Wished(5, f"{FIELD}.images_kwargs.max_pixels")
-    assert found.video.max_pixels == Wished(9, f"{FIELD}.size.longest_edge")
-    assert (found.video.fps, found.video.num_frames) == (None, Wished(3, f"{FIELD}.videos_kwargs.num_frames"))
+    assert found.image.max_pixels == OptionValue(5, f"{FIELD}.images_kwargs.max_pixels")
+    assert found.video.max_pixels == OptionValue(9, f"{FIELD}.size.longest_edge")
+    assert (found.video.fps, found.video.num_frames) == (
+        None,
+        OptionValue(3, f"{FIELD}.videos_kwargs.num_frames"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,7 +103,7 @@ def test_what_is_said_of_one_kind_goes_first() -> None:
 )
 def test_what_is_wrong_is_named(kwargs: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequestError) as caught:
-        wishes(kwargs)
+        options_of(kwargs)
     assert caught.value.param == f"{FIELD}.{param}"
 
 
@@ -106,7 +111,7 @@ def test_it_must_be_an_object_and_is_none_of_a_prompts() -> None:
     bad: object
     for bad in ([], "a", 3):
         with pytest.raises(BadRequestError) as caught:
-            wishes(bad)
+            options_of(bad)
         assert caught.value.param == FIELD
     with pytest.raises(BadRequestError) as caught:
         parse_tokenize(json.dumps({"prompt": "Hi", FIELD: {}}).encode())

@@ -37,7 +37,7 @@ from sensorium.protocols.realtime.events import (
     InvalidEvent,
     SessionUpdate,
 )
-from sensorium.protocols.realtime.responses import ResponseWish
+from sensorium.protocols.realtime.responses import ResponseOptions
 from sensorium.protocols.realtime.session import (
     AudioPatch,
     InputPatch,
@@ -137,7 +137,7 @@ def test_a_name_of_the_beta_is_told_what_to_use() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "field", "known"),
-    [("session.update", "session", DialoguePatch), ("response.create", "response", ResponseWish)],
+    [("session.update", "session", DialoguePatch), ("response.create", "response", ResponseOptions)],
 )
 def test_null_may_be_said_of_every_field(kind: str, field: str, known: type[msgspec.Struct]) -> None:
     """Also of what OpenAI's package knows and is not served."""

@@ -21,13 +21,13 @@ from sensorium.protocols.responses.mcp_tools import (
     shown_tool,
 )
 from sensorium.protocols.responses.output_items import McpListTools, McpTool
-from sensorium.protocols.responses.request import AskedResponse, parse_response
+from sensorium.protocols.responses.request import CheckedResponse, parse_response
 
 RESPONSE = new_response_id()
 SERVER: dict[str, Any] = {"type": "mcp", "server_label": "a", "server_url": "https://a.example/mcp"}
 
 
-def parse(**fields: Any) -> AskedResponse:  # noqa: ANN401
+def parse(**fields: Any) -> CheckedResponse:  # noqa: ANN401
     return parse_response(json.dumps({"input": "a", **fields}).encode())
 
 

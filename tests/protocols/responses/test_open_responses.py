@@ -19,18 +19,18 @@ SCHEMA = {"type": "json_schema", "schema": {"type": "object"}}
 
 def response(**fields: Any) -> ResponseObject:  # noqa: ANN401 (JSON)
     asked = parse_response(json.dumps({"input": "a", **fields}).encode())
-    said = OutputMessage(id="msg_1", status="completed", content=[OutputText(text="b")])
+    echoed = OutputMessage(id="msg_1", status="completed", content=[OutputText(text="b")])
     return ResponseObject(
         id="resp_1",
         created_at=1,
         status="completed",
         model="m",
-        output=[said],
+        output=[echoed],
         parallel_tool_calls=True,
-        tool_choice=asked.said.tool_choice,
-        tools=asked.said.tools,
-        text=asked.said.text,
-        instructions=asked.said.instructions,
+        tool_choice=asked.echoed.tool_choice,
+        tools=asked.echoed.tools,
+        text=asked.echoed.text,
+        instructions=asked.echoed.instructions,
         reasoning={"effort": None, "summary": None},
     )
 

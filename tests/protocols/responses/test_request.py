@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from sensorium.protocols.chat.content import ChatMessage, MediaPart, TextPart
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.responses.input_items import continued, read_input
-from sensorium.protocols.responses.request import AskedResponse, input_items, parse_response
+from sensorium.protocols.responses.request import CheckedResponse, input_items, parse_response
 from sensorium.protocols.shared.structured_outputs import ResponseFormat
 
 DATA = base64.b64encode(b"bytes").decode()
@@ -27,7 +27,7 @@ def read(items: object) -> tuple[ChatMessage, ...]:
     return read_input(msgspec.Raw(json.dumps(items).encode())).messages
 
 
-def parse(**fields: Any) -> AskedResponse:  # noqa: ANN401 (JSON)
+def parse(**fields: Any) -> CheckedResponse:  # noqa: ANN401 (JSON)
     return parse_response(json.dumps({"input": "Hi", **fields}).encode())
 
 

@@ -19,7 +19,7 @@ def create(**fields: Any) -> bytes:  # noqa: ANN401 (JSON)
 def test_a_request() -> None:
     read = parse_create(create(stream_id="a.b-C_1", generate=False, stream=False))
     assert (read.stream_id, read.is_warm_up) == ("a.b-C_1", True)
-    assert (read.asked.chat.streams, read.asked.chat.includes_usage) == (True, True)
+    assert (read.checked.chat.streams, read.checked.chat.includes_usage) == (True, True)
     assert not parse_create(create(generate=None)).is_warm_up
 
 

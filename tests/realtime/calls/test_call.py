@@ -28,7 +28,15 @@ from sensorium.protocols.realtime.events import (
 )
 from sensorium.protocols.transcription.view import DurationUsage
 from sensorium.realtime.calls.call import DRAINING, FINISH_S, MAX_ERRORS, START_S, CallMachine
-from sensorium.realtime.calls.effects import Begin, CallEffect, EndTrack, Hang, HearTrack, OpenTrack, Tell
+from sensorium.realtime.calls.effects import (
+    AppendTrackAudio,
+    Begin,
+    CallEffect,
+    EndTrack,
+    Hang,
+    OpenTrack,
+    SendEvent,
+)
 from sensorium.realtime.calls.track import MAX_TRANSCRIPT_CHARS
 
 Frame = dict[str, Any]
@@ -64,10 +72,10 @@ class Call:
 
     def says(self, track: str, *events: Any) -> None:  # noqa: ANN401 (any server event)
         for event in events:
-            self.effects += self.machine.told(track, event, now=self.now)
+            self.effects += self.machine.session_event(track, event, now=self.now)
 
     def told(self, kind: str) -> list[CallEvent]:
-        return [e.event for e in self.effects if isinstance(e, Tell) and e.event.event == kind]
+        return [e.event for e in self.effects if isinstance(e, SendEvent) and e.event.event == kind]
 
     def finish(self, *tracks: str) -> None:
         for track in tracks or ("inbound", "outbound"):
@@ -98,7 +106,7 @@ def test_a_key_may_be_told_without_a_field_of_its_own() -> None:
 def test_a_call_from_start_to_summary() -> None:
     call = Call({"event": "connected"}, START, media(chunk=1), media(chunk=4), media("outbound_track", 1))
     opened = [e.track for e in call.effects if isinstance(e, OpenTrack)]
-    heard = [(e.track, e.audio) for e in call.effects if isinstance(e, HearTrack)]
+    heard = [(e.track, e.audio) for e in call.effects if isinstance(e, AppendTrackAudio)]
     assert opened == ["inbound", "outbound"]
     assert heard == [("inbound", bytes(3)), ("inbound", bytes(3)), ("outbound", bytes(3))]
     call.says("inbound", InputAudioBufferSpeechStarted(**NUMBERED, item_id="i", audio_start_ms=40))
@@ -151,7 +159,7 @@ def test_a_call_that_may_not_be_says_why_and_is_over(error: SensoriumError, code
     call = Call(START, may_be=False)
     assert not call.told("call.started")
     told, hang = call.machine.refuse(error)
-    assert isinstance(told, Tell)
+    assert isinstance(told, SendEvent)
     assert (told.event.seq, told.event.code) == (1, error.code)
     assert hang == Hang(code, error.message)
     assert not call.send(media(), STOP)
@@ -196,7 +204,7 @@ def test_formats_as_providers_write_them(name: str, told: Frame, rate: int) -> N
 
 def test_binary_audio_belongs_to_the_first_track() -> None:
     call = Call({"event": "websocket:connected", "content-type": "audio/l16;rate=8000"}, b"abcd")
-    assert [e.audio for e in call.effects if isinstance(e, HearTrack)] == [b"abcd"]
+    assert [e.audio for e in call.effects if isinstance(e, AppendTrackAudio)] == [b"abcd"]
 
 
 @pytest.mark.parametrize(
@@ -239,8 +247,8 @@ def test_a_track_that_ends_by_itself_leaves_the_others() -> None:
     call = Call(START)
     call.effects += call.machine.gone("inbound", "too_many_sessions", "no room", now=1.0)
     assert call.told("error")[0].track == "inbound"
-    assert not [e for e in call.send(media()) if isinstance(e, HearTrack)]
-    assert [e for e in call.send(media("outbound")) if isinstance(e, HearTrack)]
+    assert not [e for e in call.send(media()) if isinstance(e, AppendTrackAudio)]
+    assert [e for e in call.send(media("outbound")) if isinstance(e, AppendTrackAudio)]
     call.effects += call.machine.gone("outbound", "too_many_sessions", "no room", now=1.0)
     assert call.machine.is_over
     assert call.told("call.summary")[0].reason == "too_many_sessions"
@@ -292,7 +300,7 @@ def test_every_call_ends_with_one_summary_and_numbered_events(frames: list[Frame
     call = Call(*frames)
     call.effects += call.machine.end("disconnected", now=1.0)
     call.finish()
-    events = [e.event for e in call.effects if isinstance(e, Tell)]
+    events = [e.event for e in call.effects if isinstance(e, SendEvent)]
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert [event.event for event in events].count("call.summary") == 1
     assert events[-1].event == "call.summary"

@@ -127,7 +127,7 @@ def test_out_of_band_responses_leave_no_trace() -> None:
         conversation="none", input=[said("Classify.")], metadata={"topic": "a"}, max_output_tokens=5
     )
     assert talk.prompt(apart) == [("user", "Classify.")]
-    assert talk.questions[apart].is_apart
+    assert talk.questions[apart].is_out_of_band
     talk.reply("spam", response_id=apart)
     done = talk.sent[-1]["response"]
     assert (done["conversation_id"], done["metadata"]) == (None, {"topic": "a"})

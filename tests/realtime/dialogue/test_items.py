@@ -10,7 +10,7 @@ import pytest
 from sensorium.protocols.chat.content import TextPart
 from sensorium.protocols.engine.messages import ItemId
 from sensorium.protocols.realtime.items import NewItem
-from sensorium.protocols.realtime.responses import ResponseCreate, ResponseWish
+from sensorium.protocols.realtime.responses import ResponseCreate, ResponseOptions
 from sensorium.realtime.dialogue.config import DialogueConfig
 from sensorium.realtime.dialogue.effects import Respond
 from sensorium.realtime.dialogue.items import Item, Items
@@ -48,7 +48,7 @@ def test_the_room_of_a_conversation_is_counted_once_for_all_input_of_a_response(
     session = Session(config(dialogue=DialogueConfig(model="m")), lambda kind: f"{kind}_{next(numbers)}")
     session.open(now=0.0, created=0)
     given = (NewItem("user", (TextPart("a"),)),) * 50
-    effects = session.receive(ResponseCreate(ResponseWish(conversation="none"), given), now=0.0)
+    effects = session.receive(ResponseCreate(ResponseOptions(conversation="none"), given), now=0.0)
     (asked,) = (effect for effect in effects if isinstance(effect, Respond))
     assert len(asked.conversation.messages) == 50
     assert checked == [50]

@@ -24,7 +24,7 @@ USUAL_S = RELEASES["medium"].update_ms / 1000
 
 def answer(pace: Pace, lag_s: float, *, times: int = 1) -> float:
     for _ in range(times):
-        pace.asked(ITEM, 400, now=100.0)
+        pace.requested(ITEM, 400, now=100.0)
         pace.answered(ITEM, now=100.0 + lag_s)
     return pace.factor
 
@@ -49,7 +49,7 @@ def test_the_interval_grows_with_the_lag_and_is_bounded() -> None:
 def test_answers_to_other_questions_say_nothing() -> None:
     pace = Pace()
     pace.answered(ITEM, now=50.0)
-    pace.asked(ITEM, 400, now=0.0)
+    pace.requested(ITEM, 400, now=0.0)
     pace.answered(ItemId("older"), now=50.0)
     assert (pace.factor, pace.lag_s) == (1.0, 0.0)
 
@@ -105,8 +105,8 @@ class Engine:
                 heapq.heappush(self._waiting, question)
         self.max_waiting = max(self.max_waiting, len(self._waiting))
 
-    def _finish(self, is_partial: bool, asked: float, _: int, index: int, effect: Transcribe) -> None:
-        lag = self._busy_until - asked
+    def _finish(self, is_partial: bool, requested: float, _: int, index: int, effect: Transcribe) -> None:
+        lag = self._busy_until - requested
         if is_partial:
             self.partial_lags.append((self.now, lag))
         else:

@@ -60,7 +60,7 @@ async def test_a_sentence_said_several_times_is_heard_as_often(source: LanguageS
         talk.say(MEETING)
     transcript = await heard(HearingFamily(talk, collapsing(), language_from=source))
     assert transcript.text == " ".join([MEETING] * count)
-    assert [each.reason for each in transcript.reheard] == ["unsaid"]
+    assert [each.reason for each in transcript.retranscribed] == ["unsaid"]
     assert transcript.coverage.speech_without_words < 0.1
 
 
@@ -74,8 +74,11 @@ async def test_a_loop_where_somebody_speaks_is_counted(count: int, pause_s: floa
         transcript = await heard(HearingFamily(talk, collapsing(most=8)))
         assert abs(len(transcript.text.split()) - count) <= 1, "a cut may fall into a word"
         assert transcript.words[0].start <= 0.6
-        assert [each.reason for each in transcript.reheard] == ["cut"]
-        assert (transcript.reheard[0].start, transcript.reheard[0].end) == (0.0, transcript.duration)
+        assert [each.reason for each in transcript.retranscribed] == ["cut"]
+        assert (transcript.retranscribed[0].start, transcript.retranscribed[0].end) == (
+            0.0,
+            transcript.duration,
+        )
 
 
 async def test_retakes_and_echoes_are_kept() -> None:
@@ -99,7 +102,7 @@ async def test_what_is_doubtful_in_one_window_leaves_the_others_alone() -> None:
     family = HearingFamily(talk, collapsing(), window_s=12.0)
     transcript = await heard(family)
     assert transcript.text == " ".join(each.text for each in talk.said)
-    assert min(each.start for each in transcript.reheard) > talk.said[8].end / RATE
+    assert min(each.start for each in transcript.retranscribed) > talk.said[8].end / RATE
     assert transcript.coverage.speech_without_words <= 0.01 * transcript.coverage.speech
 
 
@@ -118,7 +121,7 @@ async def test_a_slow_speaker_keeps_the_first_answer() -> None:
     family = HearingFamily(talk)
     transcript = await heard(family)
     assert transcript.text == f"{MEETING} {MEETING}"
-    assert not transcript.reheard
+    assert not transcript.retranscribed
 
 
 @pytest.mark.parametrize("made_up", ["Thank you for watching. Subscribe to the channel.", "you you you", ""])
@@ -133,7 +136,7 @@ async def test_what_a_model_makes_up_is_not_believed(made_up: str) -> None:
 
     transcript = await heard(HearingFamily(talk, hear))
     assert transcript.text == "The meeting."
-    assert not transcript.reheard
+    assert not transcript.retranscribed
     assert transcript.coverage.speech_without_words > 0.0
 
 
@@ -146,7 +149,7 @@ async def test_a_loop_in_silence_or_noise_is_nothing() -> None:
     family = HearingFamily(talk, hear)
     transcript = await heard(family)
     assert transcript.text == ""
-    assert not transcript.reheard
+    assert not transcript.retranscribed
 
 
 BABBLE = {
@@ -180,7 +183,7 @@ async def test_what_a_model_makes_of_a_crowd_is_not_believed(kind: str, language
     options = TranscriptionOptions(language=language, word_timestamps=True, segment_timestamps=True)
     transcript = await heard(crowd(BABBLE[kind]), options)
     assert (transcript.text, transcript.words, transcript.segments) == ("", (), ())
-    assert len(transcript.reheard) == 1
+    assert len(transcript.retranscribed) == 1
     assert transcript.coverage.speech_without_words == transcript.coverage.speech > 5.0
 
 
@@ -200,7 +203,7 @@ async def test_a_likely_answer_with_enough_words_stays_though_no_language_is_cle
     """Spanish behind noise was found to be Catalan in one half, nothing in the other, and -0.61 likely."""
     transcript = await heard(crowd(answer(f"{MEETING} {MEETING}", logprob)))
     assert transcript.text == f"{MEETING} {MEETING}"
-    assert not transcript.reheard
+    assert not transcript.retranscribed
 
 
 @pytest.mark.parametrize("count", [1, 4])
@@ -258,7 +261,7 @@ async def test_what_a_context_hides_is_asked_without_it(kind: str) -> None:
     transcript = await speech.transcribe(talk.samples, options)
     assert transcript.text == " ".join(each.text for each in talk.said)
     assert len(family.asked) == 2
-    assert [each.reason for each in transcript.reheard] == ["unsaid"]
+    assert [each.reason for each in transcript.retranscribed] == ["unsaid"]
 
 
 async def test_a_language_that_was_lost_is_found_in_its_half() -> None:
@@ -353,5 +356,5 @@ async def test_what_came_of_transcripts_is_counted(hear: Hear) -> None:
     assert found.num_words == transcript.coverage.words == len(transcript.words)
     assert found.speech_s == transcript.coverage.speech > 5.0
     assert found.wordless_s == transcript.coverage.speech_without_words < 0.1
-    assert found.num_reheard == len(transcript.reheard) == (hear is not exactly)
+    assert found.num_retranscribed == len(transcript.retranscribed) == (hear is not exactly)
     assert found.num_words_without_speech == 0

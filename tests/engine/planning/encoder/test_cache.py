@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sensorium.engine.planning.encoder.admission_queue import MAX_OVERTAKES, Ticket
-from sensorium.engine.planning.encoder.effects import Ask, CacheEffect, Drop, Encode, Free, Grant
+from sensorium.engine.planning.encoder.effects import CacheEffect, Drop, Encode, FeaturesNeeded, Free, Grant
 from sensorium.engine.planning.service_classes import SERVICES
 from sensorium.protocols.engine.messages import ContentHash, EncoderItem, Lane
 from sensorium.protocols.errors import BadRequestError, OverloadedError
@@ -277,7 +277,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 case Grant(ticket, slots):
                     assert ticket not in self.granted
                     self.granted[ticket] = slots
-                case Ask(ticket, missing):
+                case FeaturesNeeded(ticket, missing):
                     assert ticket not in self.granted
                     assert not set(missing) & set(self.live()), "asked for what is here"
                     for other, theirs in self.asked.items():

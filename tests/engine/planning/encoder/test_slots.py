@@ -204,7 +204,7 @@ def test_what_is_attended_to_counts_by_its_frames() -> None:
 
 def speaking_loop(**given: int | None) -> StepLoop:
     """Encodes go apart, for a live request decodes all the while."""
-    loop = make_loop(encodes_apart=True, max_context=2000, num_blocks=600, **given)
+    loop = make_loop(overlap_encoder=True, max_context=2000, num_blocks=600, **given)
     loop.submit(generate("speaks", (1, 2), service="live", max_tokens=500))
     loop.step()
     return loop
@@ -227,11 +227,11 @@ def test_an_encode_goes_apart_while_somebody_speaks_and_its_user_joins_when_it_i
     for _ in range(3):
         assert loop.plan().encodes == ()
         loop.finish()
-    assert [[encode.slot for encode in plan.encodes] for plan in loop.apart] == [[0]]
+    assert [[encode.slot for encode in plan.encodes] for plan in loop.overlapped] == [[0]]
     assert ids(loop)[-3:] == [["speaks"]] * 3, "others go on"
     assert loop.encode_events == []
     loop.plan()
-    loop.finish_apart()
+    loop.finish_overlapped()
     assert loop.encode_events == [WindowEncoded(0, 1000)]
     loop.finish()
     loop.plan()
@@ -244,11 +244,11 @@ def test_an_encode_goes_apart_while_somebody_speaks_and_its_user_joins_when_it_i
 
 
 def test_where_nobody_speaks_encodes_are_in_the_steps() -> None:
-    loop = make_loop(encodes_apart=True)
+    loop = make_loop(overlap_encoder=True)
     loop.scheduler.encode(0, item("A").features)
     loop.submit(generate("a", on="A"), 0)
     assert [encode.slot for encode in loop.plan().encodes] == [0]
-    assert not loop.apart
+    assert not loop.overlapped
     loop.run()
     expect_answer(loop, generate("a", on="A"))
 
@@ -262,9 +262,9 @@ def test_one_encode_is_apart_at_a_time_and_the_best_is_next() -> None:
     for _ in range(4):
         for _ in range(2):
             loop.step()
-            assert len(loop.apart) == 1
-        order.append([encode.slot for encode in loop.apart[0].encodes])
-        loop.finish_apart()
+            assert len(loop.overlapped) == 1
+        order.append([encode.slot for encode in loop.overlapped[0].encodes])
+        loop.finish_overlapped()
     assert order == [[3], [0], [1], [2]]
     loop.run()
     for name in "ABCD":
@@ -280,9 +280,9 @@ def test_a_file_has_its_turn_though_more_live_encodes_wait_at_any_time() -> None
         loop.scheduler.encode(slot, item(f"L{slot}").features)
         loop.submit(generate(f"l{slot}", on=f"L{slot}", service="live", max_tokens=2), slot)
         loop.step()
-        if loop.apart:
-            order.append([encode.slot for encode in loop.apart[0].encodes])
-            loop.finish_apart()
+        if loop.overlapped:
+            order.append([encode.slot for encode in loop.overlapped[0].encodes])
+            loop.finish_overlapped()
     assert order.index([0]) == HEAVY_PATIENCE + 1
     loop.run()
     expect_answer(loop, generate("file", on="F"))
@@ -298,10 +298,10 @@ def test_a_file_has_its_turn_though_live_encodes_follow_each_other_beside_one_st
     order = []
     for _ in range(3):
         loop.plan()
-        while loop.apart:
-            order += [encode.slot for encode in loop.apart[0].encodes]
-            loop.finish_apart()
-            loop.plan_apart()
+        while loop.overlapped:
+            order += [encode.slot for encode in loop.overlapped[0].encodes]
+            loop.finish_overlapped()
+            loop.plan_overlapped()
         loop.finish()
     assert order.index(0) == HEAVY_PATIENCE + 1
     loop.run()
@@ -316,43 +316,43 @@ def test_a_live_encode_follows_the_last_one_while_a_step_is_in_flight() -> None:
     loop.scheduler.encode(2, item("F").features)
     loop.submit(generate("F", on="F"), 2)
     loop.plan()
-    assert [encode.slot for encode in loop.apart[0].encodes] == [0]
-    loop.plan_apart()
-    assert len(loop.apart) == 1, "one at a time"
-    loop.finish_apart()
-    loop.plan_apart()
-    assert [encode.slot for encode in loop.apart[0].encodes] == [1]
-    loop.finish_apart()
-    loop.plan_apart()
-    assert not loop.apart, "a file is for a whole plan to decide about"
+    assert [encode.slot for encode in loop.overlapped[0].encodes] == [0]
+    loop.plan_overlapped()
+    assert len(loop.overlapped) == 1, "one at a time"
+    loop.finish_overlapped()
+    loop.plan_overlapped()
+    assert [encode.slot for encode in loop.overlapped[0].encodes] == [1]
+    loop.finish_overlapped()
+    loop.plan_overlapped()
+    assert not loop.overlapped, "a file is for a whole plan to decide about"
     loop.run()
     for name in "ABF":
         expect_answer(loop, generate(name, on=name))
 
 
 def test_worse_ones_stand_back_while_something_of_somebody_who_speaks_is_encoded() -> None:
-    loop = make_loop(encodes_apart=True, guest_interval=3)
+    loop = make_loop(overlap_encoder=True, low_priority_interval=3)
     loop.submit(generate("file", max_tokens=12))
     loop.scheduler.encode(0, item("A").features)
     loop.submit(generate("a", on="A", service="live", max_tokens=1), 0)
     assert steps_made(loop) == [False, False, True, False, False, True], (
         "its tokens would take a core from it"
     )
-    loop.finish_apart()
+    loop.finish_overlapped()
     loop.run()
     for request in (generate("file", max_tokens=12), generate("a", on="A", service="live", max_tokens=1)):
         expect_answer(loop, request)
 
 
 def test_files_stand_back_while_one_of_them_is_encoded_beside_somebody_who_speaks() -> None:
-    loop = make_loop(encodes_apart=True, guest_interval=3)
+    loop = make_loop(overlap_encoder=True, low_priority_interval=3)
     loop.submit(generate("spoke", service="live", max_tokens=1))
     loop.step()
     loop.scheduler.encode(0, item("F").features)
     loop.submit(generate("F", on="F"), 0)
     loop.submit(generate("other", max_tokens=12))
     loop.step()
-    assert len(loop.apart) == 1, "live speech lingers, and wants nothing now"
+    assert len(loop.overlapped) == 1, "live speech lingers, and wants nothing now"
     assert steps_made(loop) == [False, False, True, False, False, True], (
         "who speaks next waits for the encode"
     )
@@ -373,9 +373,9 @@ def test_a_turn_that_is_not_wanted_any_more_holds_up_nobody() -> None:
         if slot == 3:
             loop.scheduler.abort(RequestId("file"))
         loop.finish()
-        if loop.apart:
-            encoded += len(loop.apart[0].encodes)
-            loop.finish_apart()
+        if loop.overlapped:
+            encoded += len(loop.overlapped[0].encodes)
+            loop.finish_overlapped()
     assert encoded >= 27
     loop.run()
 
@@ -386,7 +386,7 @@ def test_an_encode_that_fails_apart_fails_its_user() -> None:
     loop.submit(generate("a", on=UNENCODABLE.decode(), service="live"), 0)
     loop.plan()
     assert loop.scheduler.drop_encode(0) == [], "it is planned"
-    loop.finish_apart()
+    loop.finish_overlapped()
     assert loop.ends[RequestId("a")].error == "these features cannot be encoded"
     assert [type(event) for event in loop.encode_events] == [EncodeFailed]
     with pytest.raises(InternalError, match="cannot be encoded"):

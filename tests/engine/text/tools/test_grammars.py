@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 from sensorium.engine.text.tools.formats import FORMATS, FormatName
-from sensorium.engine.text.tools.grammars import behind_thinking, call_grammar
+from sensorium.engine.text.tools.grammars import after_thinking, call_grammar
 from sensorium.engine.text.tools.machine import AnswerFormat, AnswerMachine, read_whole
 from sensorium.engine.text.tools.thinking import THINK, Thinking
 from sensorium.protocols.chat.answer_events import Event
@@ -126,8 +126,8 @@ def test_what_is_at_fault_in_a_form_or_beside_it_is_named() -> None:
         (beside(crooked, good), "tools"),
         (beside(crooked, bad), "response_format"),
         (beside(crooked, None), "tools"),
-        (behind_thinking(kind, bad, token_id, "open"), "response_format"),
-        (behind_thinking(kind, Grammar("regex", "("), token_id, "open"), "response_format"),
+        (after_thinking(kind, bad, token_id, "open"), "response_format"),
+        (after_thinking(kind, Grammar("regex", "("), token_id, "open"), "response_format"),
     ):
         assert grammar is not None
         assert grammar.kind == "answer"
@@ -178,10 +178,10 @@ def test_a_model_may_think_in_front(thinking: Thinking, has_tokens: bool) -> Non
 def test_a_grammar_begins_behind_what_is_thought(grammar: Grammar) -> None:
     kind = AnswerFormat(FORMATS["hermes"], THINK)
     sampler = Sampler(kind, has_tokens=True)
-    assert behind_thinking(kind, grammar, sampler.text.added_id, "closed") == grammar
-    assert behind_thinking(kind, grammar, sampler.text.added_id, "may") == grammar
-    behind = behind_thinking(kind, grammar, sampler.text.added_id, "open")
-    matcher = matcher_of(sampler.store, behind)
+    assert after_thinking(kind, grammar, sampler.text.added_id, "closed") == grammar
+    assert after_thinking(kind, grammar, sampler.text.added_id, "may") == grammar
+    found = after_thinking(kind, grammar, sampler.text.added_id, "open")
+    matcher = matcher_of(sampler.store, found)
     matcher.advance(sampler.text.encode('so {"b"}</think>{"a": 1}', allow_special=True))
     matcher.advance(())
     assert (sampler.end in allowed(matcher.masks((), (sampler.end,))[0].tolist())) or matcher.is_complete
@@ -197,8 +197,8 @@ def test_harmonys_answers_are_on_their_channel() -> None:
     grammar = Grammar(
         "json_schema", '{"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"]}'
     )
-    behind = behind_thinking(kind, grammar, sampler.text.added_id, "closed")
-    matcher = matcher_of(sampler.store, behind)
+    found = after_thinking(kind, grammar, sampler.text.added_id, "closed")
+    matcher = matcher_of(sampler.store, found)
     text = "<|channel|>analysis<|message|>So.<|end|><|start|>assistant<|channel|>final<|message|>"
     matcher.advance(sampler.text.encode(f'{text}{{"a": 1}}', allow_special=True))
     assert matcher.is_complete

@@ -205,9 +205,9 @@ def test_a_prompt_says_how_its_answer_begins(prompt: str, expected: Thinking) ->
 
 
 def test_an_answer_to_be_continued_says_where_it_was_cut() -> None:
-    assert THINK.state_behind("<think>so far") == "open"
-    assert THINK.state_behind("<think>so</think>Far") == "closed"
-    assert THINK.state_behind("Far") == "closed"
+    assert THINK.state_after("<think>so far") == "open"
+    assert THINK.state_after("<think>so</think>Far") == "closed"
+    assert THINK.state_after("Far") == "closed"
 
 
 @pytest.mark.parametrize(
