@@ -6,15 +6,15 @@ from typing import Final
 
 from starlette.types import Scope
 
-from .anthropic.routes import ANTHROPIC
-from .calls.routes import CALLS
+from .anthropic.dialect import ANTHROPIC
+from .calls.dialect import CALLS
 from .chat.dialect import CHAT
 from .dialect import Dialect
 from .error_bodies import OPENAI_ERRORS, ErrorShape
-from .realtime.routes import REALTIME
-from .responses.websocket import RESPONSES
-from .server_routes import SERVER
-from .transcription.routes import TRANSCRIPTION
+from .realtime.dialect import REALTIME
+from .responses.dialect import RESPONSES
+from .server.dialect import SERVER
+from .transcription.dialect import TRANSCRIPTION
 
 DIALECTS: Final[tuple[Dialect, ...]] = (
     SERVER,
@@ -25,10 +25,13 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
     REALTIME,
     CALLS,
 )
+_ERRORS: Final = {path: dialect.errors for dialect in DIALECTS for path in dialect.operations.paths}
 _MODELS: Final = "/v1/models"
 """OpenAI's clients and Anthropic's have this route in common."""
 _ANTHROPIC_VERSION: Final = b"anthropic-version"
 """The header of every request of Anthropic's clients."""
+_MOST_PARTS: Final = 4
+"""Of the path of a route."""
 
 
 def errors_for(scope: Scope) -> ErrorShape:
@@ -36,8 +39,6 @@ def errors_for(scope: Scope) -> ErrorShape:
     path: str = scope["path"]
     if path.startswith(_MODELS) and any(name == _ANTHROPIC_VERSION for name, _ in scope["headers"]):
         return ANTHROPIC.errors
-    for dialect in DIALECTS:
-        for own in dialect.operations.paths:
-            if path == own or path.startswith(f"{own}/"):
-                return dialect.errors
-    return OPENAI_ERRORS
+    parts = path.split("/", _MOST_PARTS + 1)[: _MOST_PARTS + 1]
+    above = ("/".join(parts[:number]) for number in range(len(parts), 1, -1))
+    return next((_ERRORS[each] for each in above if each in _ERRORS), OPENAI_ERRORS)

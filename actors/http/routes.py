@@ -49,7 +49,8 @@ class Gate:
     def __init__(self, app: ASGIApp, service: Service, found: Sequence[Route]) -> None:
         self._app = app
         self._service = service
-        self._routes = found
+        self._paths = frozenset(each.path for each in found)
+        self._with_parameters = [each for each in found if each.param_convertors]
         self._origins = Origins(service.config.listen)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,7 +97,9 @@ class Gate:
 
     def _label(self, path: str) -> str:
         """The route of a path, as metrics name it: few, whatever clients send."""
-        found = next((each for each in self._routes if each.path_regex.match(path)), None)
+        if path in self._paths:
+            return path
+        found = next((each for each in self._with_parameters if each.path_regex.match(path)), None)
         return "other" if found is None else found.path.replace(":path", "")
 
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:

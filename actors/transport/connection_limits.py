@@ -255,10 +255,12 @@ class Guard:
         """Of the address that has the most: a probe has sent nothing yet, either, when it is accepted."""
 
         def first() -> Seat | None:
-            answered = (seat for seat in self._spares if seat.is_lingering)
+            if answered := next((seat for seat in self._spares if seat.is_lingering), None):
+                return answered
             num_of = Counter(seat.address for seat in self._spares)
-            oldest_first = max(self._spares, key=lambda seat: num_of[seat.address], default=None)
-            return next(answered, None) or oldest_first
+            return max(
+                self._spares, key=lambda seat: num_of[seat.address], default=None
+            )  # the oldest of these
 
         return self._close_first(first)
 

@@ -10,12 +10,12 @@ from typing import Final, ParamSpec, TypeVar
 import torch
 
 from ...protocols.errors import DeviceLostError
+from ..memory_limits import reports_shortage
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _REQUESTED = re.compile(r"tried to allocate ([\d.]+ ?\w+)", re.IGNORECASE)
-_PHRASES = ("out of memory", "not enough memory", "can't allocate memory")
 _MAX_LENGTH = 200
 NO_KERNELS: Final = "this thread can compile no kernels any more, for want of memory"
 _NO_KERNEL = "could not create a primitive"
@@ -29,7 +29,7 @@ def out_of_memory(error: BaseException) -> str | None:
     """
     text = str(error)
     is_known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-    if not is_known and not any(phrase in text.lower() for phrase in _PHRASES):
+    if not is_known and not reports_shortage(text):
         return None
     requested = _REQUESTED.search(text)
     reason = "the device is out of memory"

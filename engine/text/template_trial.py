@@ -1,4 +1,4 @@
-"""A chat template, tried before a server renders it: in a process of its own, with bounds on time and memory.
+"""A chat template, tried before a server renders it: in a separate process, with bounds on time and memory.
 
 A template is a program, and a checkpoint's comes from elsewhere: it may never end, or take all memory in one
 operation that no thread can interrupt. This module is both sides: `fault_of` starts the process, and run as a
@@ -142,7 +142,7 @@ def _try(source: str, names: Mapping[str, str]) -> int:
         template = _environment().from_string(source)
     except MemoryError:
         return _OUT_OF_MEMORY
-    except Exception:  # as it will for whoever renders it
+    except Exception:  # as it will when it is rendered
         return 0
     for messages, tools in _CONVERSATIONS:
         num_chars = 0

@@ -1,4 +1,4 @@
-"""Whether all that is said is in the transcript, and nothing else: repetitions, numbers, keywords, languages.
+"""Whether all speech is in the transcript, and nothing else: repetitions, numbers, keywords, languages.
 
     python examples/benchmarks/speech_accounting.py FOLDER_OF_HUMAN WORK
     sensorium serve FOLDER_OF_WHISPER --dtype float32 --port 8102
@@ -15,7 +15,7 @@ case of a table, `--first N` begins with another. Tables:
     cards      twelve card numbers, digit by digit: 15 of 16 digits
     keywords   five sets of keywords on three long mixes: at most 0.5 points more wrong than without
     languages  ten pairs of languages: both are in `languages`, and at least half of the words of each
-    nobody     what is no speech: no words
+    no_speech  sounds without speech: no words
     clean      long mixes: at most 1 % of speech without words and words without speech, no word too long
 """
 

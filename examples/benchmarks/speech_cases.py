@@ -174,7 +174,7 @@ def languages(studio: Studio) -> Iterator[Case]:
         yield Case(f"{first}, then {second}", conversation(spoken, [0.5]), judge)
 
 
-def nobody(studio: Studio) -> Iterator[Case]:
+def no_speech(studio: Studio) -> Iterator[Case]:
     """Half a minute of each sound, and ten seconds of some."""
     made = {name: make(30.0) for name, make in NOT_SPEECH.items()}
     made |= {f"{name}, 8 s": make(8.0) for name, make in NOT_SPEECH.items()}
@@ -218,7 +218,7 @@ def is_long(word: Word) -> bool:
     return word.end - word.start > MOST_LENGTHS * spoken_length_s(word.word) + MOST_EXTRA_S
 
 
-TABLES = {each.__name__: each for each in (counts, sentences, cards, keywords, languages, nobody, clean)}
+TABLES = {each.__name__: each for each in (counts, sentences, cards, keywords, languages, no_speech, clean)}
 
 
 def named(studio: Studio, language: str, names: Sequence[str]) -> list[Utterance]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 _KEYWORDS: Final = "name words to expect by `keywords`"
-_SPEAKERS: Final = "speakers are not told apart; `multichannel` transcribes each channel for itself"
+_SPEAKERS: Final = "speakers are not distinguished; `multichannel` transcribes each channel separately"
 _NO_SPEECH: Final = "what is no speech is left out by `vad_filter`"
 _UNTIMED: Final = "there are none where `timestamp_granularities` does not ask for any"
 _UNLIKELY: Final = "a list of `temperature` is tried where an answer is unlikely"

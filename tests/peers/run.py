@@ -120,7 +120,7 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 def _run(suite: str, url: str) -> Tally:
-    """One suite in a process of its own."""
+    """One suite in a separate process."""
     report = RESULTS / f"{suite}.xml"
     report.unlink(missing_ok=True)
     given = {

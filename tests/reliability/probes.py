@@ -1,8 +1,8 @@
 """Probes of a server's health beside attacks on its connections: how many are answered within a second.
 
 By hand, in `tests/`: `python -m reliability.probes`. Each attack comes from three addresses of the loopback
-network and keeps more sockets open than the server takes; whoever is dropped comes again. Probes come from
-another address, each on a connection of its own, as a load balancer's do.
+network and keeps more sockets open than the server takes; a socket that is dropped is opened again. Probes
+come from another address, each on a new connection, as a load balancer's do.
 """
 
 from __future__ import annotations

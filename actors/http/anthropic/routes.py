@@ -14,14 +14,12 @@ from typing import Final
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from ....engine.models.prompts import Prompt
 from ....engine.text.tools.machine import AnswerMachine, read_more, read_whole
-from ....protocols.anthropic.operations import OPERATIONS
 from ....protocols.anthropic.output_config import FIELD_NAMES
 from ....protocols.anthropic.request import CheckedMessage, parse_message, parse_message_count
-from ....protocols.anthropic.response import MessageAnswer, MessageTokenCount, MessageUsage, message_error
+from ....protocols.anthropic.response import MessageAnswer, MessageTokenCount, MessageUsage
 from ....protocols.anthropic.writer import MessageWriter
 from ....protocols.engine.messages import SamplingParams, TextGenerated
 from ....protocols.shared.generation import CompletionUsage, named_sse
@@ -29,8 +27,6 @@ from ...text.answer_reader import AnswerReading
 from ...text.generation import Answer, TextModel
 from ..chat.answers import Answering, Shape, UsageSoFar
 from ..chat.text_requests import admission, chat_params_for, json_response, read_and_parse, text_model
-from ..dialect import Dialect, route
-from ..error_bodies import ErrorShape
 from ..service import Service
 
 _NOTHING: Final = MessageUsage(input_tokens=0, output_tokens=0)
@@ -128,23 +124,3 @@ def _usage(found: CompletionUsage) -> MessageUsage:
         output_tokens=found.completion_tokens,
         cache_read_input_tokens=cached,
     )
-
-
-def _routes(service: Service) -> list[Route]:
-    if not service.has_chat_template:
-        return []
-    messages = MessageRoutes(service)
-    return [
-        route("/v1/messages", messages.create, "POST", options=()),
-        route("/v1/messages/count_tokens", messages.count_tokens, "POST", options=()),
-    ]
-
-
-ANTHROPIC: Final = Dialect(
-    operations=OPERATIONS,
-    routes=_routes,
-    errors=ErrorShape(
-        lambda error: msgspec.json.encode(message_error(error)),
-        lambda error: named_sse(message_error(error)),
-    ),
-)

@@ -28,7 +28,6 @@ from ....protocols.errors import (
     close_code,
     wrong,
 )
-from ....protocols.openapi.operation import Operations
 from ....protocols.query_string import check_body_address
 from ....protocols.realtime.codec import decode_client_event
 from ....protocols.realtime.events import SessionUpdate
@@ -43,7 +42,6 @@ from ...live.outbox import Outbox
 from ...live.session import SessionActor
 from ...transport.websocket import BYTE_BOUND
 from ..api_keys import note_key, sent_key
-from ..dialect import Dialect
 from ..realtime.websocket import RealtimeSocket, has_place, new_outbox, new_session
 from ..service import Service
 
@@ -244,6 +242,3 @@ async def _serve_events(service: Service, websocket: WebSocket, caller: Caller) 
         await Line(socket, outbox, None, caller=caller).run(service.sessions.resume)
     finally:
         service.audience.leave(caller, outbox)
-
-
-CALLS: Final = Dialect(operations=Operations(paths={}), sockets=call_routes)

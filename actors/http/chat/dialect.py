@@ -1,4 +1,4 @@
-"""The routes of text generation."""
+"""The dialect of text generation: chat completions, completions, tokens."""
 
 from __future__ import annotations
 

@@ -7,18 +7,14 @@ from uuid import uuid4
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from ....protocols.errors import UpgradeRequiredError
 from ....protocols.realtime.client_secrets import ClientSecret, parse_client_secret
-from ....protocols.realtime.operations import OPERATIONS
 from ....realtime.session import Session
 from ...transport.websocket import PROXY_HINT
 from ..chat.text_requests import json_response
-from ..dialect import Dialect, route
 from ..service import Service
 from ..uploads import read_json_body
-from .websocket import realtime_route
 
 _SECRET_BODY_BYTES: Final = 256 * 1024
 """More than any session's settings."""
@@ -49,16 +45,3 @@ class RealtimeRoutes:
             is_single_use=secret_request.is_single_use,
         )
         return json_response(ClientSecret(value, expires_at, session))
-
-
-def _routes(service: Service) -> list[Route]:
-    realtime = RealtimeRoutes(service)
-    found = [route("/v1/realtime", realtime.realtime, "GET")]
-    if service.transcribing or any(model.can_chat for model in service.models.values()):
-        found.append(route("/v1/realtime/client_secrets", realtime.client_secrets, "POST", options=()))
-    return found
-
-
-REALTIME: Final = Dialect(
-    operations=OPERATIONS, routes=_routes, sockets=lambda service: [realtime_route(service)]
-)

@@ -16,12 +16,11 @@ from typing import Final
 
 import trio
 from msgspec import structs
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
 from ....protocols.errors import ClientError, SensoriumError, UnavailableError
 from ....protocols.query_string import check_body_address
-from ....protocols.responses.operations import ITEMS_QUERY, OPERATIONS, RESPONSE_QUERY
 from ....protocols.responses.websocket import (
     ResponseCreate,
     as_messages,
@@ -34,7 +33,6 @@ from ...callers import Caller
 from ...runtime.nursery import open_work
 from ...runtime.panic_guard import contained
 from ..chat.text_requests import is_light, parsed
-from ..dialect import Dialect, route
 from ..error_bodies import shown
 from ..event_stream import Put
 from ..realtime.websocket import RealtimeSocket, accepted
@@ -228,19 +226,3 @@ class ResponseSocket:
         if len(self._kept) == _NUM_KEPT:
             self._service.responses.leave(self._kept.popleft())
         self._kept.append(response_id)
-
-
-def _routes(service: Service) -> list[Route]:
-    if not service.has_chat_template:
-        return []
-    responses = ResponseRoutes(service)
-    return [
-        route("/v1/responses", responses.create, "POST", options=()),
-        route("/v1/responses/input_tokens", responses.input_tokens, "POST", options=()),
-        route("/v1/responses/{id}", responses.one, "GET", "DELETE", options=RESPONSE_QUERY),
-        route("/v1/responses/{id}/cancel", responses.cancel, "POST", options=()),
-        route("/v1/responses/{id}/input_items", responses.input_items, "GET", options=ITEMS_QUERY),
-    ]
-
-
-RESPONSES: Final = Dialect(operations=OPERATIONS, routes=_routes, sockets=response_sockets)

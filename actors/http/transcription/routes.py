@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from ....media.audio.decode import DecodeLimits
 from ....media.transcript.segments import CUT_INLINE
@@ -25,14 +23,12 @@ from ....protocols.shared.audio_format import INTERNAL_RATE
 from ....protocols.shared.data_uri import read_data_text
 from ....protocols.transcription import rest
 from ....protocols.transcription.form import TranscriptionRequest, parse_transcription_form
-from ....protocols.transcription.operations import OPERATIONS
 from ....protocols.transcription.transcript import Task, TimedSegment, Transcript
 from ...callers import Caller
 from ...config.server import SAMPLE_BYTES_PER_S
 from ...runtime.off_loop import off_loop
 from ...service_class import work_s
 from ...speech.model import SpeechModel
-from ..dialect import Dialect, route
 from ..event_stream import SlicedResponse, transcript_stream, unless_gone
 from ..service import ServedModel, Service
 from ..uploads import read_upload
@@ -141,16 +137,3 @@ def _check_task(model: ServedModel, form: TranscriptionRequest, task: Task) -> N
             f"The model `{model.name}` cannot {task}.", param="model", code="unsupported_task"
         )
     model.transcriber.check(form.options)
-
-
-def _routes(service: Service) -> list[Route]:
-    files = TranscriptionRoutes(service)
-    found = []
-    if service.transcribing:
-        found.append(route("/v1/audio/transcriptions", files.transcriptions, "POST"))
-    if any(model.can_translate for model in service.models.values()):
-        found.append(route("/v1/audio/translations", files.translations, "POST"))
-    return found
-
-
-TRANSCRIPTION: Final = Dialect(operations=OPERATIONS, routes=_routes)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 import trio
-from sensorium.actors.http.anthropic.routes import ANTHROPIC
+from sensorium.actors.http.anthropic.dialect import ANTHROPIC
 from sensorium.actors.http.error_bodies import ERROR_SHAPE, OPENAI_ERRORS, ErrorShape
 from sensorium.actors.http.event_stream import EventStream, Put
 from sensorium.protocols.errors import BadRequestError

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import importlib.metadata
 from datetime import UTC, datetime
-from typing import Final
 
 import trio
 from msgspec import UNSET
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
-from ...protocols.server.models import ModelCard, models_body
-from ...protocols.server.operations import OPERATIONS
-from .chat.text_requests import JSON, json_response
-from .dialect import Dialect, route
-from .service import ServedModel, Service
+from ....protocols.server.models import ModelCard, models_body
+from ..chat.text_requests import JSON, json_response
+from ..service import ServedModel, Service
 
 
 class ServerRoutes:
@@ -89,20 +85,3 @@ def _card(model: ServedModel, name: str) -> ModelCard:
         display_name=name,
         created_at=datetime.fromtimestamp(model.created, UTC),
     )
-
-
-def _routes(service: Service) -> list[Route]:
-    server = ServerRoutes(service)
-    return [
-        route("/health", server.health, "GET"),
-        route("/live", server.live, "GET"),
-        route("/ping", server.live, "GET", "POST"),
-        route("/version", server.version, "GET"),
-        route("/load", server.load, "GET"),
-        route("/metrics", server.metrics, "GET"),
-        route("/v1/models", server.list_models, "GET"),
-        route("/v1/models/{id:path}", server.get_model, "GET"),
-    ]
-
-
-SERVER: Final = Dialect(operations=OPERATIONS, routes=_routes)
