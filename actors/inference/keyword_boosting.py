@@ -17,8 +17,8 @@ import trio
 from ...engine.text.detokenizer import Detokenizer
 from ...engine.text.keyword_boosting import PhraseTree, PhraseWatch
 from ...protocols.engine.messages import (
-    Generate,
     RequestId,
+    SampleRequest,
     SamplingParams,
     TextGenerated,
     TokensSampled,
@@ -35,13 +35,15 @@ MAX_RETURNS: Final = 16
 class Submit(Protocol):
     """Queues a request; leaving ends it."""
 
-    def __call__(self, request: Generate, /, *, part: Part | None) -> Opened[TextStream]: ...
+    def __call__(self, request: SampleRequest, /, *, part: Part | None) -> Opened[TextStream]: ...
 
 
 class PhraseStream(TextReader):
     """The text of a request as it becomes certain: as of a `TextStream`, whose errors it raises."""
 
-    def __init__(self, request: Generate, submit: Submit, tree: PhraseTree, detokenizer: Detokenizer) -> None:
+    def __init__(
+        self, request: SampleRequest, submit: Submit, tree: PhraseTree, detokenizer: Detokenizer
+    ) -> None:
         self._request = request
         self._submit = submit
         self._tree = tree
@@ -73,14 +75,14 @@ class PhraseStream(TextReader):
                 continue
             self.is_finished = part.finish_reason is not None
             num_sure = self._num_sure()
-            if self.is_finished or num_sure - self._num_given >= self._request.tokens_a_message:
+            if self.is_finished or num_sure - self._num_given >= self._request.task.tokens_a_message:
                 return self._given(part, num_sure)
         raise trio.EndOfChannel
 
-    async def ask(self, request: Generate) -> None:
+    async def ask(self, request: SampleRequest) -> None:
         """Ask for the answer, or for what comes next in it, instead of what was asked so far."""
         await self.aclose()
-        is_watched = request.sampling.phrases is not None
+        is_watched = request.task.sampling.phrases is not None
         self._watch = PhraseWatch(self._tree, request.prompt_token_ids) if is_watched else None
         submitted = self._submit(request, part="later" if self._num_returns else None)
         self._stream = await self._asked.enter_async_context(submitted)
@@ -121,22 +123,25 @@ class PhraseStream(TextReader):
             self._stream.is_enough = True
         self._num_returns += 1
         self._start = start
-        request, sampling = self._request, self._request.sampling
-        draft = request.draft_token_ids
+        request, task = self._request, self._request.task
+        sampling, draft = task.sampling, task.draft_token_ids
         await self.ask(
             msgspec.structs.replace(
                 request,
                 request_id=RequestId(f"{request.request_id}/{self._num_returns}"),
                 prompt_token_ids=request.prompt_token_ids + tuple(self._tokens),
-                draft_token_ids=draft[start:] if draft[:start] == tuple(self._tokens) else (),
-                probe=None,
-                sampling=msgspec.structs.replace(
-                    sampling,
-                    max_tokens=sampling.max_tokens - start,
-                    min_tokens=max(0, sampling.min_tokens - start),
-                    begin_suppress_token_ids=() if start else sampling.begin_suppress_token_ids,
-                    phrases=sampling.phrases if self._num_returns < MAX_RETURNS else None,
-                    phrases_from=1,
+                task=msgspec.structs.replace(
+                    task,
+                    draft_token_ids=draft[start:] if draft[:start] == tuple(self._tokens) else (),
+                    probe=None,
+                    sampling=msgspec.structs.replace(
+                        sampling,
+                        max_tokens=sampling.max_tokens - start,
+                        min_tokens=max(0, sampling.min_tokens - start),
+                        begin_suppress_token_ids=() if start else sampling.begin_suppress_token_ids,
+                        phrases=sampling.phrases if self._num_returns < MAX_RETURNS else None,
+                        phrases_from=1,
+                    ),
                 ),
             )
         )
@@ -179,7 +184,7 @@ def check_phrased(sampling: SamplingParams) -> None:
 
 @asynccontextmanager
 async def expecting(
-    request: Generate, submit: Submit, tree: PhraseTree, detokenizer: Detokenizer
+    request: SampleRequest, submit: Submit, tree: PhraseTree, detokenizer: Detokenizer
 ) -> AsyncIterator[PhraseStream]:
     """The stream of a request with phrases. Leaving ends what is asked."""
     stream = PhraseStream(request, submit, tree, detokenizer)

@@ -17,13 +17,13 @@ import msgspec
 import trio
 
 from ...engine.planning.encoder.effects import Drop, Encode, Free, SlotEffect
-from ...engine.planning.events import AlignFailed, EncodeDropped, EncodeFailed, SchedulerEvent, WindowEncoded
+from ...engine.planning.events import EncodeDropped, EncodeFailed, SchedulerEvent, WindowEncoded
 from ...engine.planning.plan import Plan, Slot, StepResult
 from ...engine.planning.request_times import RequestClocks
 from ...engine.planning.scheduler import Scheduler
-from ...protocols.engine.messages import Align, Generate, RequestId, SessionKey, TokensAligned, TokensSampled
+from ...protocols.engine.messages import Align, AnyRequest, Outcome, RequestId, SessionKey, TokensSampled
 from ...protocols.engine.statistics import EngineStatistics
-from ...protocols.errors import InternalError, SensoriumError
+from ...protocols.errors import SensoriumError
 from ..runtime.actor import Handle, Inbox, Reply
 from .detokenizer import StreamId
 
@@ -37,7 +37,9 @@ all, so later ones are not refused because many wait, nor others because of them
 
 @dataclass(frozen=True, slots=True)
 class _Submit:
-    request: Generate
+    """A request whose tokens go to a stream."""
+
+    request: AnyRequest
     slot: Slot | None
     media_slots: tuple[Slot, ...]
     stream_id: StreamId
@@ -46,10 +48,13 @@ class _Submit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Align:
-    command: Align
-    slot: Slot
-    reply: Reply[TokensAligned]
+class _Perform:
+    """A request with one outcome."""
+
+    request: AnyRequest
+    slot: Slot | None
+    media_slots: tuple[Slot, ...]
+    reply: Reply[Outcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ class _CloseSession:
     session: SessionKey
 
 
-_Message = _Submit | _Align | _Abort | _CloseSession | SlotEffect | StepResult
+_Message = _Submit | _Perform | _Abort | _CloseSession | SlotEffect | StepResult
 
 
 class SchedulerHandle:
@@ -75,22 +80,24 @@ class SchedulerHandle:
 
     async def submit(
         self,
-        request: Generate,
+        request: AnyRequest,
         slot: Slot | None,
         stream_id: StreamId,
         *,
         media_slots: tuple[Slot, ...] = (),
         part: Part | None = None,
     ) -> None:
-        """Queue a request; its tokens go to the detokenizer under `stream_id`. Raises if it is refused."""
+        """Queue a request that samples; its tokens go to the detokenizer under `stream_id`. Raises if it is refused."""
         await self._handle.ask(lambda reply: _Submit(request, slot, media_slots, stream_id, part, reply))
 
-    async def align(self, command: Align, slot: Slot) -> TokensAligned:
-        """The result of an alignment. On cancellation, `abort` it."""
-        return await self._handle.ask(lambda reply: _Align(command, slot, reply))
+    async def perform_task(
+        self, request: AnyRequest, slot: Slot | None, media_slots: tuple[Slot, ...] = ()
+    ) -> Outcome:
+        """The outcome of a request that does not sample. On cancellation, `abort` it."""
+        return await self._handle.ask(lambda reply: _Perform(request, slot, media_slots, reply))
 
     def abort(self, request_id: RequestId, stream_id: StreamId | None = None) -> None:
-        """End a request (the one submitted with `stream_id`) or an alignment, in whatever state."""
+        """End a request (the one submitted with `stream_id`, if it samples)."""
         self._handle.follow_up(_Abort(request_id, stream_id))
 
     def stop(self, request_id: RequestId, stream_id: StreamId) -> None:
@@ -129,7 +136,7 @@ class SchedulerActor:
         self._decode = decode
         self._report = report
         self._streams: dict[RequestId, StreamId] = {}
-        self._aligns: dict[RequestId, Reply[TokensAligned]] = {}
+        self._replies: dict[RequestId, Reply[Outcome]] = {}
         self._clocks = RequestClocks()
 
     def statistics(self) -> EngineStatistics:
@@ -173,7 +180,7 @@ class SchedulerActor:
         match message:
             case StepResult():
                 return scheduler.update(message)
-            case _Submit() | _Align():
+            case _Submit() | _Perform():
                 return self._admit(scheduler, message)
             case _Abort(request_id, stream_id, is_answered):
                 if self._streams.get(request_id) == stream_id:
@@ -183,7 +190,7 @@ class SchedulerActor:
                     else:
                         self._clocks.aborted(request_id)
                     self._streams.pop(request_id, None)
-                    self._aligns.pop(request_id, None)
+                    self._replies.pop(request_id, None)
             case _CloseSession(session):
                 scheduler.close_session(session)
             case Encode(slot, features):
@@ -196,8 +203,8 @@ class SchedulerActor:
                 assert_never(message)
         return ()
 
-    def _admit(self, scheduler: Scheduler, message: _Submit | _Align) -> Iterable[SchedulerEvent]:
-        """Queue a request or an alignment, or answer why not."""
+    def _admit(self, scheduler: Scheduler, message: _Submit | _Perform) -> Iterable[SchedulerEvent]:
+        """Queue a request, or answer why not."""
         events: Iterable[SchedulerEvent] = ()
         try:
             match message:
@@ -207,9 +214,11 @@ class SchedulerActor:
                     if part is None:
                         self._clocks.submitted(request, now=trio.current_time())
                     reply.set(None)
-                case _Align(command, slot, align_reply):
-                    scheduler.align(command, slot)
-                    self._aligns[command.request_id] = align_reply
+                case _Perform(request, slot, media_slots, outcome_reply):
+                    events = scheduler.submit(request, slot, media_slots)
+                    self._replies[request.request_id] = outcome_reply
+                    if not isinstance(request.task, Align):  # an afterthought of a request that was timed
+                        self._clocks.submitted(request, now=trio.current_time())
         except SensoriumError as error:
             message.reply.fail(error)
         return events
@@ -222,11 +231,8 @@ class SchedulerActor:
                 tokens.append((self._streams[event.request_id], event))
                 if event.finish_reason is not None:
                     del self._streams[event.request_id]
-            case TokensAligned():
-                self._aligns.pop(event.request_id).set(event)
-            case AlignFailed(request_id, error):
-                self._aligns.pop(request_id).fail(InternalError(error))
             case WindowEncoded() | EncodeFailed() | EncodeDropped():
                 self._report(event)
             case _:
-                assert_never(event)
+                self._clocks.done(event, now=trio.current_time())
+                self._replies.pop(event.request_id).set(event)

@@ -35,7 +35,15 @@ from ....media.transcript.answer_guard import (
 )
 from ....media.transcript.range_answer import DetectedLanguage, Range, RangeAnswer, Samples
 from ....media.transcript.segments import spoken_tokens
-from ....protocols.engine.messages import EncoderItem, Generate, RequestId, SamplingParams, TextGenerated
+from ....protocols.engine.messages import (
+    EncoderItem,
+    Request,
+    RequestId,
+    Sample,
+    SampleRequest,
+    SamplingParams,
+    TextGenerated,
+)
 from ....protocols.errors import BadRequestError, InternalError
 from ....protocols.shared.audio_format import INTERNAL_RATE
 from ....protocols.transcription.transcript import SpokenText, TokenLogProb, TranscriptionOptions, Word
@@ -318,16 +326,14 @@ def _generate(
     *,
     draft: tuple[int, ...] = (),
     stride: int = 1,
-) -> Generate:
-    return Generate(
-        request_id=RequestId(f"{kind}-{uuid4().hex}"),
-        prompt_token_ids=prompt.token_ids,
-        sampling=sampling,
+) -> SampleRequest:
+    return Request(
+        RequestId(f"{kind}-{uuid4().hex}"),
+        prompt.token_ids,
+        Sample(sampling, draft_token_ids=draft, tokens_a_message=stride),
         media=prompt.spans,
-        draft_token_ids=draft,
         session=request.session,
         lane=request.lane,
-        tokens_a_message=stride,
     )
 
 
