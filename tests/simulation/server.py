@@ -43,7 +43,7 @@ from sensorium.engine.planning.activity import Presence
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import EncodeStep, Plan, SequenceStep, StepResult
 from sensorium.media.speech.voice_activity import FloatArray, VoiceActivityModel
-from sensorium.protocols.engine.messages import Features
+from sensorium.protocols.engine.messages import Features, Sample
 from simulation.connections import Connections
 from simulation.machine import Device, Machine
 from support.fake_runner import BYTES_PER_SLOT, STOP_ID, FakeRunner
@@ -111,11 +111,12 @@ def _in_short(encode: EncodeStep) -> EncodeStep:
 def _with_ends(step: SequenceStep) -> SequenceStep:
     if step.begin is None:
         return step
-    sampling = step.begin.sampling
-    ends = (*sampling.stop_token_ids, *_ENDS)
-    begin = msgspec.structs.replace(
-        step.begin, sampling=msgspec.structs.replace(sampling, stop_token_ids=ends)
-    )
+    task = step.begin.task
+    if not isinstance(task, Sample):
+        return step
+    ends = (*task.sampling.stop_token_ids, *_ENDS)
+    sampling = msgspec.structs.replace(task.sampling, stop_token_ids=ends)
+    begin = msgspec.structs.replace(step.begin, task=msgspec.structs.replace(task, sampling=sampling))
     return msgspec.structs.replace(step, begin=begin)
 
 

@@ -24,10 +24,11 @@ from sensorium.kernels.attention.paged_attention import PagedSequence, paged_bat
 from sensorium.protocols.engine.messages import (
     ContentHash,
     EncoderItem,
-    Generate,
     MediaSpan,
     NgramDraft,
+    Request,
     RequestId,
+    Sample,
     SamplingParams,
     SessionKey,
 )
@@ -196,15 +197,17 @@ class Engine:
                 slot = self._slots[item.content_hash] = len(self._slots)
                 self.scheduler.encode(slot, item.features)
         request_id = RequestId(str(next(self._names)))
-        generate = Generate(
-            request_id=request_id,
-            prompt_token_ids=case.prompt,
-            sampling=SamplingParams(
-                max_tokens=num_tokens, temperature=temperature, seed=1, stop_token_ids=stop_token_ids
+        generate = Request(
+            request_id,
+            case.prompt,
+            Sample(
+                SamplingParams(
+                    max_tokens=num_tokens, temperature=temperature, seed=1, stop_token_ids=stop_token_ids
+                ),
+                draft_token_ids=tuple(draft),
+                ngram=ngram,
             ),
             media=case.spans,
-            draft_token_ids=tuple(draft),
-            ngram=ngram,
             session=None if session is None else SessionKey(session),
         )
         self.scheduler.submit(generate, None, tuple(self._slots[span.content_hash] for span in case.spans))

@@ -12,7 +12,15 @@ from sensorium.actors.inference.grammars import Grammars
 from sensorium.actors.runtime.supervisor import RestartPolicy
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.text.detokenizer import Decode
-from sensorium.protocols.engine.messages import ContentHash, Generate, RequestId, SamplingParams, SessionKey
+from sensorium.protocols.engine.messages import (
+    ContentHash,
+    Request,
+    RequestId,
+    Sample,
+    SampleRequest,
+    SamplingParams,
+    SessionKey,
+)
 from sensorium.protocols.engine.statistics import EngineStatistics
 from support.fake_runner import BYTES_PER_SLOT, INFO, FakeRunner, decode
 from support.inline_worker import InlineWorker
@@ -75,12 +83,12 @@ def request(
     max_tokens: int = 6,
     session: str | None = None,
     stop: str | None = None,
-) -> Generate:
+) -> SampleRequest:
     """A request on the item called `on`."""
-    return Generate(
+    return Request(
         RequestId(name),
         tuple(prompt),
-        SamplingParams(max_tokens=max_tokens, stop=() if stop is None else (stop,)),
+        Sample(SamplingParams(max_tokens=max_tokens, stop=() if stop is None else (stop,))),
         encoder_hash=None if on is None else ContentHash(on),
         session=None if session is None else SessionKey(session),
     )

@@ -14,9 +14,10 @@ from sensorium.protocols.engine.messages import (
     Align,
     ContentHash,
     Features,
-    Generate,
     PromptLogprobs,
+    Request,
     RequestId,
+    Sample,
     SamplingParams,
     TextGenerated,
 )
@@ -25,18 +26,20 @@ from trio.testing import memory_stream_pair
 IDS = tuple(range(100_000))
 PAIRS = tuple((number, -0.5 * number) for number in range(3000))
 LONG: list[Message] = [
-    messages.Run(0, Generate(RequestId("a"), IDS, SamplingParams(max_tokens=5)), whole=True),
+    messages.Run(0, Request(RequestId("a"), IDS, Sample(SamplingParams(max_tokens=5))), whole=True),
     messages.Run(
         0,
-        Generate(
+        Request(
             RequestId("a"),
             (1, 2),
-            SamplingParams(max_tokens=5, allowed_token_ids=IDS, logit_bias=PAIRS, stop=("x",)),
-            draft_token_ids=IDS,
+            Sample(
+                SamplingParams(max_tokens=5, allowed_token_ids=IDS, logit_bias=PAIRS, stop=("x",)),
+                draft_token_ids=IDS,
+            ),
         ),
         whole=False,
     ),
-    messages.Times(1, Align(RequestId("a"), ContentHash("h"), IDS, 1, 2, 3)),
+    messages.Perform(1, Request(RequestId("a"), IDS, Align(1, 2, 3), encoder_hash=ContentHash("h"))),
     messages.Text(
         TextGenerated(
             RequestId("a"),

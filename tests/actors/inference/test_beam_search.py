@@ -15,12 +15,12 @@ from sensorium.actors.inference.client import EngineClient
 from sensorium.engine.planning.plan import Plan, StepResult
 from sensorium.protocols.engine.messages import (
     ContentHash,
-    Generate,
     Grammar,
     MediaSpan,
     NgramDraft,
     Phrases,
     ProbabilityProbe,
+    SampleRequest,
     SessionKey,
     TextGenerated,
 )
@@ -63,8 +63,10 @@ async def test_the_answer_is_that_of_the_search(
 
 async def test_it_is_not_always_the_greedy_answer(autojump_clock: MockClock, engine: EngineClient) -> None:
     asked = beams("a")
-    greedy = msgspec.structs.replace(asked.sampling, num_beams=1)
-    alone, _ = answer_alone(msgspec.structs.replace(asked, sampling=greedy))
+    greedy = msgspec.structs.replace(asked.task.sampling, num_beams=1)
+    alone, _ = answer_alone(
+        msgspec.structs.replace(asked, task=msgspec.structs.replace(asked.task, sampling=greedy))
+    )
     assert (await engine.complete(asked)).token_ids != alone
 
 
@@ -97,7 +99,9 @@ async def test_rules_hold_for_every_beam(autojump_clock: MockClock, engine: Engi
 async def test_what_is_listened_to_and_the_probe(autojump_clock: MockClock, engine: EngineClient) -> None:
     """Of an item beside the prompt and of items inside it; the probe is of the prompt."""
     probe = ProbabilityProbe(1, 9)
-    beside = msgspec.structs.replace(beams("a"), encoder_hash=ContentHash("A"), probe=probe)
+    beside = msgspec.structs.replace(
+        beams("a"), task=msgspec.structs.replace(beams("a").task, probe=probe), encoder_hash=ContentHash("A")
+    )
     spans = (MediaSpan(ContentHash("B"), 1, 3), MediaSpan(ContentHash("C"), 5, 3))
     inside = msgspec.structs.replace(beams("b", prompt=(1,) * 10), media=spans)
     async with engine.encoded(item("A")):
@@ -111,7 +115,10 @@ async def test_what_is_listened_to_and_the_probe(autojump_clock: MockClock, engi
 async def test_a_draft_changes_nothing(autojump_clock: MockClock, engine: EngineClient) -> None:
     asked = beams("a")
     drafted = msgspec.structs.replace(
-        asked, draft_token_ids=searched(asked)[0].token_ids, rejoins_draft=True, ngram=NgramDraft()
+        asked,
+        task=msgspec.structs.replace(
+            asked.task, draft_token_ids=searched(asked)[0].token_ids, rejoins_draft=True, ngram=NgramDraft()
+        ),
     )
     expect_answer(await engine.complete(drafted), asked)
 
@@ -161,7 +168,7 @@ async def test_searches_side_by_side_and_among_strangers(
     strangers = [request(f"s{number}", (number, 30), max_tokens=20) for number in range(3)]
     answers: dict[str, TextGenerated] = {}
 
-    async def ask(each: Generate) -> None:
+    async def ask(each: SampleRequest) -> None:
         answers[each.request_id] = await engine.complete(each)
 
     async with trio.open_nursery() as nursery:
@@ -260,7 +267,7 @@ async def test_it_waits_as_one_request_does(autojump_clock: MockClock, nursery: 
     asked = beams("a", 4)
     answers: dict[str, TextGenerated] = {}
 
-    async def ask(each: Generate) -> None:
+    async def ask(each: SampleRequest) -> None:
         answers[each.request_id] = await engine.complete(each)
 
     async with trio.open_nursery() as others:
@@ -298,7 +305,12 @@ async def test_what_beams_do_not_go_with_is_refused(
     autojump_clock: MockClock, engine: EngineClient, sampling: dict[str, object], name: str
 ) -> None:
     asked = beams("a")
-    asked = msgspec.structs.replace(asked, sampling=msgspec.structs.replace(asked.sampling, **sampling))
+    asked = msgspec.structs.replace(
+        asked,
+        task=msgspec.structs.replace(
+            asked.task, sampling=msgspec.structs.replace(asked.task.sampling, **sampling)
+        ),
+    )
     with pytest.raises(BadRequestError, match=f"^3 beams go without {name}$") as caught:
         await engine.complete(asked)
     assert caught.value.param == "num_beams"
@@ -332,11 +344,15 @@ async def test_what_can_never_run_is_refused_before_anything_runs(
         beams("a", max_tokens=0),
         beams("a", prompt=()),
         beams("a", prompt=(1, VOCAB_SIZE)),
-        msgspec.structs.replace(beams("a"), draft_token_ids=(VOCAB_SIZE,)),
+        msgspec.structs.replace(
+            beams("a"), task=msgspec.structs.replace(beams("a").task, draft_token_ids=(VOCAB_SIZE,))
+        ),
     ):
-        alone = msgspec.structs.replace(asked.sampling, num_beams=1)
+        alone = msgspec.structs.replace(asked.task.sampling, num_beams=1)
         with pytest.raises(BadRequestError) as expected:
-            await engine.complete(msgspec.structs.replace(asked, sampling=alone))
+            await engine.complete(
+                msgspec.structs.replace(asked, task=msgspec.structs.replace(asked.task, sampling=alone))
+            )
         with pytest.raises(BadRequestError) as caught:
             await engine.complete(asked)
         assert str(caught.value) == str(expected.value)

@@ -10,18 +10,21 @@ import pytest
 import trio
 import trio.lowlevel
 import trio.testing
-from sensorium.actors.inference.client import EngineClient
+from sensorium.actors.inference.client import EngineClient, outcome_of
 from sensorium.actors.inference.detokenizer import STREAM_CAPACITY
 from sensorium.protocols.engine.messages import (
     Align,
     ContentHash,
-    Generate,
     Lane,
     MediaSpan,
+    Request,
     RequestId,
+    Sample,
+    SampleRequest,
     SamplingParams,
     SessionKey,
     TextGenerated,
+    TokensAligned,
 )
 from sensorium.protocols.errors import (
     BadRequestError,
@@ -52,8 +55,8 @@ from support.inline_worker import InlineWorker
 from trio.testing import MockClock
 
 
-def align(name: str, on: str, *, token_ids: tuple[int, ...] = (1, 2, 3, 4, 5)) -> Align:
-    return Align(RequestId(name), ContentHash(on), token_ids, text_start=2, text_end=4, num_frames=10)
+def align(name: str, on: str, *, token_ids: tuple[int, ...] = (1, 2, 3, 4, 5)) -> Request[Align]:
+    return Request(RequestId(name), token_ids, Align(2, 4, 10), encoder_hash=ContentHash(on))
 
 
 async def test_complete_is_the_models_answer(autojump_clock: MockClock, engine: EngineClient) -> None:
@@ -183,7 +186,7 @@ async def test_live_requests_do_not_wait_for_a_batch_that_has_all_slots(
     ]
     answers: list[TextGenerated] = []
 
-    async def ask(each: Generate) -> None:
+    async def ask(each: SampleRequest) -> None:
         answers.append(await engine.complete(each))
 
     async with trio.open_nursery() as others:
@@ -245,13 +248,14 @@ async def test_failures_of_one_request_stay_with_it(autojump_clock: MockClock, e
 async def test_alignments(autojump_clock: MockClock, engine: EngineClient) -> None:
     async with engine.encoded(item("A")):
         first = b"A"[0] % 10
-        assert (await engine.align(align("x", "A"))).boundaries == (first, first + 1, first + 2)
+        aligned = await outcome_of(engine, align("x", "A"), TokensAligned)
+        assert aligned.boundaries == (first, first + 1, first + 2)
         with pytest.raises(InternalError, match="no path"):
-            await engine.align(align("y", "A", token_ids=(1, 2, 3, NAN_ID, 5)))
+            await outcome_of(engine, align("y", "A", token_ids=(1, 2, 3, NAN_ID, 5)), TokensAligned)
         with pytest.raises(BadRequestError, match="not inside"):
-            await engine.align(align("z", "A", token_ids=(1, 2, 3)))
+            await engine.perform(align("z", "A", token_ids=(1, 2, 3)))
         with trio.move_on_after(STEP_S / 2):
-            await engine.align(align("w", "A"))
+            await engine.perform(align("w", "A"))
     await trio.sleep(3 * STEP_S)
 
 
@@ -278,11 +282,11 @@ async def test_a_reader_too_far_behind_loses_its_own_request(nursery: trio.Nurse
     assert (await engine.complete(request("next"))).finish_reason == "length"
 
 
-def on_media(name: str, *media: tuple[str, int], num_tokens: int = 3, max_tokens: int = 6) -> Generate:
+def on_media(name: str, *media: tuple[str, int], num_tokens: int = 3, max_tokens: int = 6) -> SampleRequest:
     """A request whose prompt holds items of `num_tokens` each from given places on."""
     end = max((start + num_tokens for _, start in media), default=0) + 2
     spans = tuple(MediaSpan(ContentHash(item), start, num_tokens) for item, start in media)
-    return Generate(RequestId(name), (1,) * end, SamplingParams(max_tokens=max_tokens), media=spans)
+    return Request(RequestId(name), (1,) * end, Sample(SamplingParams(max_tokens=max_tokens)), media=spans)
 
 
 async def test_items_in_the_prompt_are_acquired_at_once_and_encoded_once(

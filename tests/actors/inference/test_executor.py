@@ -15,7 +15,7 @@ from sensorium.actors.inference.detokenizer import TextStream
 from sensorium.actors.inference.engine import EngineBounds
 from sensorium.actors.inference.executor import ThreadWorker, Worker, run_in
 from sensorium.engine.planning.plan import Plan, StepResult
-from sensorium.protocols.engine.messages import Generate, Lane, TextGenerated
+from sensorium.protocols.engine.messages import Lane, SampleRequest, TextGenerated
 from sensorium.protocols.errors import DeviceLostError, InternalError, UnavailableError
 from support.fake_engine import BOUNDS, NUM_BLOCKS, make_fake_engine, make_scheduler_config, request
 from support.fake_runner import FakeRunner, answer_alone, decode, item
@@ -115,7 +115,7 @@ async def test_one_thread_for_everything_and_the_loop_stays_free() -> None:
 APART = replace(make_scheduler_config(num_blocks=200), overlap_encoder=True)
 
 
-def spoken(request: Generate) -> Generate:
+def spoken(request: SampleRequest) -> SampleRequest:
     """The same by somebody who speaks."""
     return msgspec.structs.replace(request, lane=Lane("live"))
 

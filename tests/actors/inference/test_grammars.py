@@ -10,7 +10,7 @@ import pytest
 import trio
 from sensorium.actors.inference.executor import ThreadWorker
 from sensorium.actors.inference.grammars import GrammarCompiler
-from sensorium.protocols.engine.messages import Generate, Grammar, Lane
+from sensorium.protocols.engine.messages import Grammar, Lane, SampleRequest
 from sensorium.protocols.errors import BadRequestError, OverloadedError
 from support.fake_engine import make_fake_engine, request
 from support.fake_runner import answer_alone
@@ -56,10 +56,12 @@ class Compiler:
         self.held.remove((grammar, caller))
 
 
-def with_grammar(name: str, grammar: Grammar) -> Generate:
+def with_grammar(name: str, grammar: Grammar) -> SampleRequest:
     wish = request(name)
-    sampling = msgspec.structs.replace(wish.sampling, grammar=grammar)
-    return msgspec.structs.replace(wish, sampling=sampling, lane=Lane(caller="ada"))
+    sampling = msgspec.structs.replace(wish.task.sampling, grammar=grammar)
+    return msgspec.structs.replace(
+        wish, task=msgspec.structs.replace(wish.task, sampling=sampling), lane=Lane(caller="ada")
+    )
 
 
 async def test_a_bad_grammar_fails_alone_while_others_are_answered() -> None:

@@ -12,7 +12,7 @@ import trio.lowlevel
 from sensorium.actors.config.server import STEP_TIMEOUT_S
 from sensorium.actors.inference.engine import Engine
 from sensorium.engine.planning.plan import Plan, StepResult
-from sensorium.protocols.engine.messages import Align, ContentHash, RequestId
+from sensorium.protocols.engine.messages import Align, ContentHash, Request, RequestId
 from sensorium.protocols.errors import InternalError, ModelLoadError, UnavailableError
 from support.fake_engine import (
     CONFIG,
@@ -28,8 +28,8 @@ from support.inline_worker import InlineWorker
 from trio.testing import MockClock
 
 
-def align(name: str) -> Align:
-    return Align(RequestId(name), ContentHash(name), (1, 2, 3, 4, 5), text_start=2, text_end=4, num_frames=10)
+def align(name: str) -> Request[Align]:
+    return Request(RequestId(name), (1, 2, 3, 4, 5), Align(2, 4, 10), encoder_hash=ContentHash(name))
 
 
 def health(engine: Engine) -> str:
@@ -82,7 +82,7 @@ async def test_questions_open_at_a_crash_are_answered(
 
     class Fragile(FakeRunner):
         def execute(self, plan: Plan) -> StepResult:
-            assert not plan.aligns, "the device is on fire"
+            assert not plan.wholes, "the device is on fire"
             return super().execute(plan)
 
     engine = make_fake_engine(lambda: Fragile(num_blocks=NUM_BLOCKS))
@@ -98,7 +98,7 @@ async def test_questions_open_at_a_crash_are_answered(
     async def hold(name: str) -> None:
         async with engine.encoded(item(name)):
             with pytest.raises(UnavailableError):
-                await engine.align(align(name))
+                await engine.perform(align(name))
             await trio.sleep(3.0)
             assert engine.health == "ready"
             with pytest.raises(UnavailableError, match="not held"):

@@ -23,12 +23,14 @@ from sensorium.engine.text.detokenizer import Detokenizer, decoder_maker
 from sensorium.engine.text.keyword_boosting import PhraseTree
 from sensorium.protocols.engine.messages import (
     FinishReason,
-    Generate,
     NgramDraft,
     Phrases,
     ProbabilityProbe,
     PromptLogprobs,
+    Request,
     RequestId,
+    Sample,
+    SampleRequest,
     SamplingParams,
     TextGenerated,
 )
@@ -47,7 +49,7 @@ def ids(text: str) -> Ids:
 SPELT = (ids("abc"), ids("de"))
 PHRASES = Phrases(MARK, SPELT, SPELT, begin=1.0, go_on=2.0)
 SAMPLING = SamplingParams(max_tokens=20, min_tokens=4, begin_suppress_token_ids=(3,), phrases=PHRASES)
-ASKED = Generate(RequestId("r"), PROMPT, SAMPLING, probe=ProbabilityProbe(0, 1))
+ASKED = Request(RequestId("r"), PROMPT, Sample(SAMPLING, probe=ProbabilityProbe(0, 1)))
 
 
 def said(text: str, finish: FinishReason | None = None, **said_besides: object) -> TextGenerated:
@@ -72,19 +74,19 @@ class Engine:
     """Answers each request with the next script, and notes what happens."""
 
     def __init__(self, *scripts: Script) -> None:
-        self.asked: list[Generate] = []
+        self.asked: list[SampleRequest] = []
         self.parts: list[Part | None] = []
         self.events: list[str] = []
         self.streams: list[TextStream] = []
         self._scripts = iter(scripts)
 
-    def submit(self, request: Generate, /, *, part: Part | None) -> Opened[TextStream]:
+    def submit(self, request: SampleRequest, /, *, part: Part | None) -> Opened[TextStream]:
         self.asked.append(request)
         self.parts.append(part)
         return self._answered(request)
 
     @asynccontextmanager
-    async def _answered(self, request: Generate) -> AsyncIterator[TextStream]:
+    async def _answered(self, request: SampleRequest) -> AsyncIterator[TextStream]:
         stream = TextStream(request.request_id)
         self.streams.append(stream)
         for each in next(self._scripts):
@@ -95,12 +97,14 @@ class Engine:
         finally:
             self.events.append(f"closed {request.request_id}")
 
-    def expecting(self, request: Generate = ASKED) -> Opened[PhraseStream]:
-        assert request.sampling.phrases is not None
-        tree = PhraseTree(request.sampling.phrases)
-        return expecting(request, self.submit, tree, Detokenizer(decoder_maker(decode)(), request.sampling))
+    def expecting(self, request: SampleRequest = ASKED) -> Opened[PhraseStream]:
+        assert request.task.sampling.phrases is not None
+        tree = PhraseTree(request.task.sampling.phrases)
+        return expecting(
+            request, self.submit, tree, Detokenizer(decoder_maker(decode)(), request.task.sampling)
+        )
 
-    async def given(self, request: Generate = ASKED) -> list[TextGenerated]:
+    async def given(self, request: SampleRequest = ASKED) -> list[TextGenerated]:
         """All that comes out."""
         async with self.expecting(request) as stream:
             return [part async for part in stream]
@@ -160,10 +164,9 @@ async def test_from_a_false_start_on_the_answer_is_found_again(
     assert engine.asked[1:] == [
         msgspec.structs.replace(
             ASKED,
+            task=msgspec.structs.replace(ASKED.task, probe=None, sampling=sampling),
             request_id=RequestId("r/1"),
             prompt_token_ids=PROMPT + kept,
-            probe=None,
-            sampling=sampling,
         )
     ]
     assert engine.parts == [None, "later"]
@@ -193,8 +196,8 @@ async def test_each_false_start_is_taken_back() -> None:
     assert [each.prompt_token_ids for each in engine.asked] == [
         PROMPT + ids(kept) for kept in ("", "v", "vw", "vwy")
     ]
-    assert [each.sampling.max_tokens for each in engine.asked] == [20, 19, 18, 17]
-    assert [each.sampling.min_tokens for each in engine.asked] == [4, 3, 2, 1]
+    assert [each.task.sampling.max_tokens for each in engine.asked] == [20, 19, 18, 17]
+    assert [each.task.sampling.min_tokens for each in engine.asked] == [4, 3, 2, 1]
     assert engine.events[-2:] == ["opened r/3", "closed r/3"]
 
 
@@ -202,7 +205,7 @@ async def test_behind_too_many_returns_nothing_is_likelier() -> None:
     last = [said("ab", lifted=()), said("x", lifted=()), said("d", "stop", lifted=())]
     engine = Engine(*([said("zA"), said("x")] for _ in range(MAX_RETURNS)), last)
     assert "".join(texts(await engine.given())) == "z" * MAX_RETURNS + "abxd"
-    phrases = [each.sampling.phrases for each in engine.asked]
+    phrases = [each.task.sampling.phrases for each in engine.asked]
     assert phrases == [PHRASES] * MAX_RETURNS + [None]
 
 
@@ -272,13 +275,16 @@ async def test_what_is_said_once_comes_with_the_first_text(scripts: list[list[st
 )
 async def test_of_a_draft_what_is_still_to_come_is_left(draft: str, left: str) -> None:
     ngram = NgramDraft(num_tokens=3)
-    asked = msgspec.structs.replace(ASKED, draft_token_ids=ids(draft), rejoins_draft=True, ngram=ngram)
+    asked = msgspec.structs.replace(
+        ASKED,
+        task=msgspec.structs.replace(ASKED.task, draft_token_ids=ids(draft), rejoins_draft=True, ngram=ngram),
+    )
     engine = Engine([said("vwA"), said("x")], [said("xDz")], [said("xyz", "stop")])
     assert "".join(texts(await engine.given(asked))) == "vwxxyz"
     second = engine.asked[1]
-    assert second.draft_token_ids == ids(left)
-    assert (second.rejoins_draft, second.ngram) == (True, ngram)
-    assert engine.asked[2].draft_token_ids == ids(left[1:] if left[:1] == "x" else "")
+    assert second.task.draft_token_ids == ids(left)
+    assert (second.task.rejoins_draft, second.task.ngram) == (True, ngram)
+    assert engine.asked[2].task.draft_token_ids == ids(left[1:] if left[:1] == "x" else "")
 
 
 async def test_cancelling_ends_what_is_asked() -> None:
@@ -342,7 +348,9 @@ async def test_what_was_ended_is_not_asked_for_again(reason: FinishReason, is_ap
 
 async def test_each_message_brings_as_many_tokens_as_are_asked_for() -> None:
     engine = Engine([said("vwA"), said("xyz")], [said("xyz"), said("", "stop")])
-    parts = await engine.given(msgspec.structs.replace(ASKED, tokens_a_message=3))
+    parts = await engine.given(
+        msgspec.structs.replace(ASKED, task=msgspec.structs.replace(ASKED.task, tokens_a_message=3))
+    )
     assert all(len(part.token_ids) >= 3 for part in parts[:-1])
 
 

@@ -17,7 +17,7 @@ from sensorium.actors.live.responses import LiveAnswers
 from sensorium.actors.text.generation import TextModel
 from sensorium.engine.models.prompts import Prompt
 from sensorium.protocols.chat.request import Conversation
-from sensorium.protocols.engine.messages import INTERACTIVE, Generate, TextGenerated
+from sensorium.protocols.engine.messages import INTERACTIVE, SampleRequest, TextGenerated
 from sensorium.protocols.errors import InternalError
 from sensorium.realtime.dialogue.effects import HasReadAhead, ReadAhead, Warm
 from trio.testing import wait_all_tasks_blocked
@@ -27,7 +27,7 @@ class Desk:
     """An engine that reads when it is told to, and what is asked of it."""
 
     def __init__(self) -> None:
-        self.requests: list[Generate] = []
+        self.requests: list[SampleRequest] = []
         self.answers: dict[str, trio.Event] = {}
         self.reports: list[int] = []
         self.num_stops = 0
@@ -54,7 +54,7 @@ class Desk:
             raise InternalError("broken")
         yield Prompt(token_ids=(1,))
 
-    async def complete(self, request: Generate) -> TextGenerated:
+    async def complete(self, request: SampleRequest) -> TextGenerated:
         self.requests.append(request)
         kind = "ahead" if request.session is None else "now"
         assert kind not in self.answers, "one of a kind at a time"

@@ -11,8 +11,8 @@ from sensorium.engine.execution.logits import RowSpan, add_phrases
 from sensorium.engine.execution.sampler import Choice, accept, choose
 from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.execution.token_rules import RuleBook
-from sensorium.engine.planning.plan import Sampled, SequenceId, SequenceStart
-from sensorium.protocols.engine.messages import Phrases, RequestId, SamplingParams
+from sensorium.engine.planning.plan import SequenceStart
+from sensorium.protocols.engine.messages import Phrases, RequestId, Sample, SamplingParams, TokensSampled
 from support.slow_phrases import bonuses
 
 VOCAB = 6
@@ -36,7 +36,7 @@ def added_to(phrases: Phrases, tokens: Ids) -> torch.Tensor:
 
 
 def state(sampling: SamplingParams, prompt: Ids, generated: Ids, book: RuleBook) -> SequenceState:
-    start = SequenceStart(RequestId("r"), prompt, generated, sampling)
+    start = SequenceStart(RequestId("r"), prompt, generated, Sample(sampling))
     return SequenceState(start, book.rules_of(sampling))
 
 
@@ -114,10 +114,10 @@ def toy_logits(context: Ids) -> torch.Tensor:
     return logits
 
 
-def one(contexts: list[Ids], a_state: SequenceState, draft: Ids) -> Sampled:
+def one(contexts: list[Ids], a_state: SequenceState, draft: Ids) -> TokensSampled:
     span = RowSpan(a_state, 0, draft)
     logits = torch.stack([toy_logits(context) for context in contexts])
-    return accept(span, choose(logits, [span])[0], SequenceId(0))
+    return accept(span, choose(logits, [span])[0])
 
 
 def answer(sampling: SamplingParams, length: int, draft: Ids) -> tuple[Ids, tuple[bool, ...]]:
@@ -189,12 +189,12 @@ def test_accepted_tokens_say_whether_they_were_lifted() -> None:
         logits[row, token] = 9.0
     a_state = state(sampling_of(STRONG), (MARK,), (), RuleBook(VOCAB, CPU))
     span = RowSpan(a_state, 0, (0, 1, 4))
-    got = accept(span, choose(logits, [span])[0], SequenceId(0))
+    got = accept(span, choose(logits, [span])[0])
     assert (got.token_ids, got.lifted, got.num_draft_accepted) == ((0, 1, 2), (False, True, False), 2)
     span = RowSpan(a_state, 0)
-    got = accept(span, choose(torch.tensor([[0.0, 0, 0, 0, 9, 0]]), [span])[0], SequenceId(0))
+    got = accept(span, choose(torch.tensor([[0.0, 0, 0, 0, 9, 0]]), [span])[0])
     assert (got.token_ids, got.lifted) == ((4,), (False,)), "right behind one none begins"
-    got = accept(span, choose(torch.tensor([[9.0, 0, 0, 0, 0, 0]]), [span])[0], SequenceId(0))
+    got = accept(span, choose(torch.tensor([[9.0, 0, 0, 0, 0, 0]]), [span])[0])
     assert (got.token_ids, got.lifted) == ((3,), (True,)), "it went on from where it was"
 
 

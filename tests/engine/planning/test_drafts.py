@@ -16,7 +16,7 @@ from sensorium.engine.planning.drafts import (
     PredictionDrafter,
     make_drafters,
 )
-from sensorium.protocols.engine.messages import Generate, NgramDraft, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import NgramDraft, Sample, SamplingParams
 
 tokens_lists = st.lists(st.integers(0, 2), max_size=30)
 
@@ -71,13 +71,11 @@ def test_prompt_lookup_does_not_go_through_a_book_at_once() -> None:
 
 
 def test_the_hypothesis_comes_first() -> None:
-    request = Generate(
-        RequestId("r"), (1, 2, 1), SamplingParams(max_tokens=9), draft_token_ids=(5,), ngram=NgramDraft()
-    )
-    assert [type(each) for each in make_drafters(request)] == [HypothesisDrafter, NgramDrafter]
-    assert make_drafters(Generate(RequestId("r"), (1,), SamplingParams(max_tokens=9))) == ()
-    predicted = msgspec.structs.replace(request, rejoins_draft=True, ngram=None)
-    assert [type(each) for each in make_drafters(predicted)] == [PredictionDrafter]
+    sample = Sample(SamplingParams(max_tokens=9), draft_token_ids=(5,), ngram=NgramDraft())
+    assert [type(each) for each in make_drafters(sample, 3)] == [HypothesisDrafter, NgramDrafter]
+    assert make_drafters(Sample(SamplingParams(max_tokens=9)), 1) == ()
+    predicted = msgspec.structs.replace(sample, rejoins_draft=True, ngram=None)
+    assert [type(each) for each in make_drafters(predicted, 3)] == [PredictionDrafter]
 
 
 def guesses(predicted: Sequence[int], answer: Sequence[int], limit: int = 100) -> tuple[int, list[int]]:

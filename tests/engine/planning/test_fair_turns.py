@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.engine.planning.fair_turns import FairLines, FairTurns
-from sensorium.protocols.engine.messages import Align, Generate, Lane, Service, SessionKey
+from sensorium.protocols.engine.messages import Align, Lane, Request, SampleRequest, Service, SessionKey
 from sensorium.protocols.errors import OverloadedError
 from support.fake_runner import item
 from support.scheduler_dialogs import align, generate, make_loop
 
 
-def asked(caller: str, number: int, service: Service = "interactive", priority: int = 0) -> Generate:
+def asked(caller: str, number: int, service: Service = "interactive", priority: int = 0) -> SampleRequest:
     name = (
         f"{caller}-{number}" if (service, priority) == ("interactive", 0) else f"{caller}-{service}-{number}"
     )
@@ -23,7 +23,7 @@ def asked(caller: str, number: int, service: Service = "interactive", priority: 
     return msgspec.structs.replace(request, lane=Lane(service, priority, caller))
 
 
-def aligned(caller: str, number: int, priority: int = 0) -> Align:
+def aligned(caller: str, number: int, priority: int = 0) -> Request[Align]:
     command = align(f"align-{caller}-{number}")
     return msgspec.structs.replace(command, lane=Lane("interactive", priority, caller))
 
@@ -158,12 +158,12 @@ def test_callers_alignments_are_made_in_turn() -> None:
     loop = make_loop(max_tokens_per_step=8)
     loop.scheduler.encode(0, item("A").features)
     for number in range(6):
-        loop.scheduler.align(aligned("bob", number), 0)
+        loop.scheduler.submit(aligned("bob", number), 0)
     loop.plan()
-    loop.scheduler.align(aligned("alice", 0), 0)
-    loop.scheduler.align(aligned("carol", 0, priority=-1), 0)
+    loop.scheduler.submit(aligned("alice", 0), 0)
+    loop.scheduler.submit(aligned("carol", 0, priority=-1), 0)
     loop.run()
-    assert [str(name) for name in loop.aligned][:4] == [
+    assert [str(name) for name in loop.outcomes][:4] == [
         "align-bob-0",
         "align-carol-0",
         "align-bob-1",
@@ -217,11 +217,11 @@ def test_a_callers_alignments_count_as_its_requests_do() -> None:
     loop = make_loop(max_running=1, max_waiting=8)
     loop.scheduler.encode(0, item("A").features)
     for number in range(7):
-        loop.scheduler.align(aligned("bob", number), 0)
+        loop.scheduler.submit(aligned("bob", number), 0)
     with pytest.raises(OverloadedError, match="7 of your requests"):
         loop.submit(asked("bob", 0))
     with pytest.raises(OverloadedError, match="7 of your requests"):
-        loop.scheduler.align(aligned("bob", 7), 0)
+        loop.scheduler.submit(aligned("bob", 7), 0)
     loop.submit(asked("alice", 0))
 
 

@@ -8,9 +8,10 @@ from sensorium.engine.planning.request_times import RequestClocks
 from sensorium.protocols.engine.histograms import SECONDS, Distribution, Tally
 from sensorium.protocols.engine.messages import (
     FinishReason,
-    Generate,
     Lane,
+    Request,
     RequestId,
+    Sample,
     SamplingParams,
     TokensSampled,
 )
@@ -20,11 +21,11 @@ A = RequestId("a")
 
 
 def submit(clocks: RequestClocks, *, now: float) -> None:
-    clocks.submitted(Generate(A, (1, 2, 3), SamplingParams(9), lane=Lane("batch")), now=now)
+    clocks.submitted(Request(A, (1, 2, 3), Sample(SamplingParams(9)), lane=Lane("batch")), now=now)
 
 
 def plan(clocks: RequestClocks, *, now: float) -> None:
-    begin = SequenceStart(A, (1, 2, 3), (), SamplingParams(9))
+    begin = SequenceStart(A, (1, 2, 3), (), Sample(SamplingParams(9)))
     clocks.planned(Plan(0, sequences=(SequenceStep(SequenceId(1), (1,), 0, (0,), begin=begin),)), now=now)
 
 

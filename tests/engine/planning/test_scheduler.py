@@ -160,7 +160,7 @@ def test_long_prompts_are_fed_in_chunks_and_sample_once_whole() -> None:
     loop.plan()
     loop.plan()
     loop.run()
-    assert [plan.sequences[0].samples for plan in loop.steps[:3]] == [False, False, True]
+    assert [plan.sequences[0].answers for plan in loop.steps[:3]] == [False, False, True]
     assert loop.probabilities == {"a": probability(probe, prompt)}
     logprobs = loop.first[RequestId("a")].prompt_logprobs
     assert logprobs is not None
@@ -352,7 +352,7 @@ def test_slots_that_do_not_belong_to_the_request_are_our_own_fault() -> None:
         with pytest.raises(InternalError, match="not those of its items"):
             loop.submit(request, slot, media_slots)
     with pytest.raises(InternalError, match="slot 5 is empty"):
-        loop.scheduler.align(align("x"), 5)
+        loop.scheduler.submit(align("x"), 5)
 
 
 def test_queues_are_bounded_and_ids_unique() -> None:

@@ -20,12 +20,14 @@ from sensorium.engine.planning.scheduler import Scheduler
 from sensorium.engine.planning.service_classes import SERVICES
 from sensorium.protocols.engine.messages import (
     ContentHash,
-    Generate,
     Lane,
     MediaSpan,
     NgramDraft,
     ProbabilityProbe,
+    Request,
     RequestId,
+    Sample,
+    SampleRequest,
     SamplingParams,
     SessionKey,
 )
@@ -66,7 +68,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.requests: dict[RequestId, Generate] = {}
+        self.requests: dict[RequestId, SampleRequest] = {}
         self.over: set[RequestId] = set()  # refused, aborted or revised
         self.shaken: set[RequestId] = set()  # those a failing step or a dropped encode may have ended
         self.users: dict[RequestId, set[Slot]] = {}
@@ -118,14 +120,16 @@ class SchedulerMachine(RuleBasedStateMachine):
             heard = ContentHash(rng.choice(list(by_name))) if by_name else None
         if heard is not None and heard not in by_name:
             heard = None
-        request = Generate(
+        request = Request(
             RequestId(f"r{len(self.requests)}"),
             prompt or (1, 2, 5),
-            draw_sampling(rng),
+            Sample(
+                draw_sampling(rng),
+                ngram=NgramDraft(3, 2, 1) if rng.random() < 0.2 else None,
+                probe=ProbabilityProbe(rng.randrange(max(len(prompt), 1)), 2) if rng.random() < 0.2 else None,
+            ),
             encoder_hash=heard,
             media=media,
-            ngram=NgramDraft(3, 2, 1) if rng.random() < 0.2 else None,
-            probe=ProbabilityProbe(rng.randrange(max(len(prompt), 1)), 2) if rng.random() < 0.2 else None,
             session=session,
             cache_salt="x" if rng.random() < 0.04 else "",
             lane=Lane(rng.choice(SERVICES), rng.choice([0, 0, 0, -1, 1])),
@@ -133,11 +137,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         if rng.random() < 0.4:
             draft = answer_alone(request)[0][: rng.randint(0, 12)]
             draft += tuple(rng.randrange(40) for _ in range(rng.randint(0, 3)))
-            request = msgspec.structs.replace(request, draft_token_ids=draft)
+            request = msgspec.structs.replace(
+                request, task=msgspec.structs.replace(request.task, draft_token_ids=draft)
+            )
         slots = tuple(by_name[span.content_hash] for span in media)
         self.try_submit(request, None if heard is None else by_name[heard], slots)
 
-    def draw_earlier(self, rng: random.Random, session: SessionKey | None) -> Generate | None:
+    def draw_earlier(self, rng: random.Random, session: SessionKey | None) -> SampleRequest | None:
         """A request whose prompt is continued: mostly the session's last one."""
         if not self.requests or rng.random() < 0.1:
             return None
@@ -145,7 +151,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         return mine[-1] if mine and rng.random() < 0.9 else rng.choice(list(self.requests.values()))
 
     def draw_beginning(
-        self, rng: random.Random, earlier: Generate
+        self, rng: random.Random, earlier: SampleRequest
     ) -> tuple[tuple[int, ...], tuple[MediaSpan, ...]]:
         """What an earlier prompt said, its answer so far, or a part; sometimes with another item in it."""
         whole = earlier.prompt_token_ids + tuple(self.loop.tokens.get(earlier.request_id, ()))
@@ -163,7 +169,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             media = (*media, span)
         return prompt, media
 
-    def try_submit(self, request: Generate, slot: Slot | None, media_slots: tuple[Slot, ...]) -> None:
+    def try_submit(self, request: SampleRequest, slot: Slot | None, media_slots: tuple[Slot, ...]) -> None:
         """Submit, and see that a live request of the session ends and nobody else does."""
         request_id, session = request.request_id, request.session
         revised = [
@@ -319,7 +325,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert [plan for plan in again if not plan.is_overlapped] == self.loop.plans
         assert [plan for plan in again if plan.is_overlapped] == self.loop.overlapped_plans
 
-    def expect_answer(self, request_id: RequestId, request: Generate) -> None:
+    def expect_answer(self, request_id: RequestId, request: SampleRequest) -> None:
         given = tuple(self.loop.tokens.get(request_id, ()))
         expected, reason = answer_alone(request)
         assert given == expected[: len(given)]
@@ -330,9 +336,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert (given, end.finish_reason) == (expected, reason)
         if given:
             first = self.loop.first[request_id]
-            if request.probe is not None:
-                assert first.probe_probability == probability(request.probe, request.prompt_token_ids)
-            if request.sampling.prompt_logprobs is not None:
+            if request.task.probe is not None:
+                assert first.probe_probability == probability(request.task.probe, request.prompt_token_ids)
+            if request.task.sampling.prompt_logprobs is not None:
                 assert first.prompt_logprobs is not None
                 values = tuple(-float(token) for token in request.prompt_token_ids[1:])
                 assert first.prompt_logprobs.logprobs == values

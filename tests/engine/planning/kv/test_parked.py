@@ -13,9 +13,11 @@ from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.scheduler import Scheduler
 from sensorium.protocols.engine.messages import (
     ContentHash,
-    Generate,
     MediaSpan,
+    Request,
     RequestId,
+    Sample,
+    SampleRequest,
     SamplingParams,
     SessionKey,
 )
@@ -54,11 +56,11 @@ def generate(
     on: str | None = None,
     heard: tuple[int, int] | None = None,
     salt: str = "",
-) -> Generate:
-    return Generate(
+) -> SampleRequest:
+    return Request(
         RequestId(name),
         tuple(prompt),
-        SamplingParams(max_tokens=max_tokens),
+        Sample(SamplingParams(max_tokens=max_tokens)),
         encoder_hash=None if on is None else ContentHash(on),
         encoder_span=heard,
         media=media,
@@ -67,20 +69,20 @@ def generate(
     )
 
 
-def expect_answer(loop: StepLoop, request: Generate, *, num_cached: int) -> None:
+def expect_answer(loop: StepLoop, request: SampleRequest, *, num_cached: int) -> None:
     """It was given what it gets alone, and had KV of so many prompt tokens to begin with."""
     name = request.request_id
     assert (tuple(loop.tokens[name]), loop.ends[name].finish_reason) == answer_alone(request)
     assert loop.first[name].num_cached == num_cached
 
 
-def run(loop: StepLoop, request: Generate) -> tuple[int, ...]:
+def run(loop: StepLoop, request: SampleRequest) -> tuple[int, ...]:
     loop.submit(request)
     loop.run()
     return tuple(loop.tokens[request.request_id])
 
 
-def check(loop: StepLoop, request: Generate, *, num_cached: int) -> None:
+def check(loop: StepLoop, request: SampleRequest, *, num_cached: int) -> None:
     run(loop, request)
     expect_answer(loop, request, num_cached=num_cached)
 
@@ -274,7 +276,10 @@ def test_a_probed_or_scored_prompt_is_fed_as_far_as_it_must() -> None:
     loop = make_loop()
     run(loop, generate("a", PROMPT))
     request = generate("b", PROMPT)
-    scored = msgspec.structs.replace(request, sampling=SamplingParams(max_tokens=6, prompt_logprobs=0))
+    scored = msgspec.structs.replace(
+        request,
+        task=msgspec.structs.replace(request.task, sampling=SamplingParams(max_tokens=6, prompt_logprobs=0)),
+    )
     run(loop, scored)
     expect_answer(loop, scored, num_cached=0)
     assert loop.first[RequestId("b")].prompt_logprobs is not None
