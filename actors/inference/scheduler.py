@@ -87,7 +87,10 @@ class SchedulerHandle:
         media_slots: tuple[Slot, ...] = (),
         part: Part | None = None,
     ) -> None:
-        """Queue a request that samples; its tokens go to the detokenizer under `stream_id`. Raises if it is refused."""
+        """Queue a request that samples, whose tokens go to the detokenizer under `stream_id`.
+
+        Raises if it is refused.
+        """
         await self._handle.ask(lambda reply: _Submit(request, slot, media_slots, stream_id, part, reply))
 
     async def perform_task(

@@ -193,7 +193,9 @@ def test_prompt_log_probabilities_that_are_not_numbers_are_not_told() -> None:
 def test_prompt_log_probabilities_are_those_of_the_raw_logits(
     prompt_chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sensorium.engine.execution.runner._MAX_LOGITS", 32 * 4 * 2)  # two rows at a time
+    monkeypatch.setattr(
+        "sensorium.engine.execution.tasks.sample.MAX_LOGITS", 32 * 4 * 2
+    )  # two rows at a time
     model = ToyModel()
     prompt = (3, 1, 4, 1, 5, 9, 2, 6)
     sampling = msgspec.structs.replace(GREEDY, prompt_logprobs=2, suppress_token_ids=(1, 4), max_tokens=3)
@@ -237,7 +239,7 @@ def test_only_rows_that_are_needed_get_logits() -> None:
 
 
 def test_many_logits_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sensorium.engine.execution.runner._MAX_LOGITS", 32 * 3)
+    monkeypatch.setattr("sensorium.engine.execution.tasks.sample.MAX_LOGITS", 32 * 3)
     model = ToyModel()
     result = run(make(model), *(step(i, (i, i + 1)) for i in range(7)))
     assert model.logit_rows == [3, 3, 1]

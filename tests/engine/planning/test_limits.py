@@ -29,43 +29,48 @@ def span(start: int, num_tokens: int, grid: tuple[int, int, int] | None = None) 
     return MediaSpan(ContentHash("A"), start, num_tokens, grid)
 
 
+def task(**changes: object) -> Sample:
+    """That of `GOOD`, changed."""
+    return msgspec.structs.replace(GOOD.task, **changes)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"prompt_token_ids": ()}, "prompt is empty"),
         (
-            {"task": msgspec.structs.replace(GOOD.task, sampling=SamplingParams(max_tokens=0))},
+            {"task": task(sampling=SamplingParams(max_tokens=0))},
             "max_tokens is 0; allowed: at least 1",
         ),
         (
-            {"task": msgspec.structs.replace(GOOD.task, sampling=SamplingParams(max_tokens=31))},
+            {"task": task(sampling=SamplingParams(max_tokens=31))},
             "has 30 tokens and max_tokens is 31; .* 60 tokens",
         ),
         (
-            {"task": msgspec.structs.replace(GOOD.task, sampling=SamplingParams(max_tokens=12))},
+            {"task": task(sampling=SamplingParams(max_tokens=12))},
             "need 11 blocks of 4 tokens, the engine has 10",
         ),
-        ({"task": msgspec.structs.replace(GOOD.task, probe=ProbabilityProbe(30, 1))}, "probe's position 30"),
+        ({"task": task(probe=ProbabilityProbe(30, 1))}, "probe's position 30"),
         ({"prompt_token_ids": (1, 50)}, "prompt has the token id 50; .* ends at 49"),
         ({"prompt_token_ids": (1, -1)}, "prompt has the token id -1; allowed: at least 0"),
-        ({"task": msgspec.structs.replace(GOOD.task, draft_token_ids=(99,))}, "draft has the token id 99"),
+        ({"task": task(draft_token_ids=(99,))}, "draft has the token id 99"),
         ({"media": (span(28, 3),)}, "item 0 at tokens 28 to 31 is not inside the prompt of 30 tokens"),
         ({"media": (span(-1, 3),)}, "item 0 at tokens -1 to 2 begins before"),
         ({"media": (span(0, 0),)}, "item 0 has 0 tokens"),
         ({"media": (span(0, 5), span(4, 2))}, "item 1 at tokens 4 to 6 begins before .* precedes it, 5"),
         ({"media": (span(0, 6, (1, 2, 2)),)}, "grid of 1×2×2 for 6 tokens"),
         ({"media": (span(0, 4, (1, -2, -2)),)}, "grid of 1×-2×-2"),
-        ({"task": msgspec.structs.replace(GOOD.task, ngram=NgramDraft(num_tokens=0))}, "num_tokens is 0"),
+        ({"task": task(ngram=NgramDraft(num_tokens=0))}, "num_tokens is 0"),
         (
-            {"task": msgspec.structs.replace(GOOD.task, ngram=NgramDraft(max_match=17))},
+            {"task": task(ngram=NgramDraft(max_match=17))},
             "matches 2 to 17 tokens; allowed: 1 to 16",
         ),
         (
-            {"task": msgspec.structs.replace(GOOD.task, probe=ProbabilityProbe(3, 50))},
+            {"task": task(probe=ProbabilityProbe(3, 50))},
             "probe has the token id 50",
         ),
         (
-            {"task": msgspec.structs.replace(GOOD.task, ngram=NgramDraft(max_match=1, min_match=2))},
+            {"task": task(ngram=NgramDraft(max_match=1, min_match=2))},
             "matches 2 to 1 tokens",
         ),
     ],
