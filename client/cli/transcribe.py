@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from ...protocols.realtime.session import Granularity
+from ...protocols.transcription.options import Granularity
 from ...protocols.shared.foreign_options import OF_SPEECH, meant
 from ..client import Client
 from ..errors import SDKError

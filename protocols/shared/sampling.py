@@ -1,0 +1,94 @@
+"""The sampling options: how tokens are drawn, each option declared once, with its range and description.
+
+`SamplingFields` are the fields of every dialect that generates text, `DecodingFields` those that only chat,
+completions and `LocalEngine` have besides. A request inherits them; msgspec checks the ranges when it decodes
+a body, and puts them into the OpenAPI document. `check_ranges` is for requests that were not decoded.
+`protocols/shared/generation.py` makes `SamplingParams` of them. Transcriptions have some of these options,
+too, and take their types from here (`protocols/transcription/options.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+MAX_TEMPERATURE: Final = 2.0
+MIN_REPETITION_PENALTY: Final = 0.01
+"""Logits are divided by it, and must stay finite."""
+MAX_REPETITION_PENALTY: Final = 10.0
+MAX_NGRAM_SIZE: Final = 128
+MAX_LOGPROBS: Final = 20
+MAX_SEED: Final = 2**63 - 1
+MAX_INT: Final = 2**31 - 1
+
+Temperature = Annotated[
+    float, Meta(ge=0, le=MAX_TEMPERATURE, description="How freely tokens are drawn; 0: always the likeliest.")
+]
+TopP = Annotated[
+    float, Meta(gt=0, le=1, description="Draw from the likeliest tokens up to this total probability.")
+]
+TopK = Annotated[
+    int, Meta(ge=-1, le=MAX_INT, description="Draw from this many of the likeliest tokens; 0 and -1: from all.")
+]
+MinP = Annotated[
+    float, Meta(ge=0, le=1, description="Draw from tokens with at least this share of the likeliest one's probability.")
+]
+Seed = Annotated[
+    int, Meta(ge=-MAX_SEED - 1, le=MAX_SEED, description="The same seed draws the same answer.")
+]
+PresencePenalty = Annotated[
+    float, Meta(ge=-2, le=2, description="Make tokens of the answer so far less likely, however often they came.")
+]
+FrequencyPenalty = Annotated[
+    float, Meta(ge=-2, le=2, description="Make tokens of the answer so far less likely, for each time they came.")
+]
+RepetitionPenalty = Annotated[
+    float,
+    Meta(
+        ge=MIN_REPETITION_PENALTY,
+        le=MAX_REPETITION_PENALTY,
+        description="Make tokens that came before less likely, those of the prompt too; 1: off.",
+    ),
+]
+NgramSize = Annotated[
+    int, Meta(ge=0, le=MAX_NGRAM_SIZE, description="Let no sequence of this many tokens come twice; 0: off.")
+]
+Priority = Annotated[int, Meta(ge=-1000, le=1000, description="Lower runs first, within a class of service.")]
+CacheSalt = Annotated[
+    str, Meta(min_length=1, max_length=256, description="Requests share cached prefixes only with the same salt.")
+]
+Count = Annotated[int, Meta(ge=0, le=MAX_INT)]
+
+
+class SamplingFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of chat, completions and responses. Null means the default, as OpenAI's clients send it."""
+
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    top_k: TopK | None = None
+    min_p: MinP | None = None
+    seed: Seed | None = None
+    stop: str | Sequence[str] | None = None
+    presence_penalty: PresencePenalty | None = None
+    frequency_penalty: FrequencyPenalty | None = None
+    repetition_penalty: RepetitionPenalty | None = None
+    ignore_eos: bool | None = None
+    priority: Priority | None = None
+    cache_salt: CacheSalt | None = None
+
+
+class DecodingFields(SamplingFields, frozen=True, kw_only=True):
+    """Of chat and completions only."""
+
+    min_tokens: Count | None = None
+    stop_token_ids: Sequence[int] | None = None
+    include_stop_str_in_output: bool | None = None
+    """The stop string that ends the answer is its last text."""
+    allowed_token_ids: Sequence[int] | None = None
+    bad_words: Sequence[str] | None = None
+    """Words that do not come, as the model writes them at a beginning and after a space."""
+    no_repeat_ngram_size: NgramSize | None = None
+    """transformers': of prompt and answer together."""
+    prompt_logprobs: Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None = None
