@@ -2,17 +2,21 @@
 
 `SamplingFields` are the fields of every dialect that generates text, `DecodingFields` those that only chat,
 completions and `LocalEngine` have besides. A request inherits them; msgspec checks the ranges when it decodes
-a body, and puts them into the OpenAPI document. `check_ranges` is for requests that were not decoded.
+a body, and puts them into the OpenAPI document; `check_ranges` of `protocols/shared/json_body.py` is for
+requests that were not decoded.
 `protocols/shared/generation.py` makes `SamplingParams` of them. Transcriptions have some of these options,
 too, and take their types from here (`protocols/transcription/options.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Final
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from numbers import Real
+from typing import Annotated, Final, get_args
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 MAX_TEMPERATURE: Final = 2.0
 MIN_REPETITION_PENALTY: Final = 0.01
@@ -60,6 +64,8 @@ CacheSalt = Annotated[
     str, Meta(min_length=1, max_length=256, description="Requests share cached prefixes only with the same salt.")
 ]
 Count = Annotated[int, Meta(ge=0, le=MAX_INT)]
+TokenLimit = Annotated[int, Meta(ge=1, le=MAX_INT)]
+NumLogprobs = Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)]
 
 
 class SamplingFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,4 +97,47 @@ class DecodingFields(SamplingFields, frozen=True, kw_only=True):
     """Words that do not come, as the model writes them at a beginning and after a space."""
     no_repeat_ngram_size: NgramSize | None = None
     """transformers': of prompt and answer together."""
-    prompt_logprobs: Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None = None
+    prompt_logprobs: NumLogprobs | None = None
+
+
+class SamplingDefaults(Struct, frozen=True, kw_only=True):
+    """What a model's checkpoint states about sampling; None where it states nothing."""
+
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    top_k: TopK | None = None
+    min_p: MinP | None = None
+    repetition_penalty: RepetitionPenalty | None = None
+
+
+NO_SAMPLING_DEFAULTS: Final = SamplingDefaults()
+
+
+@lru_cache
+def ranges_of(kind: type[Struct]) -> Mapping[str, Meta]:
+    """The declared range of each field that has one."""
+    return {
+        field.name: meta
+        for field in structs.fields(kind)
+        for part in (field.type, *get_args(field.type))
+        for meta in getattr(part, "__metadata__", ())
+        if isinstance(meta, Meta)
+    }
+
+
+def is_outside(value: object, meta: Meta) -> bool:
+    """Whether a number, or the length of a text, is out of its declared range."""
+    if isinstance(value, str):
+        return not (meta.min_length or 0) <= len(value) <= (meta.max_length or math.inf)
+    if not isinstance(value, Real):
+        return False
+    low, high = (meta.gt if meta.ge is None else meta.ge), meta.le
+    return low is not None and high is not None and (not low <= value <= high or value == meta.gt)
+
+
+def allowed_range(meta: Meta) -> str:
+    """A declared range, in words."""
+    if meta.max_length is not None:
+        return f"{meta.min_length or 0} to {meta.max_length} characters"
+    low, high = (f"{end:g}" if isinstance(end, float) else str(end) for end in (meta.ge, meta.le))
+    return f"{low} to {high}" if meta.gt is None else f"above {meta.gt}, up to {high}"
