@@ -41,6 +41,7 @@ _T = TypeVar("_T")
 
 Form: TypeAlias = dict[str, str | list[str]]
 
+
 class FileOptions(RecordingOptions, total=False):
     """What can be asked about a file, streamed or not."""
 

@@ -34,19 +34,25 @@ TopP = Annotated[
     float, Meta(gt=0, le=1, description="Draw from the likeliest tokens up to this total probability.")
 ]
 TopK = Annotated[
-    int, Meta(ge=-1, le=MAX_INT, description="Draw from this many of the likeliest tokens; 0 and -1: from all.")
+    int,
+    Meta(ge=-1, le=MAX_INT, description="Draw from this many of the likeliest tokens; 0 or -1: all."),
 ]
 MinP = Annotated[
-    float, Meta(ge=0, le=1, description="Draw from tokens with at least this share of the likeliest one's probability.")
+    float,
+    Meta(
+        ge=0,
+        le=1,
+        description="Draw from tokens of at least this share of the likeliest's probability.",
+    ),
 ]
-Seed = Annotated[
-    int, Meta(ge=-MAX_SEED - 1, le=MAX_SEED, description="The same seed draws the same answer.")
-]
+Seed = Annotated[int, Meta(ge=-MAX_SEED - 1, le=MAX_SEED, description="The same seed draws the same answer.")]
 PresencePenalty = Annotated[
-    float, Meta(ge=-2, le=2, description="Make tokens of the answer so far less likely, however often they came.")
+    float,
+    Meta(ge=-2, le=2, description="Make tokens of the answer so far less likely, once for each token."),
 ]
 FrequencyPenalty = Annotated[
-    float, Meta(ge=-2, le=2, description="Make tokens of the answer so far less likely, for each time they came.")
+    float,
+    Meta(ge=-2, le=2, description="Make tokens of the answer so far less likely, each time they come."),
 ]
 RepetitionPenalty = Annotated[
     float,
@@ -61,7 +67,8 @@ NgramSize = Annotated[
 ]
 Priority = Annotated[int, Meta(ge=-1000, le=1000, description="Lower runs first, within a class of service.")]
 CacheSalt = Annotated[
-    str, Meta(min_length=1, max_length=256, description="Requests share cached prefixes only with the same salt.")
+    str,
+    Meta(min_length=1, max_length=256, description="Only requests with the same salt share cached prefixes."),
 ]
 Count = Annotated[int, Meta(ge=0, le=MAX_INT)]
 TokenLimit = Annotated[int, Meta(ge=1, le=MAX_INT)]

@@ -1,9 +1,9 @@
 """The form of a transcription or translation request: its text fields become a `TranscriptionRequest`.
 
-Which fields there are, and what one may be by itself, is declared in `protocols/transcription/options.py`; here
-are the fields that are written in several ways, and the rules about two of them together. The `file` part is
-the server's business; the answer is `protocols/transcription/rest.py`'s. Fields that nobody defines are
-refused by name, so that a misspelt or foreign option is never silently lost.
+Which fields there are, and what one may be by itself, is declared in `protocols/transcription/options.py`;
+here are the fields that are written in several ways, and the rules about two of them together. The `file`
+part is the server's business; the answer is `protocols/transcription/rest.py`'s. Fields that nobody defines
+are refused by name, so that a misspelt or foreign option is never silently lost.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def _checked_beam_size(form: FormOptions, temperatures: Sequence[float]) -> int:
 
 
 def _cue_layout(form: FormOptions, response_format: ResponseFormat) -> CueLayout:
-    """How subtitles are laid out. Where lines are counted in words a cue is one line, unless more are given."""
+    """How subtitles are laid out. With a number of words a cue is one line, unless more are given."""
     given = {name: value for name, value in form.items() if name in SubtitleOptions.__annotations__}
     for name, value in given.items():
         if value and response_format not in SUBTITLES:

@@ -1,9 +1,10 @@
 """The options of a transcription: each is declared here, once, under the name that clients use.
 
-A key of these classes is an option. Its type is what Python callers may give; its `Meta` has the range and the
-description. `protocols/transcription/option_table.py` reads the keys, and from there come the form field with
-its check (`protocols/transcription/form.py`), the OpenAPI schema (`protocols/transcription/operations.py`) and
-the command-line option with its help (`client/cli/commands.py`). The class says where an option may stand.
+A key of these classes is an option. Its type is what Python callers may give; its `Meta` has the range and
+the description. `protocols/transcription/option_table.py` reads the keys, and from there come the form field
+with its check (`protocols/transcription/form.py`), the OpenAPI schema
+(`protocols/transcription/operations.py`) and the command-line option with its help
+(`client/cli/option_group.py`). The class says where an option may stand.
 What the server works with, and its defaults, are in `TranscriptionOptions`
 (`protocols/transcription/transcript.py`): a field of the same name there gets the value as it is.
 """
@@ -39,6 +40,7 @@ UtteranceEnd = Annotated[int, Meta(ge=500, le=10_000)]
 """Milliseconds. Hypotheses come every 240 to 600 ms: gaps much shorter than that are not seen in them."""
 LeftContext = Annotated[int, Meta(ge=0, le=24_000)]
 """Milliseconds: a model hears at most 30 s at once, the turn among them."""
+DrawTemperature = Annotated[float, Meta(ge=0, le=1)]
 NumAnswers = Annotated[int, Meta(ge=1, le=8)]
 MAX_AUDIO_TRACKS: Final = 64
 """As many streams as a file is opened with."""
@@ -60,8 +62,9 @@ class SpeechOptions(TypedDict, total=False):
     keyword_boost: Annotated[
         KeywordBoost | None,
         Meta(
-            description="How much likelier `keywords` are, 0 to 5; 2.5 finds nearly all that can be found. With "
-            "0, a temperature, several beams, or a word of one or two letters the model only gets them as text."
+            description="How much likelier `keywords` are, 0 to 5; 2.5 finds nearly all that can be found. "
+            "With 0, a temperature, several beams, or a word of one or two letters the model only gets them "
+            "as text."
         ),
     ]
     numerals: Annotated[
@@ -73,7 +76,7 @@ class SpeechOptions(TypedDict, total=False):
     ]
     task: Annotated[
         Task | None,
-        Meta(description="translate: the text is in English, whatever is spoken (Whisper). Default: transcribe."),
+        Meta(description="translate: the text is in English, whatever is spoken (Whisper); else transcribe."),
     ]
 
 
@@ -83,22 +86,22 @@ class LiveSpeechOptions(SpeechOptions, total=False):
     delay: Annotated[
         Delay | None,
         Meta(
-            description="How long text waits before it is shown: minimal, low, medium, high or xhigh. Less is "
-            "sooner, more is corrected less often."
+            description="How long text waits before it is shown: minimal, low, medium, high or xhigh. Less "
+            "is sooner, more is corrected less often."
         ),
     ]
     utterance_end_ms: Annotated[
         UtteranceEnd | None,
         Meta(
-            description="Report the end of an utterance this long after its last word (500 to 10000 ms), also "
-            "where noise keeps its turn open."
+            description="Report the end of an utterance this long after its last word (500 to 10000 ms), "
+            "also where noise keeps its turn open."
         ),
     ]
     left_context_ms: Annotated[
         LeftContext | None,
         Meta(
-            description="Transcribe turns together with this much of the speech before them (at most 24000 ms; "
-            "Whisper): fewer words are wrong, above all of short turns."
+            description="Transcribe turns together with this much of the speech before them (at most 24000 "
+            "ms; Whisper): fewer words are wrong, above all of short turns."
         ),
     ]
 
@@ -111,15 +114,13 @@ class SubtitleOptions(TypedDict, total=False):
         Meta(
             ge=1,
             le=1000,
-            description="Columns of a subtitle's line: 42 if not given. Chinese, Japanese and Korean characters "
-            "take two.",
+            description="Columns of a subtitle's line: 42 if not given. Chinese, Japanese and Korean "
+            "characters take two.",
         ),
     ]
     max_line_count: Annotated[
         int | None,
-        Meta(
-            ge=1, le=4, description="Lines of a subtitle: 2 if not given, 1 with `max_words_per_line`."
-        ),
+        Meta(ge=1, le=4, description="Lines of a subtitle: 2 if not given, 1 with `max_words_per_line`."),
     ]
     max_words_per_line: Annotated[int | None, Meta(ge=1, le=20, description="Words of a subtitle's line.")]
     highlight_words: Annotated[
@@ -131,10 +132,8 @@ class RecordingOptions(SpeechOptions, SubtitleOptions, total=False):
     """Options of files, streamed or not."""
 
     temperature: Annotated[
-        float | Sequence[float] | None,
+        DrawTemperature | Sequence[float] | None,
         Meta(
-            ge=0,
-            le=1,
             max_length=8,
             description="How freely tokens are drawn, from 0 (not at all) to 1. Of several, rising, each is "
             "tried while the answer repeats itself or is unlikely.",
@@ -147,7 +146,7 @@ class RecordingOptions(SpeechOptions, SubtitleOptions, total=False):
     seed: Annotated[int | None, Meta(ge=0, le=MAX_SEED, description="The same seed draws the same answers.")]
     beam_size: Annotated[
         NumAnswers | None,
-        Meta(description="Beams of the search where the temperature is 0; the likeliest answer counts. Slower."),
+        Meta(description="Beams of the search where the temperature is 0, the likeliest counts: slower."),
     ]
     length_penalty: Annotated[
         float | None,
@@ -158,8 +157,8 @@ class RecordingOptions(SpeechOptions, SubtitleOptions, total=False):
         Meta(
             gt=0,
             le=4,
-            description="How many answers must have ended, as a share of `beam_size`, before the search may: 1 "
-            "if not given.",
+            description="How many answers must have ended, as a share of `beam_size`, before the search "
+            "may: 1 if not given.",
         ),
     ]
     top_p: TopP | None
@@ -190,7 +189,7 @@ class RecordingOptions(SpeechOptions, SubtitleOptions, total=False):
     ]
     multichannel: Annotated[
         bool | None,
-        Meta(description="Transcribe each channel separately; channels are mixed if not given. Not streamed."),
+        Meta(description="Transcribe each channel separately; mixed if not given. Not streamed."),
     ]
     audio_track: Annotated[
         int | None,

@@ -55,7 +55,7 @@ class Sample(TypedDict, total=False):
     share: Annotated[Share | None, Meta(description="Of the row.")]
     plain_share: Share | None
     choice: Literal["a", "b"] | None
-    several: Annotated[float | Sequence[float] | None, Meta(ge=0, le=2, max_length=3)]
+    several: Annotated[Share | Sequence[float] | None, Meta(max_length=3)]
     words: Sequence[str]
     text_of_several: str | Sequence[str] | None
     thing: str | Mapping[str, object] | None
@@ -64,13 +64,24 @@ class Sample(TypedDict, total=False):
 def test_a_row_is_read_whole() -> None:
     rows = options_of(Sample)
     whole = rows["whole"]
-    assert (whole.kind, whole.low, whole.high, whole.is_above, whole.description) == (int, -1, 5, False, "A number.")
+    assert (whole.kind, whole.low, whole.high, whole.is_above, whole.description) == (
+        int,
+        -1,
+        5,
+        False,
+        "A number.",
+    )
     assert (whole.takes_one, whole.takes_several) == (True, False)
     assert (rows["share"].is_above, rows["share"].high, rows["share"].description) == (True, 1, "Of the row.")
     assert rows["plain_share"].description == "Of a type."
     assert (rows["choice"].kind, rows["choice"].choices) == (str, ("a", "b"))
     several = rows["several"]
-    assert (several.kind, several.takes_one, several.takes_several, several.max_length) == (float, True, True, 3)
+    assert (several.kind, several.takes_one, several.takes_several, several.max_length) == (
+        float,
+        True,
+        True,
+        3,
+    )
     assert (rows["words"].kind, rows["words"].takes_one, rows["words"].takes_several) == (str, False, True)
     assert rows["text_of_several"].takes_text
     assert (rows["thing"].kind, rows["thing"].high) == (Mapping, math.inf)
