@@ -7,7 +7,7 @@ field.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -146,18 +146,18 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
             granularities.append("word")
         if self.options.segment_timestamps:
             granularities.append("segment")
-        own = {name: getattr(self.options, name) for name in SHARED}
+        own: dict[str, Any] = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name in SHARED
+            if (value := getattr(self.options, name)) != getattr(_DEFAULT_OPTIONS, name)
+        }
         return TranscriptionView(
             model=self.model,
             timestamp_granularities=granularities or UNSET,
             delay=self.delay or delay or UNSET,
             utterance_end_ms=self.utterance_end_ms or UNSET,
             left_context_ms=self.left_context_ms or UNSET,
-            **{
-                name: list(value) if isinstance(value, tuple) else value
-                for name, value in own.items()
-                if value != getattr(_DEFAULT_OPTIONS, name)
-            },
+            **own,
         )
 
     def include_view(self) -> list[Include]:

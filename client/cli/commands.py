@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 from ...protocols.transcription.form import SUBTITLES, TIMED_TEXTS
 from ...protocols.transcription.options import LiveSpeechOptions, RecordingOptions, SubtitleOptions
@@ -88,7 +88,8 @@ def transcribe(
         if repeated:
             return usage(f"two inputs would be written to {output_dir / repeated[0]}")
 
-    requested: FileOptions = {**options, "model": model}
+    given = {name: value for name, value in options.items() if value is not False}
+    requested = cast(FileOptions, {**given, "model": model})
     if options.get("vad_parameters"):
         requested["vad_filter"] = True
 

@@ -136,10 +136,10 @@ def is_outside(value: object, meta: Meta) -> bool:
     """Whether a number, or the length of a text, is out of its declared range."""
     if isinstance(value, str):
         return not (meta.min_length or 0) <= len(value) <= (meta.max_length or math.inf)
-    if not isinstance(value, Real):
-        return False
     low, high = (meta.gt if meta.ge is None else meta.ge), meta.le
-    return low is not None and high is not None and (not low <= value <= high or value == meta.gt)
+    if low is None or high is None or not isinstance(value, Real):
+        return False
+    return not low <= float(value) <= high or value == meta.gt
 
 
 def allowed_range(meta: Meta) -> str:

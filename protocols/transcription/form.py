@@ -132,7 +132,9 @@ def _options(
     if clips and speech_filter is not None:
         raise wrong("clip_timestamps", "goes without `vad_filter` and `chunking_strategy`")
     granularities = _granularities(form, response_format)
-    same = {name: value for name, value in form.items() if name in TranscriptionOptions.__struct_fields__}
+    same: dict[str, Any] = {
+        name: value for name, value in form.items() if name in TranscriptionOptions.__struct_fields__
+    }
     derived: dict[str, Any] = {
         "task": task,
         "keywords": _keywords(form),

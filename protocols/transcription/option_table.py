@@ -84,7 +84,7 @@ def _option(name: str, parts: list[Any]) -> Option:
     kinds = [part for part in parts if not isinstance(part, Meta)]
     several = [get_args(kind)[0] for kind in kinds if get_origin(kind) is Sequence]
     single = [kind for kind in kinds if get_origin(kind) is not Sequence]
-    kind = (several or sorted(single, key=lambda each: get_origin(each) is not Mapping))[0]
+    kind = (several or sorted(single, key=lambda each: get_origin(each) != Mapping))[0]
     choices = get_args(kind) if get_origin(kind) is Literal else ()
 
     def stated(*fields: str) -> Any:  # noqa: ANN401 (a number, or a text)
