@@ -99,7 +99,7 @@ export class Microphone {
     this.#node.port.onmessage = ({ data }) => {
       if (data === null) return this.#flushed?.();
       for (const listener of this.#listeners) listener(new Int16Array(data));
-      if (!this.#recorder) this.#target?.append(data);
+      if (!this.#recorder) this.#send(data);
     };
     source.connect(this.#node);
     if (this.recording === "opus") this.#recorder = this.#newRecorder();
@@ -112,10 +112,14 @@ export class Microphone {
     // The pieces arrive in order, and the last one before `stop`; reading one takes a moment.
     recorder.ondataavailable = ({ data }) => {
       this.#sending = this.#sending.then(async () => {
-        if (data.size) this.#target?.append(await data.arrayBuffer());
+        if (data.size) this.#send(await data.arrayBuffer());
       });
     };
     return recorder;
+  }
+
+  #send(data) {
+    if (this.#target && this.#target.state !== "closed") this.#target.append(data);
   }
 
   #release() {

@@ -1,0 +1,174 @@
+// A live transcript: what is kept of it, and the part of it that is elements of the page.
+//
+// The newest turns are elements, at most 400 nodes in all; older ones are one text. Finals are compared with the
+// partials that were shown, and the words that differ are marked.
+
+import { el, minutes } from "./dom.js";
+import { cues, toSRT, toVTT } from "./sdk/sensorium.js";
+
+const MAX_NODES = 400;
+const MAX_MARKS = 12;
+const MAX_COMPARED = 300;
+
+export class Transcript {
+  #scroll;
+  #done;
+  #open;
+  #older = null;
+  #nodes = [];
+  #partials = new Map();
+
+  constructor(scroll, done, open) {
+    this.#scroll = scroll;
+    this.#done = done;
+    this.#open = open;
+    /** Finished turns: {start, end, text, words, segments}, seconds from the first session's start. */
+    this.turns = [];
+  }
+
+  get isEmpty() {
+    return this.turns.length === 0 && this.#partials.size === 0;
+  }
+
+  clear() {
+    this.turns = [];
+    this.#nodes = [];
+    this.#older = null;
+    this.#partials.clear();
+    this.#done.replaceChildren();
+    this.#open.replaceChildren();
+  }
+
+  /** Text that follows what is shown of an open turn. */
+  partial(id, start, delta) {
+    this.#follow(() => {
+      let open = this.#partials.get(id);
+      if (!open) {
+        const text = document.createTextNode("");
+        open = { text, node: el("p", { class: "turn open" }, el("time", {}, minutes(start)), el("span", {}, text)) };
+        this.#partials.set(id, open);
+        this.#open.append(open.node);
+      }
+      open.text.appendData(delta);
+    });
+  }
+
+  /** The whole turn as it is now known. An empty one is dropped. Gives how many words were corrected. */
+  final(id, turn) {
+    const shown = this.#partials.get(id)?.text.data ?? "";
+    this.drop(id);
+    if (!turn.text.trim()) return 0;
+    this.turns.push(turn);
+    const pieces = compared(shown, turn.text);
+    this.#follow(() => {
+      const text = el("span", {}, ...marked(pieces));
+      const node = el("p", { class: "turn" }, el("time", {}, minutes(turn.start)), text);
+      this.#done.append(node);
+      this.#nodes.push({ node, turn, num: countNodes(node) });
+      this.#fold();
+    });
+    return pieces.filter((piece) => piece.before !== undefined).length;
+  }
+
+  /** Forget what is shown of a turn that is not finished. */
+  drop(id) {
+    this.#partials.get(id)?.node.remove();
+    this.#partials.delete(id);
+  }
+
+  /** Forget all open turns. */
+  dropOpen() {
+    for (const id of [...this.#partials.keys()]) this.drop(id);
+  }
+
+  get text() {
+    return this.turns.map((turn) => turn.text.trim()).join("\n");
+  }
+
+  get srt() {
+    return toSRT(this.#cues());
+  }
+
+  get vtt() {
+    return toVTT(this.#cues());
+  }
+
+  #cues() {
+    return this.turns.flatMap(({ start, end, text, words }) => {
+      if (!words.length) return [{ start, end, text: text.trim() }];
+      return cues(words.map((each) => ({ ...each, start: start + each.start, end: start + each.end })));
+    });
+  }
+
+  #fold() {
+    let num = this.#nodes.reduce((sum, each) => sum + each.num, 0);
+    while (num > MAX_NODES && this.#nodes.length > 1) {
+      const { node, turn, num: freed } = this.#nodes.shift();
+      node.remove();
+      num -= freed;
+      if (!this.#older) {
+        this.#older = document.createTextNode("");
+        this.#done.prepend(el("p", { class: "older" }, this.#older));
+      }
+      this.#older.appendData(`${this.#older.length ? "\n" : ""}${turn.text.trim()}`);
+    }
+  }
+
+  /** Change the page, and stay at the end of the transcript if the person is there. */
+  #follow(change) {
+    const { scrollHeight, scrollTop, clientHeight } = this.#scroll;
+    const isAtEnd = scrollHeight - scrollTop - clientHeight < 60;
+    change();
+    if (isAtEnd) this.#scroll.scrollTop = this.#scroll.scrollHeight;
+  }
+}
+
+function countNodes(node) {
+  let num = 1;
+  for (const child of node.childNodes) num += countNodes(child);
+  return num;
+}
+
+function marked(pieces) {
+  let left = MAX_MARKS;
+  return pieces.map(({ text, before }) => {
+    if (before === undefined || left-- <= 0) return text;
+    return el("mark", { title: before ? `was: ${before}` : "was not there" }, text);
+  });
+}
+
+/** The final text in pieces; those that were otherwise in the partial have `before`, what stood there. */
+export function compared(partial, final) {
+  const [old, now] = [partial.trim().split(/\s+/), final.trim().split(/\s+/)];
+  const isPrefix = now.join(" ").startsWith(old.join(" "));
+  if (!partial.trim() || isPrefix || old.length > MAX_COMPARED || now.length > MAX_COMPARED) return [{ text: final.trim() }];
+  const table = common(old, now);
+  const pieces = [];
+  let [i, j] = [0, 0];
+  while (j < now.length) {
+    const [oldStart, start] = [i, j];
+    while (i < old.length && j < now.length && old[i] === now[j]) [i, j] = [i + 1, j + 1];
+    if (j > start) pieces.push({ text: `${now.slice(start, j).join(" ")} ` });
+    const [fromOld, from] = [i, j];
+    while (j < now.length && !(i < old.length && old[i] === now[j])) {
+      if (i < old.length && table[i + 1][j] >= table[i][j + 1]) i += 1;
+      else j += 1;
+    }
+    // Words behind the partial's end are new, and no correction.
+    if (j > from && fromOld === old.length) pieces.push({ text: `${now.slice(from, j).join(" ")} ` });
+    else if (j > from) pieces.push({ text: `${now.slice(from, j).join(" ")} `, before: old.slice(fromOld, i).join(" ") });
+    if (j === start && i === oldStart) break;
+  }
+  return pieces;
+}
+
+/** Lengths of the longest common subsequences of all ends of both lists. */
+function common(a, b) {
+  const table = Array.from({ length: a.length + 2 }, () => new Uint16Array(b.length + 2));
+  for (let i = a.length - 1; i >= 0; i--) {
+    for (let j = b.length - 1; j >= 0; j--) {
+      table[i][j] = a[i] === b[j] ? table[i + 1][j + 1] + 1 : Math.max(table[i + 1][j], table[i][j + 1]);
+    }
+  }
+  return table;
+}
