@@ -86,7 +86,7 @@ export class Waveform {
     context.clearRect(0, 0, width, height);
     const end = Math.max(this.seconds, SECONDS);
     const x = (seconds) => width - ((end - seconds) * width) / SECONDS;
-    const base = height - 34; // words are below
+    const base = height - 54; // words are below
     const middle = base / 2 + 4;
     for (const { start, end: stop } of this.#turns) {
       context.fillStyle = this.#colors.soft;
@@ -111,19 +111,19 @@ export class Waveform {
 
   #drawWords(x, height) {
     const context = this.#context;
-    context.font = "13px system-ui, sans-serif";
+    context.font = "12.5px system-ui, sans-serif";
     context.textBaseline = "middle";
     context.fillStyle = this.#colors.text;
-    let free = [-Infinity, -Infinity]; // the right end of what stands in each of two rows
+    const free = [-Infinity, -Infinity, -Infinity]; // the right end of what stands in each row
     for (const { words } of this.#turns) {
       for (const { word, start } of words) {
         const left = x(start);
         const text = word.trim();
         const width = context.measureText(text).width;
         if (left + width < 0) continue;
-        const row = free[0] <= left ? 0 : 1;
-        if (free[row] > left) continue; // no room: the transcript has it
-        context.fillText(text, left, height - 29 + row * 15);
+        const row = free.findIndex((end) => end <= left);
+        if (row < 0) continue; // no room: the transcript has it
+        context.fillText(text, left, height - 48 + row * 16);
         free[row] = left + width + 5;
       }
     }
