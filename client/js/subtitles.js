@@ -17,9 +17,8 @@ export function cues(timed) {
     words = [];
   };
   for (const word of timed) {
-    const length = words.reduce((sum, each) => sum + each.word.trim().length + 1, 0) + word.word.trim().length;
-    const isFull = length > MAX_COLUMNS * MAX_LINES || (words.length && word.end - words[0].start > MAX_S);
-    if (isFull) close();
+    const longer = [...words, word].map((each) => each.word.trim()).join(" ");
+    if (words.length && (numLines(longer) > MAX_LINES || word.end - words[0].start > MAX_S)) close();
     words.push(word);
     if (/[.!?…。！？]["”’)]?$/.test(word.word.trim())) close();
   }
@@ -40,12 +39,23 @@ export function toVTT(found) {
   return `WEBVTT\n\n${body.join("\n")}`;
 }
 
+/** How many lines a text takes where each is as full as it can be. */
+function numLines(text) {
+  let [num, length] = [1, -1];
+  for (const word of text.split(" ")) {
+    if (length + 1 + word.length > MAX_COLUMNS && length >= 0) [num, length] = [num + 1, -1];
+    length += 1 + word.length;
+  }
+  return num;
+}
+
+/** A text of two lines at most, broken where these are most alike. */
 function broken(text) {
-  if (text.length <= MAX_COLUMNS) return text;
-  const middle = text.length / 2;
-  let best = -1;
+  if (numLines(text) === 1) return text;
+  let [best, least] = [-1, Infinity];
   for (let at = text.indexOf(" "); at >= 0; at = text.indexOf(" ", at + 1)) {
-    if (best < 0 || Math.abs(at - middle) < Math.abs(best - middle)) best = at;
+    const longest = Math.max(at, text.length - at - 1);
+    if (longest < least) [best, least] = [at, longest];
   }
   return best < 0 ? text : `${text.slice(0, best)}\n${text.slice(best + 1)}`;
 }

@@ -293,11 +293,17 @@ function showUser(text, files) {
   const node = el("div", { class: "message user" }, el("span", { class: "sr" }, "You"), media.length ? el("div", { class: "media" }, ...media) : null, text ? el("div", { class: "body" }, text) : null);
   at("chat-log").append(node);
   at("chat-hint").hidden = true;
-  node.scrollIntoView({ block: "nearest" });
+  toEnd();
+}
+
+function toEnd() {
+  at("chat-log").scrollTop = at("chat-log").scrollHeight;
 }
 
 function note(text, isWrong = false) {
   at("chat-log").append(el("p", { class: isWrong ? "message wrong" : "message hint" }, text));
+  at("chat-hint").hidden = true;
+  toEnd();
 }
 
 function failed(error) {
@@ -331,8 +337,7 @@ class AnswerView {
     }
     this.calls = toolCalls;
     for (const [index, call] of toolCalls.entries()) this.#showCall(index, call);
-    const bottom = at("chat-form").getBoundingClientRect().top;
-    if (this.node.getBoundingClientRect().bottom > bottom - 40) this.node.scrollIntoView({ block: "end" });
+    toEnd();
   }
 
   done({ first, seconds, usage, again }) {

@@ -58,7 +58,7 @@ function choices() {
   return {
     model: at("files-model").value,
     language: at("files-language").value,
-    prompt: at("files-prompt").value.trim(),
+    keywords: at("files-prompt").value.split(",").map((each) => each.trim()).filter(Boolean),
     task: at("files-task").value,
   };
 }
@@ -120,14 +120,14 @@ class Job {
 
   async #transcribe() {
     this.#addPlayer();
-    const { model, language, prompt, task } = this.#choices;
+    const { model, language, keywords, task } = this.#choices;
     const began = performance.now();
     this.#say("Uploading");
     let last = {};
     const events = server.client.transcribeStream(this.#file, {
       model,
       language,
-      prompt,
+      keywords,
       translate: task === "translate",
       response_format: "verbose_json",
       timestamp_granularities: ["segment", "word"],

@@ -256,7 +256,7 @@ function measure(kind, key) {
   const seconds = Math.max(0, (performance.now() - since) / 1000);
   latencies[kind] = [...latencies[kind], seconds].slice(-40);
   at(`live-${kind}`).textContent = `${seconds.toFixed(2)} s`;
-  drawLines(at("live-spark"), [latencies.first, latencies.final], { width: 120, height: 28, num: 40 });
+  drawLines(at("live-spark"), [latencies.first, latencies.final], { width: 120, height: 28 });
   const shown = Object.entries(latencies).map(([name, values]) => `${name} ${values.at(-1)?.toFixed(2) ?? "none"} s`);
   at("live-spark").setAttribute("aria-label", `Latency of the last turns: ${shown.join(", ")}`);
 }

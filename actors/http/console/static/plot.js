@@ -2,11 +2,16 @@
 
 import { el, svg } from "./dom.js";
 
+/** Fewer points than these leave room on the left. */
+const MIN_POINTS = 20;
+const MAX_POINTS = 150;
+
 /** Draw lines (lists of numbers, null where there is none) from 0 to their largest value into an <svg>. */
-export function drawLines(target, lines, { width = 240, height = 64, num = 150 } = {}) {
+export function drawLines(target, lines, { width = 240, height = 64 } = {}) {
   target.setAttribute("viewBox", `0 0 ${width} ${height}`);
   target.setAttribute("preserveAspectRatio", "none");
   const most = Math.max(...lines.flat().filter((value) => value !== null), 1e-9);
+  const num = Math.max(MIN_POINTS, ...lines.map((values) => values.length));
   const x = (index, length) => width - ((length - 1 - index) * width) / (num - 1);
   const y = (value) => height - 2 - (value / most) * (height - 6);
   const parts = [svg("line", { class: "axis", x1: 0, x2: width, y1: height - 1, y2: height - 1 })];
@@ -41,7 +46,7 @@ export class Plot {
   push(...values) {
     for (const [index, line] of this.#lines.entries()) {
       line.push(values[index] ?? null);
-      if (line.length > 150) line.shift();
+      if (line.length > MAX_POINTS) line.shift();
     }
     const words = values.map((value) => (value === null || value === undefined ? "–" : this.#format(value)));
     this.#strong.textContent = words.join(" · ");

@@ -92,15 +92,17 @@ session.close();
   };
 }
 
-/** Of the Files view: {file, model, language, prompt, task}. */
-export function filesCode(base, hasKey, { file, model, language, prompt, task }) {
+/** Of the Files view: {file, model, language, keywords, task}. */
+export function filesCode(base, hasKey, { file, model, language, keywords: expected, task }) {
   const key = keyOf(hasKey);
   const url = root(base);
-  const fields = given({ model, language, prompt });
+  const fields = given({ model, language });
+  const words = expected.length ? { keywords: expected } : {};
   const isTranslation = task === "translate";
   const path = isTranslation ? "translations" : "transcriptions";
   const method = isTranslation ? "translate" : "transcribe";
-  const shell = Object.entries(fields).map(([name, value]) => ` \\\n  -F ${/^[\w./-]+$/.test(value) ? `${name}=${value}` : quoted(`${name}=${value}`)}`);
+  const form = [...Object.entries(fields), ...expected.map((each) => ["keywords", each])];
+  const shell = form.map(([name, value]) => ` \\\n  -F ${/^[\w./-]+$/.test(value) ? `${name}=${value}` : quoted(`${name}=${value}`)}`);
   return {
     curl: `curl ${url}/v1/audio/${path}${key.shell} \\
   -F ${quoted(`file=@${file}`)}${shell.join("")} \\
@@ -110,18 +112,18 @@ export function filesCode(base, hasKey, { file, model, language, prompt, task })
 
 with Client("${url}"${key.python}) as client:
     transcript = client.${method}(
-        ${[json(file), ...keywords(fields), 'response_format="verbose_json"', 'timestamp_granularities=["word"]'].join(",\n        ")},
+        ${[json(file), ...keywords(isTranslation ? { model } : { ...fields, ...words, response_format: "verbose_json", timestamp_granularities: ["word"] })].join(",\n        ")},
     )
-    print(transcript.text)
+    print(transcript.text)${isTranslation ? "" : `
     for word in transcript.words:
-        print(f"{word.start:7.2f} {word.word}")
+        print(f"{word.start:7.2f} {word.word}")`}
 `,
     openai: `from openai import OpenAI
 
 client = OpenAI(base_url="${url}/v1", api_key=${hasKey ? "KEY" : '"none"'})
 with open(${json(file)}, "rb") as file:
     transcript = client.audio.${path}.create(
-        ${["file=file", ...keywords(isTranslation ? given({ model, prompt }) : fields), 'response_format="srt"'].join(",\n        ")},
+        ${["file=file", ...keywords(isTranslation ? { model } : fields), 'response_format="srt"', ...(expected.length ? [`extra_body=${python(words)}`] : [])].join(",\n        ")},
     )
 print(transcript)
 `,
@@ -130,7 +132,7 @@ print(transcript)
 const client = new Client({ baseURL: "${url}"${key.js} });
 const [file] = document.querySelector("input[type=file]").files;
 const transcript = await client.transcribe(file, {
-  ${[...Object.entries({ ...fields, ...(isTranslation && { translate: true }) }).map(([name, value]) => `${name}: ${json(value)}`), 'response_format: "verbose_json"', 'timestamp_granularities: ["word"]', "onUpload: (sent, total) => console.log(sent / total)"].join(",\n  ")},
+  ${[...Object.entries({ ...fields, ...words, ...(isTranslation && { translate: true }) }).map(([name, value]) => `${name}: ${json(value)}`), 'response_format: "verbose_json"', 'timestamp_granularities: ["word"]', "onUpload: (sent, total) => console.log(sent / total)"].join(",\n  ")},
 });
 console.log(toSRT(cues(transcript.words)));
 `,
@@ -142,7 +144,7 @@ export function chatCode(base, hasKey, { model, messages, options, live }) {
   const key = keyOf(hasKey);
   const url = root(base);
   const shown = messages.map(shortened);
-  const last = messages.at(-1) ?? { content: "Hello" };
+  const last = messages.findLast((message) => message.role === "user") ?? { content: "Hello" };
   const text = textOf(last) || "What is this?";
   const media = mediaOf(last);
   const body = { model, messages: shown, ...options };
@@ -195,7 +197,7 @@ sensorium watch camera ${quoted(text)} --base-url ${url} --model ${model} --ever
 
 with Client("${url}"${key.python}) as client:
     with client.realtime(${[json(model), 'type="realtime"', ...keywords(given({ temperature: options.temperature }))].join(", ")}) as session:
-        session.send_frame("frame.jpg")  # or bytes, a PIL image, an array; more than the model takes are left out
+        session.send_frame("frame.jpg")  # or bytes, a PIL image, an array
         for piece in session.ask(${json(text)}):
             print(piece, end="", flush=True)
 `,
