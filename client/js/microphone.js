@@ -7,6 +7,8 @@ import { SDKError } from "./errors.js";
 const CHUNK_MS = 40;
 const RECORDER_MS = 100;
 const OPUS_BITS = 32_000;
+/** What is kept of the time before `start`: 20 s of PCM. */
+const EARLY_BYTES = 1024 * 1024;
 const CONTAINERS = ["audio/webm;codecs=opus", "audio/ogg;codecs=opus", "audio/mp4;codecs=opus", "audio/mp4;codecs=mp4a.40.2"];
 
 export class Microphone {
@@ -18,6 +20,8 @@ export class Microphone {
   #sending = Promise.resolve();
   #listeners = new Set();
   #target = null;
+  #early = [];
+  #numEarly = 0;
   #flushed = null;
 
   /**
@@ -56,11 +60,14 @@ export class Microphone {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Send what is heard from now on to `target`, a `Session` or anything with `append(ArrayBuffer)`. */
+  /**
+   * Send what is heard to `target`, a `Session` or anything with `append(ArrayBuffer)`.
+   *
+   * What was heard since `open` comes first, so that nothing is lost while a session is being opened.
+   */
   start(target) {
     this.#target = target;
-    this.#context.resume();
-    this.#recorder?.start(RECORDER_MS);
+    for (const chunk of this.#early.splice(0)) this.#send(chunk);
   }
 
   /** Stop recording; resolves when the last of it was handed to the target. */
@@ -101,8 +108,12 @@ export class Microphone {
       for (const listener of this.#listeners) listener(new Int16Array(data));
       if (!this.#recorder) this.#send(data);
     };
-    source.connect(this.#node);
     if (this.recording === "opus") this.#recorder = this.#newRecorder();
+    /** When recording began, on the clock of `performance.now()`. */
+    this.beganAt = performance.now();
+    this.#recorder?.start(RECORDER_MS);
+    source.connect(this.#node);
+    this.#context.resume();
   }
 
   #newRecorder() {
@@ -119,7 +130,17 @@ export class Microphone {
   }
 
   #send(data) {
-    if (this.#target && this.#target.state !== "closed") this.#target.append(data);
+    if (this.#target) {
+      if (this.#target.state !== "closed") this.#target.append(data);
+      return;
+    }
+    this.#early.push(data);
+    this.#numEarly += data.byteLength;
+    // A container needs its beginning; of PCM the newest is kept.
+    while (this.#numEarly > EARLY_BYTES) {
+      const dropped = this.#recorder ? this.#early.pop() : this.#early.shift();
+      this.#numEarly -= dropped.byteLength;
+    }
   }
 
   #release() {

@@ -282,6 +282,8 @@ export class Session {
         }
         if (socket === this.#socket) this.#receive(event);
       };
+      // Node's says nothing more of a connection that did not come about; a browser's closes it.
+      socket.onerror = () => setTimeout(() => fail(new SensoriumConnectionError("No connection came about.")), 100);
       socket.onclose = ({ code, reason }) => {
         if (!isSettled) {
           const refused = reason ? `: ${reason}` : "";

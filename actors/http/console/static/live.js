@@ -112,14 +112,18 @@ async function start() {
   try {
     const { recording } = choices();
     const deviceId = at("live-device").value;
-    microphone = await Microphone.open({ recording, ...(deviceId && { deviceId }) });
+    await listenTo(deviceId, recording);
     listDevices(); // they have names once one of them may be used
-    waveform.reset();
-    microphone.onSamples((samples) => waveform.push(samples));
     await connect();
   } catch (error) {
     await failed(error);
   }
+}
+
+async function listenTo(deviceId, recording) {
+  microphone = await Microphone.open({ recording, ...(deviceId && { deviceId }) });
+  waveform.reset();
+  microphone.onSamples((samples) => waveform.push(samples));
 }
 
 async function connect() {
@@ -139,8 +143,7 @@ async function connect() {
   starts.clear();
   spokenAt.clear();
   offset = transcript.turns.at(-1)?.end ?? 0;
-  waveform.reset();
-  began = performance.now();
+  began = microphone.beganAt;
   listen(opened);
   microphone.start(opened);
   say(microphone.label ? `Listening to ${microphone.label}.` : "Listening.");
@@ -199,8 +202,7 @@ async function again(error) {
   try {
     const { recording } = choices();
     await microphone.stop();
-    microphone = await Microphone.open({ recording, deviceId: at("live-device").value || undefined });
-    microphone.onSamples((samples) => waveform.push(samples));
+    await listenTo(at("live-device").value, recording);
     await connect();
   } catch (failure) {
     await failed(failure);
