@@ -264,6 +264,8 @@ def serve(
     model_tables
         Those tables; what `model` says of the same option goes first.
     """
+    if open_console and not console:
+        raise ConfigError("--open opens the page that --no-console leaves out; give one of the two")
     config = ServerConfig(
         models or DEFAULT_MODELS,
         served_model_name,

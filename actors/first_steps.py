@@ -43,12 +43,15 @@ def near_url(url: str) -> str:
     return f"http://localhost:{parts.port}" if parts.hostname in _EVERY_ADDRESS else url
 
 
-def open_page(url: str) -> None:
-    """Open the page in this machine's browser, whose start nothing waits for; say where it is if there is none."""
+def open_page(url: str) -> Thread:
+    """Open the page in this machine's browser, in a thread that nothing waits for; the log says where the page is
+    if there is no browser."""
     page = f"{near_url(url)}{PAGE}"
 
     def open_it() -> None:
         if not webbrowser.open(page):
             logger.warning("no browser could be opened; the page is %s", page)
 
-    Thread(target=open_it, name="open the console", daemon=True).start()
+    thread = Thread(target=open_it, name="open the console", daemon=True)
+    thread.start()
+    return thread

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -267,3 +268,11 @@ def test_the_page_is_served_to_browsers_with_its_policy_and_no_key(keyed: Server
     assert foreign.status_code == 403
     named = httpx.get(f"{keyed.url}/console", headers={"Host": "evil.example"})
     assert named.json()["error"]["code"] == "host_not_allowed"
+
+
+def test_a_server_without_the_page_answers_as_if_there_were_none() -> None:
+    html = {"Accept": "text/html"}
+    with running_server(dataclasses.replace(make_config(), console=False)) as server:
+        for path in ("/", "/console", "/console/app.js"):
+            assert httpx.get(f"{server.url}{path}", headers=html).status_code == 404, path
+        assert "/console" not in httpx.get(f"{server.url}/openapi.json").json()["paths"]
