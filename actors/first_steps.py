@@ -44,8 +44,10 @@ def near_url(url: str) -> str:
 
 
 def open_page(url: str) -> Thread:
-    """Open the page in this machine's browser, in a thread that nothing waits for; the log says where the page is
-    if there is no browser."""
+    """Open the page in this machine's browser, in a thread that nothing waits for.
+
+    Where there is no browser the log says where the page is.
+    """
     page = f"{near_url(url)}{PAGE}"
 
     def open_it() -> None:

@@ -27,7 +27,7 @@ def test_the_page_and_a_command_that_a_served_model_can_answer() -> None:
         f"try it in a browser: {URL}/console",
         f"or transcribe a recording: curl {URL}/v1/audio/transcriptions -F file=@speech.wav",
     ]
-    (page, question) = lines(chats=True)
+    _, question = lines(chats=True)
     assert question.startswith(f"or ask something: curl {URL}/v1/chat/completions -H")
     assert lines(console=False) == []
     assert '-H "Authorization: Bearer $KEY"' in lines(console=False, hears=True, key=True)[0]

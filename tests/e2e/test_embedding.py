@@ -1,4 +1,4 @@
-"""The page of `docs/embed.md` and `examples/recorder.html`, in a browser, on another origin than the server's."""
+"""The page of `docs/embed.md` and `examples/recorder.html`, in a browser, as pages of another origin."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ expect.set_options(timeout=WAIT_MS)
 
 
 class Site(SimpleHTTPRequestHandler):
-    """Somebody's site: the repository's files, the page of the document, and ephemeral keys for its visitors."""
+    """Somebody's site: the repository's files, the page of the document, and ephemeral keys."""
 
     server_url = ""
     extensions_map = SimpleHTTPRequestHandler.extensions_map | {".js": "text/javascript"}

@@ -64,7 +64,8 @@ def opened(browser: Browser, url: str, *, width: int = 1440, allows_failures: bo
 
     `allows_failures`: of requests, which the browser's console lists as errors.
     """
-    page = browser.new_page(viewport={"width": width, "height": 900})
+    context = browser.new_context(viewport={"width": width, "height": 900})
+    page = context.new_page()
     page.set_default_timeout(WAIT_MS)
     origin = "/".join(url.split("/", 3)[:3])
     requested: list[str] = []
@@ -81,7 +82,7 @@ def opened(browser: Browser, url: str, *, width: int = 1440, allows_failures: bo
     try:
         yield page
     finally:
-        page.close()
+        context.close()
     assert not requested, requested
     serious = [each for each in faults if not (allows_failures and "Failed to load resource" in each)]
     serious = [each for each in serious if not (allows_failures and "WebSocket connection to" in each)]

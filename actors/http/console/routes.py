@@ -35,7 +35,6 @@ _FIELDS: Final = {
         "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
     ),
     "Permissions-Policy": "camera=(self), microphone=(self), display-capture=(self), geolocation=()",
-    "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",

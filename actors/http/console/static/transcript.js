@@ -1,6 +1,6 @@
 // A live transcript: what is kept of it, and the part of it that is elements of the page.
 //
-// The newest turns are elements, at most 400 nodes in all; older ones are one text. Finals are compared with the
+// The newest turns are elements, at most 400 nodes in all; older ones are text in a few paragraphs. Finals are compared with the
 // partials that were shown, and the words that differ are marked.
 
 import { compared } from "./compared.js";
@@ -8,13 +8,16 @@ import { el, minutes } from "./dom.js";
 import { cues, toSRT, toVTT } from "./sdk/sensorium.js";
 
 const MAX_NODES = 400;
+/** Older text is laid out in paragraphs of so many characters, and of so many of them at most. */
+const OLDER_CHARS = 8000;
+const MAX_OLDER = 40;
 const MAX_MARKS = 12;
 
 export class Transcript {
   #scroll;
   #done;
   #open;
-  #older = null;
+  #older = []; // text nodes
   #nodes = [];
   #partials = new Map();
 
@@ -33,7 +36,7 @@ export class Transcript {
   clear() {
     this.turns = [];
     this.#nodes = [];
-    this.#older = null;
+    this.#older = [];
     this.#partials.clear();
     this.#done.replaceChildren();
     this.#open.replaceChildren();
@@ -106,12 +109,23 @@ export class Transcript {
       const { node, turn, num: freed } = this.#nodes.shift();
       node.remove();
       num -= freed;
-      if (!this.#older) {
-        this.#older = document.createTextNode("");
-        this.#done.prepend(el("p", { class: "older" }, this.#older));
-      }
-      this.#older.appendData(`${this.#older.length ? "\n" : ""}${turn.text.trim()}`);
+      this.#keepOlder(turn.text.trim());
     }
+  }
+
+  #keepOlder(text) {
+    const last = this.#older.at(-1);
+    if (last && last.length < OLDER_CHARS) return last.appendData(`\n${text}`);
+    const node = document.createTextNode(text);
+    const paragraph = el("p", { class: "older" }, node);
+    if (last) last.parentNode.after(paragraph);
+    else this.#done.prepend(paragraph);
+    this.#older.push(node);
+    if (this.#older.length <= MAX_OLDER) return;
+    const [first, second] = this.#older;
+    second.insertData(0, `${first.data}\n`);
+    first.parentNode.remove();
+    this.#older.shift();
   }
 
   /** Change the page, and stay at the end of the transcript if the person is there. */

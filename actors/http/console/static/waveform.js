@@ -1,6 +1,7 @@
 // The sound of the last seconds on a canvas, turns shaded, with the words where they were spoken.
 
-const SECONDS = 12;
+const MAX_SECONDS = 12;
+const PX_PER_SECOND = 75; // at least, so that words have room
 const BAR_S = 0.04;
 const BAR_PX = 2;
 
@@ -40,7 +41,7 @@ export class Waveform {
     let peak = 0;
     for (const sample of samples) peak = Math.max(peak, Math.abs(sample));
     this.#peaks.push(peak / 32768);
-    const extra = this.#peaks.length - Math.ceil(SECONDS / BAR_S) - 1;
+    const extra = this.#peaks.length - Math.ceil(MAX_SECONDS / BAR_S) - 1;
     if (extra > 0) {
       this.#peaks.splice(0, extra);
       this.#first += extra;
@@ -56,7 +57,7 @@ export class Waveform {
       this.#turns.push(turn);
     }
     Object.assign(turn, change);
-    this.#turns = this.#turns.filter((each) => each.end === null || each.end > this.seconds - SECONDS - 5);
+    this.#turns = this.#turns.filter((each) => each.end === null || each.end > this.seconds - MAX_SECONDS - 5);
     this.#soon();
   }
 
@@ -84,8 +85,9 @@ export class Waveform {
     const context = this.#context;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
-    const end = Math.max(this.seconds, SECONDS);
-    const x = (seconds) => width - ((end - seconds) * width) / SECONDS;
+    const span = Math.min(MAX_SECONDS, width / PX_PER_SECOND);
+    const end = Math.max(this.seconds, span);
+    const x = (seconds) => width - ((end - seconds) * width) / span;
     const base = height - 54; // words are below
     const middle = base / 2 + 4;
     for (const { start, end: stop } of this.#turns) {
