@@ -215,6 +215,8 @@ def serve(
     *,
     served_model_name: tuple[str, ...] = (),
     alias: tuple[str, ...] = (),
+    console: Annotated[bool, Parameter(negative="--no-console")] = True,
+    open_console: Annotated[bool, Parameter(name="--open")] = False,
     model: tuple[str, ...] = (),
     model_tables: Annotated[tuple[str, ...], Parameter(parse=False)] = (),
     listen: Annotated[ListenConfig, _FLAT] = _DEFAULTS.listen,
@@ -255,9 +257,15 @@ def serve(
         What holds for one model only, NAME:OPTION=VALUE by its public name, as tiny-whisper:kv-memory=1GiB;
         repeat it. Any option that says how a model runs: dtype, max-context, num-threads, … In the file of
         --config they are tables: [model.tiny-whisper].
+    console
+        Serve a page at /console in which the models are tried from a browser.
+    open_console
+        Open that page in this machine's browser when the server is ready.
     model_tables
         Those tables; what `model` says of the same option goes first.
     """
+    if open_console and not console:
+        raise ConfigError("--open opens the page that --no-console leaves out; give one of the two")
     config = ServerConfig(
         models or DEFAULT_MODELS,
         served_model_name,
@@ -273,10 +281,11 @@ def serve(
         responses,
         mcp,
         alias,
+        console,
     )
     try:
         with LeavingAtOnce():
-            _serve(config)
+            _serve(config, opens_console=open_console)
     except BaseExceptionGroup as group:
         error = first_error(group)
         if isinstance(error, BrokenPipeError):  # nobody reads where we listen
@@ -294,7 +303,7 @@ def serve(
     return 0
 
 
-def _serve(config: ServerConfig) -> None:
+def _serve(config: ServerConfig, *, opens_console: bool) -> None:
     configure(config.logs)
     # Imported late: the other commands, and a wrong option, need none of it.
     from .engine_process.process import engine_process
@@ -304,6 +313,7 @@ def _serve(config: ServerConfig) -> None:
         with importing():
             if process is None:  # torch, too: while the loop imports it no signal would be heard
                 from . import model_loading as models  # noqa: F401
+            from .first_steps import open_page
             from .server import serve as serve_forever  # takes a second, in which the models' process loads
 
         async def run_until_signal() -> None:
@@ -315,6 +325,8 @@ def _serve(config: ServerConfig) -> None:
                 gc.freeze()
                 say(f"listening on {url}")
                 ready.set()
+                if opens_console:
+                    open_page(url)
 
             async with trio.open_nursery() as nursery:
                 await nursery.start(_watch_signals, ready, stop, nursery.cancel_scope)

@@ -28,6 +28,7 @@ from .engines import Engines
 from .errors import AddressError
 from .fetching.dns import Names
 from .fetching.fetcher import Fetcher
+from .first_steps import first_steps
 from .http.access_log import AccessLog, RefusalLog
 from .http.api_keys import ApiKeys
 from .http.pending_auth import PendingAuth
@@ -113,6 +114,8 @@ async def serve(
                 door.open(application(service))
                 task_status.started(service)
                 on_ready(url)
+                for line in first_steps(service, url):
+                    logger.info("%s", line)
                 await stop.wait()
                 await _drain(service, listen.drain_s)
                 service.give_up_requests()

@@ -151,6 +151,14 @@ def test_what_models_brought_is_not_looked_through_for_garbage(
     assert (done.returncode, done.stdout) == (0, "frozen\nlistening on http://127.0.0.1:1\n")
 
 
+def test_a_page_that_is_not_served_cannot_be_opened(run: Run) -> None:
+    done = run("serve", "--no-console", "--open")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "sensorium: --open opens the page that --no-console leaves out; give one of the two\n"
+    )
+
+
 def test_a_port_in_use_is_one_line(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
