@@ -1,12 +1,13 @@
-"""One live session for hours, with visitors beside it: work, latency, memory and descriptors, minute by minute.
+"""One live session for hours, and visitors: work, latency, memory and descriptors, minute by minute.
 
     sensorium serve tiny-whisper --encoder-memory 64MiB & python examples/benchmarks/soak.py \
         examples/data/conversation.wav --minutes 120 --visit-s 10 --pid $!
 
 The recording is spoken over and over at real-time pace: a minute that is as cheap as the first says that a
 session costs the same however old it is. Visitors come and go: one sends a file, the next opens a session,
-speaks the recording's first seconds and leaves. Memory that a visitor leaves behind shows as a slope, which is printed with its
-standard error. Caches grow until they are full: small ones, and a warm-up, keep them out of the slope.
+speaks the first seconds of the recording and leaves. Memory that a visitor leaves behind shows as a slope, which
+is printed with its standard error. Caches grow until they are full: small ones, and a warm-up, keep them out of
+the slope.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ def processor_s(pid: int) -> float:
 def slope(values: Sequence[float]) -> tuple[float, float]:
     """By least squares, change for each step of the sequence, and its standard error.
 
-    Neighbouring values are alike, so that there are fewer independent ones than values: the error grows by the
-    correlation r of each residual with the next, to √((1 + r) / (1 - r)) of that of independent residuals.
+    Neighbouring values are alike, so that there are fewer independent ones than values: the error grows by
+    the correlation r of each residual with the next, to √((1 + r) / (1 - r)) of that of independent ones.
     """
     times = np.arange(len(values), dtype=float) - (len(values) - 1) / 2
     observed = np.asarray(values, dtype=float)

@@ -28,7 +28,7 @@ SPARE_DESCRIPTORS: Final = (0, 1, 4, 16)
 
 @dataclass
 class ProcessFaults:
-    """Of a running server. Each method does one, and gives its name; None where there is nothing to hit now."""
+    """Of a running server. Each method does one, and gives its name; None where there is nothing to hit."""
 
     server: int
     next_end: float = 0.0
@@ -59,9 +59,11 @@ class ProcessFaults:
         process = self._process(kind)
         if process is None or (kind == "models" and not self._may_end()):
             return None
-        with suppress(ProcessLookupError, FileNotFoundError):
-            with limited(process, resource.RLIMIT_AS, address_space(process) + spare):
-                time.sleep(lasts_s)
+        with (
+            suppress(ProcessLookupError, FileNotFoundError),
+            limited(process, resource.RLIMIT_AS, address_space(process) + spare),
+        ):
+            time.sleep(lasts_s)
         return f"{kind} memory refused"
 
     def refuse_descriptors(self, chance: random.Random) -> str | None:
@@ -71,9 +73,11 @@ class ProcessFaults:
         process = self._process(kind)
         if process is None or (kind == "models" and not self._may_end()):
             return None
-        with suppress(ProcessLookupError, FileNotFoundError):
-            with limited(process, resource.RLIMIT_NOFILE, num_descriptors(process) + spare):
-                time.sleep(lasts_s)
+        with (
+            suppress(ProcessLookupError, FileNotFoundError),
+            limited(process, resource.RLIMIT_NOFILE, num_descriptors(process) + spare),
+        ):
+            time.sleep(lasts_s)
         return f"{kind} descriptors refused"
 
     def _process(self, kind: str) -> int | None:

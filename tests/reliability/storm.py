@@ -1,6 +1,7 @@
 """Seeded requests and frames at a real server, some of which meet a native panic: each is answered.
 
-A live session goes on meanwhile, whose turns come out whole. `test_storm.py` sends four hundred. By hand, in `tests/`: `python -m reliability.storm --number 100000`.
+A live session goes on meanwhile, whose turns come out whole. `test_storm.py` sends four hundred requests. By
+hand, in `tests/`: `python -m reliability.storm --number 100000`.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Panic(BaseException):
 
 
 class Panics:
-    """Makes a share of the calls of some native boundaries panic, but for calls of the live session's model."""
+    """Makes a share of the calls of some native boundaries panic, not those of the live session's model."""
 
     def __init__(self, seed: int, share: float) -> None:
         self.num = 0
@@ -177,7 +178,7 @@ def send_cut(server: Server, chance: random.Random) -> None:
 
 @dataclass
 class Bystander:
-    """A live session that goes on for as long as a storm lasts. Each of its turns is answered as the first."""
+    """A live session that goes on for as long as a storm lasts; each turn is answered as the first."""
 
     server: Server
     num_turns: int = 0

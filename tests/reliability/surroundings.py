@@ -1,7 +1,7 @@
 """Faults around a server: a full disk, and a network that loses or delays what is sent.
 
-Both are the server's own, in namespaces (Linux): its temporary files lie on a small file system in memory, and
-its clients reach it over a pair of virtual interfaces. Nothing of it is seen outside or outlives the run.
+Both are the server's own, in namespaces (Linux): its temporary files lie on a small file system in memory,
+and its clients reach it over a pair of virtual interfaces. Nothing of it is seen outside or outlives the run.
 Who is not root needs unprivileged user namespaces; `refusal` says why there are none.
 """
 
