@@ -5,9 +5,9 @@
 
 The recording is spoken over and over at real-time pace: a minute that is as cheap as the first says that a
 session costs the same however old it is. Visitors come and go: one sends a file, the next opens a session,
-speaks the first seconds of the recording and leaves. Memory that a visitor leaves behind shows as a slope, which
-is printed with its standard error. Caches grow until they are full: small ones, and a warm-up, keep them out of
-the slope.
+speaks the first seconds of the recording and leaves. Memory that a visitor leaves behind shows as a slope,
+which is printed with its standard error. Caches grow until they are full: small ones, and a warm-up, keep
+them out of the slope.
 """
 
 from __future__ import annotations
