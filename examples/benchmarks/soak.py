@@ -1,7 +1,7 @@
 """One live session for hours, and visitors: work, latency, memory and descriptors, minute by minute.
 
     sensorium serve tiny-whisper --encoder-memory 64MiB & python examples/benchmarks/soak.py \
-        examples/data/conversation.wav --minutes 120 --visit-s 10 --pid $!
+        examples/data/conversation.wav --minutes 120 --pause-s 30 --visit-s 15 --pid $!
 
 The recording is spoken over and over at real-time pace: a minute that is as cheap as the first says that a
 session costs the same however old it is. Visitors come and go: one sends a file, the next opens a session,
@@ -25,7 +25,7 @@ from typing import Final
 
 import numpy as np
 from sensorium.client import Client, Completed, SpeechStopped
-from sensorium.client.audio import Audio, read_wav, varied, wav_bytes
+from sensorium.client.audio import Audio, read_wav, silence, varied, wav_bytes
 from sensorium.client.bench.report import table
 from sensorium.client.bench.statistics import percentile
 from sensorium.client.metrics import work_between
@@ -174,18 +174,18 @@ class Visits:
         return "sessions" if any(finals) else "sessions without text"
 
 
-def spoken(audio: Audio, minutes: Minutes, num_minutes: int) -> Iterator[bytes]:
-    """The recording again and again, no two times with the same bytes."""
-    passes = (varied(audio, number).chunks() for number in itertools.count())
-    sent_s = minute_s = 0.0
+def spoken(audio: Audio, pause_s: float, minutes: Minutes, num_minutes: int) -> Iterator[bytes]:
+    """The recording and a pause again and again, no two times with the same bytes."""
+    pause = Audio(silence(pause_s, audio.rate), audio.rate)
+    passes = ((*varied(audio, number).chunks(), *pause.chunks()) for number in itertools.count())
+    minute_s = 0.0
     for chunk in itertools.chain.from_iterable(passes):
         yield chunk
-        seconds = len(chunk) / audio.format.bytes_per_second
-        sent_s, minute_s = sent_s + seconds, minute_s + seconds
+        minute_s += len(chunk) / audio.format.bytes_per_second
         if minute_s >= 60:
             minutes.end(minute_s)
             minute_s = 0.0
-        if sent_s >= 60 * num_minutes:
+        if len(minutes.rows) == num_minutes:
             return
 
 
@@ -227,6 +227,7 @@ def main() -> None:
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     parser.add_argument("--minutes", type=int, default=30)
     parser.add_argument("--pid", type=int, help="the server's process id: its memory is shown (Linux)")
+    parser.add_argument("--pause-s", type=float, default=0.0, help="silence after each time, in seconds")
     parser.add_argument("--visit-s", type=float, help="seconds from one visitor to the next (default: none)")
     parser.add_argument("--warm-up", type=int, default=15, help="minutes that the slopes leave out")
     arguments = parser.parse_args()
@@ -237,11 +238,12 @@ def main() -> None:
     began = time.monotonic()
     with Client(arguments.url) as client, client.realtime(sample_rate=audio.rate) as session:
         minutes = Minutes(client, arguments.pid)
+        sound = spoken(audio, arguments.pause_s, minutes, arguments.minutes)
         visiting = threading.Thread(target=visits.run)
         if arguments.visit_s:
             visiting.start()
         try:
-            for event in session.transcribe(spoken(audio, minutes, arguments.minutes), speed=1.0):
+            for event in session.transcribe(sound, speed=1.0):
                 match event:
                     case SpeechStopped(item_id=item_id):
                         stopped[item_id] = time.monotonic()
