@@ -3,7 +3,8 @@
 In `tests/`: `python -m reliability.chaos --seconds 60 --seed 1`. Files are transcribed and live turns are
 spoken meanwhile, and `/live` is probed. Each request ends within its time with an answer or a named
 error, no live turn is lost, and at the end the server answers as before, holds nothing of its clients and no
-more descriptors than before.
+more descriptors than before. Faults of processes and faults around them come in two lanes, one after another
+in each, so that one of both may hold at a time.
 
 Read `chaos_clients.py` beside it for the clients, `process_faults.py` and `surroundings.py` for the faults.
 """
@@ -19,6 +20,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +30,7 @@ from reliability.process_faults import ProcessFaults, num_descriptors
 from reliability.surroundings import SERVER_ADDRESS, Surroundings, enter_command, refusal
 
 SPARE_DESCRIPTORS: Final = 8
-_INSIDE: Final = "SENSORIUM_CHAOS_INSIDE"
+_INSIDE: Final = "CHAOS_INSIDE"
 
 Deed = Callable[[random.Random], str | None]
 """Does one fault, until it is over, and gives its name; None where there was nothing to hit."""
@@ -46,16 +49,17 @@ def run(seconds: float, seed: int, surroundings: Surroundings | None) -> int:
             clients = Clients(server.stdout.readline().split()[2])
             before = num_descriptors(server.pid)
             processes = ProcessFaults(server.pid)
-            deeds: list[Deed] = [
-                processes.send_signal,
-                processes.refuse_memory,
-                processes.refuse_descriptors,
+            lanes: list[tuple[Deed, ...]] = [
+                (processes.send_signal, processes.refuse_memory, processes.refuse_descriptors)
             ]
             if surroundings is not None:
-                deeds += [surroundings.fill_disk, surroundings.lose_network, surroundings.narrow_network]
-            began = time.monotonic()
-            with clients.at_work():
-                done = do_harm(server, seconds, deeds, random.Random(seed))
+                around = (surroundings.fill_disk, surroundings.lose_network, surroundings.narrow_network)
+                lanes.append(around)
+            began, done = time.monotonic(), Counter[str]()
+            with clients.at_work(), ThreadPoolExecutor() as pool:
+                chances = [random.Random(f"{seed}/{lane}") for lane in range(len(lanes))]
+                for met in pool.map(partial(do_harm, server, seconds), lanes, chances):
+                    done += met
             took_s = time.monotonic() - began
             clients.broken += broken_at_rest(server, clients, before)
         finally:
@@ -70,10 +74,10 @@ def run(seconds: float, seed: int, surroundings: Surroundings | None) -> int:
 def do_harm(
     server: subprocess.Popen[str], seconds: float, deeds: Sequence[Deed], chance: random.Random
 ) -> Counter[str]:
-    """Faults one after another, and how often each was done."""
+    """Faults of one lane, one after another, and how often each was done."""
     began, done = time.monotonic(), Counter[str]()
     while (now_s := time.monotonic() - began) < seconds and server.poll() is None:
-        time.sleep(chance.uniform(0.3, 2.0))
+        time.sleep(chance.uniform(0.2, 1.5))
         if (name := chance.choice(deeds)(chance)) is not None:
             done[name] += 1
             print(f"{now_s:.1f} s: {name}", file=sys.stderr, flush=True)

@@ -18,7 +18,7 @@ from typing import Final
 DISK_MIB: Final = 16
 CLIENTS_ADDRESS: Final = "10.77.0.1"
 SERVER_ADDRESS: Final = "10.77.0.2"
-_MOST_LOST_S: Final = 6.0
+_MOST_LOST_S: Final = 5.0
 _LOSE_ALL: Final = ("pfifo", "limit", "0")
 """A queue that nothing fits in: what is sent is lost, and no interface says so."""
 _NARROW: Final = ("tbf", "rate", "256kbit", "burst", "2000", "limit", "6000")
