@@ -101,7 +101,9 @@ def limited(process: int, kind: int, soft: int) -> Iterator[None]:
     try:
         yield
     finally:
-        resource.prlimit(process, kind, before)
+        _, hard = resource.prlimit(process, kind)  # it may have been lowered meanwhile, for good
+        soft = before[0] if hard == resource.RLIM_INFINITY else min(before[0] % (1 << 64), hard)
+        resource.prlimit(process, kind, (soft, hard))
 
 
 def children(parent: int, kind: str) -> list[int]:
