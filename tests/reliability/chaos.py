@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from reliability.chaos_clients import DEADLINE_S, Clients
-from reliability.process_faults import ProcessFaults, num_descriptors
+from reliability.process_faults import ProcessFaults, open_files
 from reliability.surroundings import SERVER_ADDRESS, Surroundings, enter_command, refusal
 
 SPARE_DESCRIPTORS: Final = 8
@@ -47,7 +47,7 @@ def run(seconds: float, seed: int, surroundings: Surroundings | None) -> int:
         try:
             assert server.stdout is not None
             clients = Clients(server.stdout.readline().split()[2])
-            before = num_descriptors(server.pid)
+            before = open_files(server.pid)
             processes = ProcessFaults(server.pid)
             lanes: list[tuple[Deed, ...]] = [
                 (processes.send_signal, processes.refuse_memory, processes.refuse_descriptors)
@@ -84,7 +84,7 @@ def do_harm(
     return done
 
 
-def broken_at_rest(server: subprocess.Popen[str], clients: Clients, before: int) -> list[str]:
+def broken_at_rest(server: subprocess.Popen[str], clients: Clients, before: Counter[str]) -> list[str]:
     """What is wrong when no client is there any more, once what lingers had its time."""
     if server.poll() is not None:
         return [f"the server ended with status {server.returncode}"]
@@ -93,8 +93,8 @@ def broken_at_rest(server: subprocess.Popen[str], clients: Clients, before: int)
     broken = []
     if not patiently(lambda: not clients.held()):
         broken.append(f"still held: {clients.held()}")
-    if not patiently(lambda: num_descriptors(server.pid) <= before + SPARE_DESCRIPTORS):
-        broken.append(f"{num_descriptors(server.pid)} descriptors after {before}")
+    if not patiently(lambda: open_files(server.pid).total() <= before.total() + SPARE_DESCRIPTORS):
+        broken.append(f"descriptors {open_files(server.pid)} after {before}")
     return broken
 
 

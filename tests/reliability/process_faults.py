@@ -11,6 +11,7 @@ import random
 import resource
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ class ProcessFaults:
             return None
         with (
             suppress(ProcessLookupError, FileNotFoundError),
-            limited(process, resource.RLIMIT_NOFILE, num_descriptors(process) + spare),
+            limited(process, resource.RLIMIT_NOFILE, open_files(process).total() + spare),
         ):
             time.sleep(lasts_s)
         return f"{kind} descriptors refused"
@@ -125,6 +126,10 @@ def address_space(process: int) -> int:
     return int(Path(f"/proc/{process}/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-def num_descriptors(process: int) -> int:
-    """Open ones of a process."""
-    return len(os.listdir(f"/proc/{process}/fd"))
+def open_files(process: int) -> Counter[str]:
+    """Descriptors of a process, by what they are of: sockets, pipes, each file."""
+    found = Counter[str]()
+    for name in os.listdir(f"/proc/{process}/fd"):
+        with suppress(FileNotFoundError):
+            found[os.readlink(f"/proc/{process}/fd/{name}").partition(":[")[0]] += 1
+    return found
