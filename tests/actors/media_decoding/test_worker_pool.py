@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import math
 import operator
@@ -253,6 +254,23 @@ async def test_where_no_process_can_be_started_files_are_told_to_come_back(
         assert (caught.value.status, caught.value.retry_after_s) == (503, 5)
         assert "no process can be started" in caplog.messages[0]
         assert len((await handle.decode(plain_wav(tone(0.1)))).samples) == 1600
+
+
+async def test_a_process_that_is_not_started_leaves_no_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once: they are what was short, and garbage may be collected much later."""
+    folder = Path("/proc/self/fd")
+    gc.collect()
+    async with running() as (_, handle):
+        monkeypatch.setattr(BaseProcess, "start", Mock(side_effect=OSError(errno.EMFILE, "too many")))
+        gc.disable()
+        try:
+            before = len(list(folder.iterdir()))
+            for _ in range(3):
+                with pytest.raises(OverloadedError):
+                    await handle.decode(plain_wav(tone(0.1)))
+            assert len(list(folder.iterdir())) == before
+        finally:
+            gc.enable()
 
 
 async def test_memory_that_a_worker_is_refused_is_not_the_files_fault() -> None:
