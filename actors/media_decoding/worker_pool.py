@@ -273,7 +273,7 @@ class DecoderPool:
                 raise
             if is_short(error):
                 logger.error("no process can be started that decodes the %s: %s", what, error)
-                error.__traceback__ = error.__context__ = None  # frames hold the pipes of what was not started
+                error.__traceback__ = error.__context__ = None  # frames hold pipes of what was not started
                 raise short_of("process") from error
             if shortage(error) is not None:
                 logger.error("no memory is left to decode the %s: %s", what, error or "none was given")
