@@ -28,6 +28,7 @@ import trio
 import trio_parallel
 
 from ...engine.control_groups import num_processors
+from ...engine.memory_limits import shortage
 from ...media.audio.decode import DecodedAudio, DecodeLimits, measure_audio, recognise
 from ...media.sandbox import protections
 from ...media.worker import decode_to_file, measure, on_file, vision_to_file, with_features
@@ -272,7 +273,12 @@ class DecoderPool:
                 raise
             if is_short(error):
                 logger.error("no process can be started that decodes the %s: %s", what, error)
+                error.__traceback__ = error.__context__ = None  # frames hold pipes of what was not started
                 raise short_of("process") from error
+            if shortage(error) is not None:
+                logger.error("no memory is left to decode the %s: %s", what, error or "none was given")
+                raise short_of("memory") from error
+            logger.error("decoding the %s failed", what, exc_info=error)
             raise InternalError(f"Decoding the {what} failed unexpectedly.") from error
         finally:
             self.counted.busy_s += trio.current_time() - start

@@ -18,11 +18,11 @@ from simulation.faults import Fault, SimulatedError
 from simulation.invariants import ALWAYS, AT_REST, OF_CLIENTS, Outage, Run, broken, num_descriptors
 from simulation.machine import Machine
 from simulation.scenario import Client, Scenario
-from simulation.server import GRACE_S, MODELS, Simulated
+from simulation.server import GRACE_S, MODELS, STEP_TIMEOUT_S, Simulated
 
 _MAX_PROBLEMS: Final = 20
-_REST_S: Final = GRACE_S + 3.0
-"""Behind the last client, until nothing may be left."""
+_REST_S: Final = max(GRACE_S, STEP_TIMEOUT_S) + 3.0
+"""Behind the last client, until nothing may be left: a step that hangs is given up by then."""
 _BACK_S: Final = 60
 """How much longer models may take to come back."""
 _GIVEN_UP_S: Final = 3000.0

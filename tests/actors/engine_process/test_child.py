@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 import trio
+import trio.testing
 from sensorium.actors.engine_process import child, messages
 from sensorium.actors.engine_process.connection import Line
 from sensorium.actors.engine_process.messages import Message
 from sensorium.actors.worker_config import Orders
-from sensorium.protocols.errors import UnavailableError
+from sensorium.protocols.errors import ModelLoadError, UnavailableError
 from support.fake_process import Opened, open_next, orders
 from trio.testing import memory_stream_pair
 
@@ -40,3 +41,26 @@ async def test_it_says_that_it_is_there_while_it_loads() -> None:
         with trio.fail_after(60):
             await opened.wait()
         nursery.cancel_scope.cancel()
+
+
+async def refuse_memory() -> None:
+    raise MemoryError
+
+
+async def test_refused_memory_ends_the_wait_for_a_thread_that_gives_no_result() -> None:
+    never = threading.Event()
+
+    def open_never(_: Orders, __: Sequence[Opened]) -> Opened:
+        never.wait(30)
+        raise AssertionError
+
+    stream = trio.StapledStream(
+        trio.testing.MemorySendStream(refuse_memory), trio.testing.MemoryReceiveStream()
+    )
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            try:
+                with pytest.raises(ModelLoadError, match="not enough memory"):
+                    await child._run(orders("fake"), stream, open_never, nursery)
+            finally:
+                never.set()
