@@ -20,6 +20,7 @@ import trio
 from ...media.speech.cut_points import find_cut
 from ...media.speech.gate import SpeechGate, speaks_for
 from ...media.speech.regions import LIKELY_SPEECH, Score, scored_regions, speech_scores
+from ...media.speech.repetition import count_copies
 from ...media.speech.voice_activity import VoiceActivityModel
 from ...media.transcript.answer_guard import echoes_context, speaking_time_s
 from ...media.transcript.language_detection import MIN_PAUSE
@@ -171,6 +172,14 @@ class Recording:
         samples = await self.samples((part[0], part[1] - 3 * eighth))
         look = partial(find_cut, samples, search_samples=2 * eighth, activity=self._activity)
         return part[0] + await compute(look)
+
+    async def count_copies(self, part: Range, most: int) -> int | None:
+        """How often one utterance is repeated in a range, `most` times at the most; None: it is not clear."""
+        if self._activity is None:
+            return None
+        speech = [(start - part[0], end - part[0]) for start, end in await self.speech(part, min_silence=0)]
+        samples = await self.samples(part)
+        return await compute(partial(count_copies, samples, speech, most))
 
     async def is_echo(self, text: str, context: str, part: Range) -> bool:
         """Whether a range's text is but the context it was asked with, and more than was said."""
