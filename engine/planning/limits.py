@@ -10,6 +10,7 @@ from typing import Final
 
 from ...protocols.engine.messages import Align, AnyRequest, MediaSpan, NgramDraft, Pool, Sample
 from ...protocols.errors import BadRequestError
+from .positions import PositionRule, plain_positions
 
 _MAX_VOCAB_SIZE: Final = 2**31
 _MAX_MATCH: Final = 16  # n-grams of every length are indexed
@@ -61,6 +62,8 @@ class SchedulerConfig:
     """Blocks that sessions may keep between their requests (None: half of the pool)."""
     is_bidirectional: bool = False
     """Whether tokens attend to what follows them: prompts are then run as a whole, without a cache."""
+    positions: PositionRule = plain_positions
+    """Where the tokens of a prompt with items lie on rotary axes: the model family's."""
     vocab_size: int | None = None
     """Prompt and draft ids are below it (None: below 2³¹)."""
 

@@ -26,7 +26,7 @@ from .fair_turns import line_of
 from .kv.blocks import Block
 from .kv.names import BlockHash, BlockHasher
 from .plan import MediaRows, SequenceId, SequenceOutcome, SequenceStart, SequenceStep, Slot, WholeStep
-from .positions import rotary_positions
+from .positions import TokenPositions
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,7 @@ class ScheduledRequest:
         arrival: int,
         block_size: int,
         *,
+        positions: TokenPositions | None = None,
         is_admitted: bool = False,
         is_whole: bool = False,
     ) -> None:
@@ -114,7 +115,7 @@ class ScheduledRequest:
             PlacedItem(each, span.start, span.start + span.num_tokens)
             for each, span in zip(media_slots, message.media, strict=True)
         )
-        self.rotary = rotary_positions(message.media)
+        self.rotary = positions
         self.arrival = arrival
         self.line = line_of(message.lane)
         self.service, priority = self.line

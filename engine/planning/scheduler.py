@@ -115,6 +115,7 @@ class Scheduler:
             media_slots,
             arrival,
             self.config.block_size,
+            positions=self.config.positions(message.media),
             is_admitted=is_admitted,
             is_whole=self.config.is_whole(message),
         )

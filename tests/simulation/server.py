@@ -37,6 +37,7 @@ from sensorium.actors.served_model import LoadedModel, loaded_model
 from sensorium.actors.telemetry.logs import LogConfig
 from sensorium.actors.worker_config import orders_of
 from sensorium.engine.models.info import ModelInfo
+from sensorium.engine.models.qwen3_vl.positions import rotary_positions
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.side import ModelSide, info_fields
 from sensorium.engine.planning.activity import Presence
@@ -169,6 +170,7 @@ class Simulated:
             config=SchedulerConfig(
                 num_blocks=self.num_blocks,
                 block_size=_BLOCK_SIZE,
+                positions=rotary_positions,
                 max_context=model.info.max_context,
                 max_running=6,
                 max_waiting=64,

@@ -17,6 +17,7 @@ from typing import Any, Final
 import torch
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.base import EncoderOutput, MediaEmbedding, Model, StepBatch
+from sensorium.engine.models.qwen3_vl.positions import rotary_positions
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import Slot
 from sensorium.engine.planning.scheduler import Scheduler
@@ -169,6 +170,7 @@ class Engine:
         config = SchedulerConfig(
             num_blocks=num_blocks,
             block_size=BLOCK_SIZE,
+            positions=rotary_positions,
             max_context=model.info.max_context,
             max_prefill_chunk=chunk,
             max_parked_blocks=parked,

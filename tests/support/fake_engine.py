@@ -10,6 +10,7 @@ from sensorium.actors.inference.engine import Engine, EngineBounds, EngineText
 from sensorium.actors.inference.executor import Runner, Worker
 from sensorium.actors.inference.grammars import Grammars
 from sensorium.actors.runtime.supervisor import RestartPolicy
+from sensorium.engine.models.qwen3_vl.positions import rotary_positions
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.text.detokenizer import Decode
 from sensorium.protocols.engine.messages import (
@@ -39,6 +40,7 @@ def make_scheduler_config(
     return SchedulerConfig(
         num_blocks=num_blocks,
         block_size=4,
+        positions=rotary_positions,
         max_waiting=8,
         max_context=max_context,
         max_plans_in_flight=plans_in_flight,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from sensorium.engine.models.qwen3_vl.positions import rotary_positions
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import SequenceId
 from sensorium.engine.planning.scheduler import Scheduler
@@ -25,7 +26,7 @@ from sensorium.protocols.engine.messages import (
 from support.fake_runner import FakeRunner, answer_alone
 from support.step_loop import StepLoop
 
-CONFIG = SchedulerConfig(num_blocks=64, block_size=4, max_context=128)
+CONFIG = SchedulerConfig(num_blocks=64, block_size=4, max_context=128, positions=rotary_positions)
 
 
 def make_loop(**given: int | None) -> StepLoop:

@@ -2,7 +2,7 @@
 
 An item is an image, or one temporal patch of a video: features [patches, patch values] and a grid
 (1, height, width), as `media/vision/images.py` and `media/vision/video.py` make them. Where they lie in a
-prompt is `engine/models/qwen3_vl/text.py`'s business, rotary positions are `engine/planning/positions.py`'s.
+prompt is `engine/models/qwen3_vl/text.py`'s business, rotary positions are `positions.py`'s.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ..dense.source import DECODER, decoder_facts, decoder_source
 from ..info import ModelInfo
 from ..source import ModelSource, Opening
 from ..weights import Shape, TensorReader
+from .positions import rotary_positions
 from .side import side_of
 from .tower import VisionTower, VisionTowerConfig
 
@@ -105,6 +106,7 @@ def open_source(opening: Opening) -> ModelSource:
         others=_tensor_shapes(tower, parts[1]),
         num_levels=tower.num_levels,
         activation_bytes=activation_bytes,
+        positions=rotary_positions,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sensorium.engine.models.qwen3_vl.positions import rotary_positions
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import (
     EncodeStep,
@@ -57,7 +58,7 @@ def case(kind: str) -> RunnerCase:
         make_runner=lambda: FakeRunner(num_blocks=128, block_size=4),
         items=[item(name) for name in (*names, "picture")],
         requests=requests,
-        config=SchedulerConfig(num_blocks=128, block_size=4),
+        config=SchedulerConfig(num_blocks=128, block_size=4, positions=rotary_positions),
     )
 
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 from sensorium.engine.execution.grammar_store import GrammarStore
 from sensorium.engine.execution.runner import Runner
+from sensorium.engine.models.qwen3_vl.positions import rotary_positions
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.protocols.engine.messages import (
     ContentHash,
@@ -139,6 +140,7 @@ def draw_config(rng: random.Random, requests: list[SampleRequest]) -> SchedulerC
     return SchedulerConfig(
         num_blocks=-(-most // BLOCK) + rng.randint(0, 6),
         block_size=BLOCK,
+        positions=rotary_positions,
         max_running=rng.choice([2, 6]),
         max_tokens_per_step=rng.choice([3, 8, 64]),
         max_prefill_chunk=rng.choice([None, 1, 3]),
@@ -168,7 +170,7 @@ def test_company_and_history_change_nothing(seed: int) -> None:
     rng = random.Random(seed)
     model = ToyModel(vocab_size=VOCAB, seed=seed, rotary_axes=rng.choice([1, 3]))
     requests, store = draw_requests(rng, model.rotary_axes), make_store()
-    roomy = SchedulerConfig(num_blocks=40, block_size=BLOCK, prefix_caching=False)
+    roomy = SchedulerConfig(num_blocks=40, block_size=BLOCK, prefix_caching=False, positions=rotary_positions)
 
     def make_loop(config: SchedulerConfig) -> CaseLoop:
         def make_runner() -> Runner:

@@ -13,6 +13,7 @@ import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from sensorium.engine.models.qwen3_vl.positions import rotary_positions
 from sensorium.engine.planning.events import EncodeDropped, EncodeFailed, WindowEncoded
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import Plan, SequenceId, Slot
@@ -45,6 +46,7 @@ SESSIONS = [SessionKey("s"), SessionKey("t")]
 
 configs = st.builds(
     SchedulerConfig,
+    positions=st.just(rotary_positions),
     num_blocks=st.integers(10, 24),
     block_size=st.sampled_from([2, 4]),
     max_context=st.just(60),

@@ -15,10 +15,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from sensorium.engine.models.base import Model
 from sensorium.engine.models.dense.model import EmbeddedRows
+from sensorium.engine.models.qwen3_vl.positions import RotaryPositions
 from sensorium.engine.models.qwen3_vl.text import VisionTokens, read_vision_tokens
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.source import ModelSource
-from sensorium.engine.planning.positions import RotaryPositions
 from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.media.embeds import embeds_item
 from sensorium.media.vision.config import VisionConfig, read_vision_config
