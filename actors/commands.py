@@ -47,7 +47,7 @@ from .errors import AddressError, ConfigError
 from .importing import importing
 from .runtime.nursery import first_error
 from .signals import LeavingAtOnce, leave
-from .telemetry.logs import LogConfig, configure, flush, say
+from .telemetry.logs import LogConfig, configure, flush, print_line
 
 _ENVIRONMENT: Final = Env("SENSORIUM_", command=False)
 _OF_CLIENTS: Final = ("SENSORIUM_BASE_URL", "SENSORIUM_CLIENT_API_KEY")
@@ -313,7 +313,7 @@ def _serve(config: ServerConfig) -> None:
                 # What models brought stays; a full collection that looks through it holds the loop for long.
                 gc.collect()
                 gc.freeze()
-                say(f"listening on {url}")
+                print_line(f"listening on {url}")
                 ready.set()
 
             async with trio.open_nursery() as nursery:

@@ -79,7 +79,7 @@ class Callback:
         self._target = target
         self._config = config
         self._report_problem = report_problem
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._connections = connections
         self._caller = caller
         self._waiting: deque[bytes] = deque()
@@ -154,8 +154,8 @@ class Callback:
         return "" if 200 <= head.status < 300 else f"it answered with status {head.status}"
 
     def _problem(self, code: str, message: str) -> None:
-        if code not in self._told:
-            self._told.add(code)
+        if code not in self._reported:
+            self._reported.add(code)
             self._report_problem(code, message)
 
 

@@ -102,11 +102,12 @@ class _Reader:
                 raise self.error(f"[{where}{_MODEL}] {name} is no table; allowed: [{where}{_MODEL}.NAME]")
             table_name = f"[{where}{_MODEL}.{name}]"
             found += (
-                f"{name}:{option}={self._said(table_name, option, options[option])}" for option in options
+                f"{name}:{option}={self._option_text(table_name, option, options[option])}"
+                for option in options
             )
         return tuple(found)
 
-    def _said(self, where: str, option: str, value: object) -> str:
+    def _option_text(self, where: str, option: str, value: object) -> str:
         """What a table of one model says of one option, as the command line would have it."""
         name = option.replace("-", "_")
         if name not in self.of_models:

@@ -57,7 +57,7 @@ class Link:
         self._has_work = trio.lowlevel.ParkingLot()
         self._has_room = trio.lowlevel.ParkingLot()
 
-    def tell(self, call: int, head: bytes) -> None:
+    def send_nowait(self, call: int, head: bytes) -> None:
         """Send a message that is a head only, behind what its call has under way. Does not wait.
 
         Does nothing once the link is lost; `run_receiving` says so.

@@ -274,7 +274,7 @@ class ExecutorActor:
 
         Its result goes to `on_result`.
         """
-        self._messages.tell(plan)
+        self._messages.send_nowait(plan)
 
     def _make_line(self) -> _Line:
         return _Line(self._make_worker(), self._step_timeout_s)

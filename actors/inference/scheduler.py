@@ -83,11 +83,11 @@ class SchedulerHandle:
         part: Part | None = None,
     ) -> None:
         """Queue a request; its tokens go to the detokenizer under `stream_id`. Raises if it is refused."""
-        await self._handle.ask(lambda reply: _Submit(request, slot, media_slots, stream_id, part, reply))
+        await self._handle.call(lambda reply: _Submit(request, slot, media_slots, stream_id, part, reply))
 
     async def align(self, command: Align, slot: Slot) -> TokensAligned:
         """The result of an alignment. On cancellation, `abort` it."""
-        return await self._handle.ask(lambda reply: _Align(command, slot, reply))
+        return await self._handle.call(lambda reply: _Align(command, slot, reply))
 
     def abort(self, request_id: RequestId, stream_id: StreamId | None = None) -> None:
         """End a request (the one submitted with `stream_id`) or an alignment, in whatever state."""

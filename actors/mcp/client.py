@@ -73,8 +73,7 @@ class McpClients:
         return self._goodbyes.num_taken
 
     def notify_later(self, notify: Callable[[], Awaitable[None]], caller: str) -> None:
-        """Do `tell`, which raises nothing, in a task of its own, so that nobody waits for it; or not at all,
-        where the caller has too many of them."""
+        """Run `notify`, which raises nothing, in a task of its own. Does nothing if too many of the caller's run."""
         if self._nursery is None or not self._goodbyes.take_nowait(caller):
             return
 

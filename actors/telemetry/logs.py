@@ -88,7 +88,7 @@ def flush() -> None:
         handler.flush()
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print it; where standard output is on a full disk, the log says it. Raises BrokenPipeError."""
     try:
         print(line, flush=True)

@@ -146,7 +146,7 @@ class MediaOpening:
         processor_options: ProcessorOptions = NO_PROCESSOR_OPTIONS,
     ) -> AsyncIterator[list[MediaItems]]:
         """Media with their features, whose memory is held until it is left. Raises as `chat` does."""
-        vision = self.wished(processor_options)
+        vision = self.vision_config(processor_options)
         given = [
             _Given(
                 part,
@@ -164,7 +164,7 @@ class MediaOpening:
             reservation.settle(sum(map(media_bytes, media)))
             yield media
 
-    def wished(self, processor_options: ProcessorOptions) -> VisionConfig | None:
+    def vision_config(self, processor_options: ProcessorOptions) -> VisionConfig | None:
         """How a request's pictures are looked at. Raises BadRequestError naming the key."""
         if processor_options == NO_PROCESSOR_OPTIONS:
             return self._vision

@@ -22,7 +22,7 @@ from ..client import Client
 from ..realtime.conversation_machine import DialogueOptions
 from ..requests import FileOptions
 from ..terminal import guarded, one_line, usage
-from .chat import Files, ask_once, converse, read_question
+from .chat import Files, answer_once, converse, read_question
 from .listen import listen_to
 from .transcribe import Format, fault_of, output_name, stream_files, transcribe_files
 from .watch import watch_it
@@ -278,7 +278,7 @@ def chat(
         with Client(base_url, api_key, timeout) as client:
             if requested is None:
                 return converse(client, files, options)
-            return ask_once(client, requested, files, options)
+            return answer_once(client, requested, files, options)
 
     return guarded(run)
 

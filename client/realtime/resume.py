@@ -145,7 +145,7 @@ class Resumption:
         """The session goes on, with another connection."""
         self._give_up_at = self.not_resumed = None
 
-    def wish(self) -> str:
+    def resume_frame(self) -> str:
         """The first frame of a new connection."""
         assert self._created is not None
         session = self._created.session

@@ -181,7 +181,7 @@ async def be_server(arguments: argparse.Namespace, client_cores: set[int]) -> No
             budget,
             AddressBook(budget),
             Names(),
-            hearing.open_ear,
+            hearing.open_vad_stream,
             sound.open_sound,
             metrics,
             keys,

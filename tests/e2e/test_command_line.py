@@ -156,8 +156,8 @@ def test_a_port_in_use_is_one_line(run: Run) -> None:
         port = taken.getsockname()[1]
         done = run("serve", "--port", str(port))
     assert done.returncode == 1
-    said = f"cannot listen on 127.0.0.1:{port}: Address already in use; say another --port"
-    assert done.stderr == f"sensorium: {said}\n"
+    message = f"cannot listen on 127.0.0.1:{port}: Address already in use; say another --port"
+    assert done.stderr == f"sensorium: {message}\n"
 
 
 def test_a_missing_model_folder_is_one_line_that_names_it(run: Run, tmp_path: Path) -> None:
@@ -384,7 +384,7 @@ def test_two_models_and_a_transcription_over_the_command_line(
 
 
 CAPACITIES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-TELLS = f"""
+PRINTS = f"""
 import os
 from sensorium.actors import cli, commands
 commands.run = lambda _: print(*(os.environ[name] for name in {CAPACITIES!r})) or 0
@@ -401,6 +401,11 @@ def test_caches_of_compiled_kernels_are_small_unless_somebody_says_otherwise(
     if given is not None:
         environment |= dict.fromkeys(CAPACITIES, given)
     done = subprocess.run(
-        [sys.executable, "-c", TELLS], env=environment, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", PRINTS],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert done.stdout.strip() == found

@@ -122,8 +122,8 @@ def test_every_option_may_be_in_a_file_as_its_default_is(tmp_path: Path) -> None
             plain = [each for each in (kind, *get_args(kind)) if each in values]
             inner = [each for inner in get_args(kind) for each in get_args(inner) if each in values]
             words = [repr(each) for each in _words(kind)]
-            (said, *_) = [*words, *(values[each] for each in (*plain, *inner))]
-            file.write_text(f"[{command}]\n{name} = {said}\n")
+            (written, *_) = [*words, *(values[each] for each in (*plain, *inner))]
+            file.write_text(f"[{command}]\n{name} = {written}\n")
             if name == "vad_parameters":  # a table
                 continue
             read_options(file, command, known, {})

@@ -19,9 +19,9 @@ def beams(name: str, num: int = 3, *, prompt: Sequence[int] = (1, 2, 3), **sampl
     return Generate(RequestId(name), tuple(prompt), msgspec.structs.replace(params, **sampling))
 
 
-def searched(asked: Generate) -> tuple[Beam, list[int]]:
-    """The answer that `asked` must get; for each step, from how many of the last one's beams its go on."""
-    sampling = asked.sampling
+def searched(request: Generate) -> tuple[Beam, list[int]]:
+    """The answer that `request` must get; for each step, from how many of the last one's beams its go on."""
+    sampling = request.sampling
     search = BeamSearch(
         sampling.num_beams,
         max_tokens=sampling.max_tokens,
@@ -34,20 +34,22 @@ def searched(asked: Generate) -> tuple[Beam, list[int]]:
         num_parents.append(len({beam.parent for beam in search.running}))
         if len(num_parents) == 2:
             sampling = msgspec.structs.replace(sampling, begin_suppress_token_ids=())
-        prompts = [asked.prompt_token_ids + beam.token_ids for beam in search.running]
-        parts = [msgspec.structs.replace(asked, prompt_token_ids=each, sampling=sampling) for each in prompts]
+        prompts = [request.prompt_token_ids + beam.token_ids for beam in search.running]
+        parts = [
+            msgspec.structs.replace(request, prompt_token_ids=each, sampling=sampling) for each in prompts
+        ]
         search.advance([likeliest_alone(part) for part in parts])
     return search.best(), num_parents
 
 
-def expect_answer(answer: TextGenerated, asked: Generate) -> None:
+def expect_answer(answer: TextGenerated, request: Generate) -> None:
     """It is that of the search, as any other's answer would be told."""
-    best, _ = searched(asked)
+    best, _ = searched(request)
     expected = TextGenerated(
-        asked.request_id,
+        request.request_id,
         best.token_ids,
         text=decode(best.token_ids),
-        logprobs=best.logprobs if asked.sampling.logprobs is not None else (),
+        logprobs=best.logprobs if request.sampling.logprobs is not None else (),
         num_cached=answer.num_cached,
         finish_reason=best.finish_reason,
     )

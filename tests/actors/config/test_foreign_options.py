@@ -19,7 +19,7 @@ def test_what_is_named_instead_are_options_and_what_is_refused_is_none() -> None
 
 
 @pytest.mark.parametrize(
-    ("tokens", "said"),
+    ("tokens", "meaning"),
     [
         (["--max-model-len", "4096"], "--max-model-len is no option: it is called --max-context here"),
         (["tiny-whisper", "--max_num_seqs=8"], "--max-num-seqs is no option: .*--max-running"),
@@ -29,8 +29,8 @@ def test_what_is_named_instead_are_options_and_what_is_refused_is_none() -> None
         (["-tp", "2"], "-tp is no option: a model runs on one device"),
     ],
 )
-def test_what_is_meant_is_said(tokens: list[str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_is_meant_is_said(tokens: list[str], meaning: str) -> None:
+    with pytest.raises(ConfigError, match=meaning):
         refuse_others(["serve", *tokens])
 
 

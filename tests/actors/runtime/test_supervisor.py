@@ -69,19 +69,19 @@ async def test_children_start_in_order_and_ready_is_told(
 async def test_after_a_fatal_crash_there_is_no_restart_and_run_raises(autojump_clock: MockClock) -> None:
     group = Group()
     group.error = ZeroDivisionError("gone")
-    told: list[Health] = []
+    reported: list[Health] = []
     supervisor = Supervisor(
         "pair",
         group.children,
         policy=POLICY,
-        on_crash=lambda _: told.append(supervisor.health),
+        on_crash=lambda _: reported.append(supervisor.health),
         fatal=ZeroDivisionError,
     )
     with pytest.RaisesGroup(ZeroDivisionError):
         async with trio.open_nursery() as nursery:
             await nursery.start(supervisor.run)
             group.crash.set()
-    assert told == ["failed"]
+    assert reported == ["failed"]
     assert (health(supervisor), supervisor.num_restarts) == ("failed", 0)
 
 

@@ -307,18 +307,18 @@ main()
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "expected"),
     [
         (("transcribe", "--help"), 0, "Transcribe audio files"),
         (("listen", "--help"), 0, "Transcribe the microphone"),
         (("serve", "--port", "0"), 1, "pip install ./engine/checkpoints '.[serve]'"),
     ],
 )
-def test_the_clients_commands_need_no_torch(arguments: tuple[str, ...], code: int, told: str) -> None:
+def test_the_clients_commands_need_no_torch(arguments: tuple[str, ...], code: int, expected: str) -> None:
     command = [sys.executable, "-c", WITHOUT_SERVER, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
-    assert told in done.stdout + done.stderr
+    assert expected in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -407,17 +407,19 @@ def test_a_command_that_there_is_not_names_all(
     command: str, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([command]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith(f"sensorium: there is no command '{command}'{hint} The commands are: ")
-    assert {"transcribe", "serve", "models", "kernels"} <= set(told.strip().partition("are: ")[2].split(", "))
+    expected = capsys.readouterr().err
+    assert expected.startswith(f"sensorium: there is no command '{command}'{hint} The commands are: ")
+    assert {"transcribe", "serve", "models", "kernels"} <= set(
+        expected.strip().partition("are: ")[2].split(", ")
+    )
 
 
 @pytest.mark.parametrize("option", ["--temprature", "--temprature=0", "-t"])
 def test_a_misspelt_option_is_no_question(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run(["chat", "Why is the sky blue?", option])
-    told = " ".join(capsys.readouterr().err.replace("│", "").split())  # in a frame of so many columns
-    assert f"there is no option {option} (" in told
+    expected = " ".join(capsys.readouterr().err.replace("│", "").split())  # in a frame of so many columns
+    assert f"there is no option {option} (" in expected
     _, bound, _ = app.parse_args(["chat", "-5 + 3?", "--5", "-", "What does --hard do?"])
     assert bound.arguments["question"] == ["-5 + 3?", "--5", "-", "What does --hard do?"]
 

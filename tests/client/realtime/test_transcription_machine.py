@@ -99,11 +99,11 @@ def test_channels_are_asked_for_apart_and_sent_in_whole_frames() -> None:
     event = decode_client_event(frame)
     assert isinstance(event, SessionUpdate)
     assert isinstance(event.session, SessionPatch)
-    wished = event.session.audio and event.session.audio.input
-    assert wished
-    assert wished.multichannel is True
-    assert wished.format
-    assert wished.format.channels == 3
+    configured = event.session.audio and event.session.audio.input
+    assert configured
+    assert configured.multichannel is True
+    assert configured.format
+    assert configured.format.channels == 3
     assert [len(frame) for frame in core.append(bytes(10))] == [6]
     assert [len(frame) for frame in core.append(bytes(8))] == [12]
     assert core.audio_s == 3 / 24_000

@@ -53,7 +53,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def hearing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def speech_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shape = WhisperShape(d_model=64, encoder_ffn=128, decoder_ffn=128)
     return make_whisper_folder(tmp_path_factory.mktemp("hearing"), shape=shape)
 

@@ -113,16 +113,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         )
         if rng.random() < 0.03:
             prompt += (NAN_ID,)
-        heard = None if earlier is None else earlier.encoder_hash
+        encoding = None if earlier is None else earlier.encoder_hash
         if rng.random() < 0.1:
-            heard = ContentHash(rng.choice(list(by_name))) if by_name else None
-        if heard is not None and heard not in by_name:
-            heard = None
+            encoding = ContentHash(rng.choice(list(by_name))) if by_name else None
+        if encoding is not None and encoding not in by_name:
+            encoding = None
         request = Generate(
             RequestId(f"r{len(self.requests)}"),
             prompt or (1, 2, 5),
             draw_sampling(rng),
-            encoder_hash=heard,
+            encoder_hash=encoding,
             media=media,
             ngram=NgramDraft(3, 2, 1) if rng.random() < 0.2 else None,
             probe=ProbabilityProbe(rng.randrange(max(len(prompt), 1)), 2) if rng.random() < 0.2 else None,
@@ -135,7 +135,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             draft += tuple(rng.randrange(40) for _ in range(rng.randint(0, 3)))
             request = msgspec.structs.replace(request, draft_token_ids=draft)
         slots = tuple(by_name[span.content_hash] for span in media)
-        self.try_submit(request, None if heard is None else by_name[heard], slots)
+        self.try_submit(request, None if encoding is None else by_name[encoding], slots)
 
     def draw_earlier(self, rng: random.Random, session: SessionKey | None) -> Generate | None:
         """A request whose prompt is continued: mostly the session's last one."""
@@ -247,7 +247,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             best = self.best_wanting()
             plan = self.loop.plan()
             self.loop.scheduler.check()
-            self.expect_bounded_guests(plan, best)
+            self.expect_bounded_low_priority(plan, best)
             assert sum(step.num_rows for step in plan.sequences) <= self.config.max_tokens_per_step
             assert len(plan.sequences) <= self.config.max_running
             assert len(plan.encodes) <= self.config.max_encodes_per_step
@@ -263,7 +263,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         services = [SERVICES.index(self.requests[each].lane.service) for each in self.live()]
         return min(services, default=len(SERVICES))
 
-    def expect_bounded_guests(self, plan: Plan, best: int) -> None:
+    def expect_bounded_low_priority(self, plan: Plan, best: int) -> None:
         """Classes worse than the best have no more of a step than their share of it."""
         self.names.update(
             {each.sequence_id: each.begin.request_id for each in plan.sequences if each.begin is not None}
