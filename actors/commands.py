@@ -192,7 +192,7 @@ def _report_unknown() -> None:
     own = {f"SENSORIUM_{each.upper()}" for each in ("config", *_known_options()["serve"])}
     for name in sorted(os.environ.keys() - own - {*_OF_CLIENTS}):
         if name.startswith("SENSORIUM_") and not _OF_KUBERNETES.fullmatch(name):
-            fail(f"{name} is no option; it is ignored")
+            fail(f"{name} is not an option; it is ignored")
 
 
 @cache
@@ -232,8 +232,8 @@ def serve(
 
     Prints `listening on http://HOST:PORT` when ready; stops on Ctrl-C. Every option is also an environment
     variable (`--max-sessions` is SENSORIUM_MAX_SESSIONS) and a key of the file given by `--config`. If the
-    process of the models dies or a GPU fails, that process is started again; with --engine-process off a GPU
-    that fails ends the server with status 1, for a service manager to start it again.
+    engine process dies or a GPU fails, that process is restarted. With --engine-process off, a GPU that fails
+    ends the server with status 1, for a service manager to restart it.
 
     Examples:
 
@@ -252,11 +252,11 @@ def serve(
     alias
         Another name of a model, ALIAS=NAME by its public name, as whisper-1=tiny-whisper; repeat it.
     model
-        What holds for one model only, NAME:OPTION=VALUE by its public name, as tiny-whisper:kv-memory=1GiB;
-        repeat it. Any option that says how a model runs: dtype, max-context, num-threads, … In the file of
-        --config they are tables: [model.tiny-whisper].
+        Option of one model only, NAME:OPTION=VALUE by its public name, as tiny-whisper:kv-memory=1GiB; repeat
+        it. Any option of how a model runs: dtype, max-context, num-threads, … In the file of --config it is a
+        table: [model.tiny-whisper].
     model_tables
-        Those tables; what `model` says of the same option goes first.
+        Those tables; `model` overrides them.
     """
     config = ServerConfig(
         models or DEFAULT_MODELS,
@@ -367,9 +367,9 @@ def kernels(
     table: Path | None = None,
     save: Path | None = None,
 ) -> int:
-    """Measure the ways in which a model's operations can run on this CPU, and show which are used.
+    """Measure the kernels of a model on this CPU, and show which are used.
 
-    What is measured is kept: servers of this machine use it from then on.
+    The measurements are kept: servers on this machine use them from then on.
 
     Examples:
 
@@ -382,13 +382,17 @@ def kernels(
     model
         Embedded name, local folder or Hugging Face id.
     dtype
-        As of serve, like quantization and num_threads.
+        Data type, as for serve.
+    quantization
+        Weight-only quantization, as for serve.
+    num_threads
+        Threads for tensor operations, as for serve.
     pin
-        Use these ways, as linear=onednn or linear=c,attention=fused.
+        Force implementations, as linear=onednn or linear=c,attention=fused.
     table
         Use the choices of this file, which another run saved on a machine of the same kind.
     save
-        Write the choices to this file, for --kernels of serve.
+        Write the choices to this file, for `sensorium serve --kernels`.
     """
     config = EngineConfig(
         device="cpu",

@@ -129,7 +129,7 @@ def given(options: Mapping[str, object], known: type) -> dict[str, object]:
         if name not in known.__annotations__:
             names = known.__annotations__
             hint = meant(name, names) or f"; there are: {', '.join(names)}"
-            raise TypeError(f"{name!r} is no option here{hint}")
+            raise TypeError(f"{name!r} is not an option{hint}")
         if name in _SEVERAL and isinstance(value, str):
             raise ValueError(f"{name} is {value!r}: expected several, as [{value!r}]")
         if isinstance(value, Iterable) and not isinstance(value, str | Mapping):

@@ -49,9 +49,9 @@ def read_address(text: str, config: CallConfig) -> httpx.URL:
     if target is None:
         raise _refused("cannot be read")
     if target.scheme not in ("http", "https") or not target.raw_host or target.userinfo:
-        raise _refused("is no http: or https: address without a user's name")
+        raise _refused("must be an http: or https: address without a user's name")
     if not has_port(target):
-        raise _refused("has a port that there is not")
+        raise _refused("has a port that does not exist")
     if not config.is_allowed_name(host_of(target).rstrip(".").lower()):
         raise _refused("is of a host that is not allowed here (--call-callback-domains)")
     return target

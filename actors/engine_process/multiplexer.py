@@ -134,7 +134,7 @@ class Link:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         except FrameError as error:
-            raise LinkLostError(f"what the other process says makes no sense: {error}") from error
+            raise LinkLostError(f"malformed message from the other process: {error}") from error
         finally:
             self._is_lost = True
             self._has_room.unpark_all()

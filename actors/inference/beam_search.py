@@ -44,7 +44,9 @@ def check_beams(request: Generate) -> None:
     }
     for name, is_used in others.items():
         if is_used:
-            raise BadRequestError(f"{sampling.num_beams} beams go without {name}", param="num_beams")
+            raise BadRequestError(
+                f"{sampling.num_beams} beams cannot be combined with {name}", param="num_beams"
+            )
 
 
 async def search(

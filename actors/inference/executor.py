@@ -120,7 +120,7 @@ class ThreadWorker:
         with trio.move_on_after(grace_s, shield=True):
             await self._stopped.wait()
             return
-        logger.error("%s: still busy after %g s, left behind", self._name, grace_s)
+        logger.error("%s: still busy after %g s, abandoned", self._name, grace_s)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -174,7 +174,7 @@ def check_phrased(sampling: SamplingParams) -> None:
     }
     for name, is_used in others.items():
         if is_used:
-            raise BadRequestError(f"phrases go without {name}", param="phrases")
+            raise BadRequestError(f"keyword boosting cannot be combined with {name}", param="phrases")
 
 
 @asynccontextmanager

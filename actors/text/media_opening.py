@@ -283,7 +283,7 @@ class MediaOpening:
                 return await opener.prepare(source, prepare, "video")
             case "video", Frames(pictures, times_s):
                 return await compute(prepare_frames, pictures, times_s, vision.video)
-        raise BadRequestError(f"{type(source).__name__} is no {part.kind}.")
+        raise BadRequestError(f"{type(source).__name__} is not a supported type of {part.kind}.")
 
     async def _open_audio(self, source: Source, opener: MediaOpener) -> MediaItems:
         match source:
@@ -296,7 +296,7 @@ class MediaOpening:
                         f"{self._limits.max_clip_s:g} s."
                     )
             case _:
-                raise BadRequestError(f"{type(source).__name__} is no audio.")
+                raise BadRequestError(f"{type(source).__name__} is not a supported type of audio.")
         return await compute(self._windows, samples)
 
     def _windows(self, samples: FloatArray) -> MediaItems:

@@ -137,7 +137,7 @@ class HttpConnection:
             two = BadRequestError("A request has a `Content-Length` or a `Transfer-Encoding`, not both.")
             await self._turn_away(request, exchange, two)
         elif is_foreign:
-            wrong = VersionError("HTTP/1.1 is spoken here; for HTTP/2 put a proxy in front.")
+            wrong = VersionError("Only HTTP/1.1 is supported; for HTTP/2 put a proxy in front.")
             await self._turn_away(request, exchange, wrong)
         elif self.seat.is_spare and path not in _OPEN_PATHS:
             busy = OverloadedError(

@@ -78,7 +78,7 @@ class ChatDialog(Generic[T]):
         unknown = sorted(options.keys() - ChatOptions.__annotations__.keys())
         if unknown:
             known = ", ".join(ChatOptions.__annotations__)
-            raise TypeError(f"{unknown[0]!r} is no option here; there are: {known}")
+            raise TypeError(f"{unknown[0]!r} is not an option; allowed: {known}")
         self._form: OutputForm[T] | None = None if output is None else output_form(output)
         self._functions: dict[str, FunctionTool] = {}
         self._rounds_left = options.get("max_rounds", MAX_ROUNDS)

@@ -79,20 +79,19 @@ def transcribe(
     stream
         Show the text while it is being transcribed; with format json a line for each segment.
     temperature
-        How freely words are chosen, from 0 (not at all) to 1; repeat it for what to try next where an answer
-        repeats itself or is unlikely.
+        Sampling temperature, 0 to 1; repeat it for fallbacks when an answer repeats itself or is unlikely.
     condition_on_previous_text
-        Answer each half minute with the text before it in mind: slower, names and terms stay the same.
+        Give the model the text before each half minute: slower, but names and terms stay consistent.
     hallucination_silence_threshold
-        Leave out what is said while nobody is heard for so many seconds.
+        Leave out text in silences of at least so many seconds.
     clip_timestamps
         Transcribe only parts, as 10,20,65: from 10 s to 20 s, and from 65 s to the end.
     multichannel
-        Transcribe each channel for itself, and read them together (not with --stream).
+        Transcribe each channel separately, and merge the transcripts by time (not with --stream).
     audio_track
-        Which of a file's audio tracks, counted from 0; its default track if not given.
+        Number of the audio track, counted from 0; the file's default track if not given.
     vad_filter
-        Leave out what is no speech.
+        Leave out audio without speech.
     vad_parameters
         As --vad-parameters.threshold 0.6; min_speech_duration_ms, min_silence_duration_ms, speech_pad_ms.
     base_url
@@ -153,7 +152,7 @@ def listen(
     timeout: float | None = None,
     options: SpeechOptions = _NONE,
 ) -> int:
-    """Transcribe the microphone, or a WAV file at the pace it was spoken, while it goes on.
+    """Transcribe the microphone live, or a WAV file at the pace it was spoken.
 
     Examples:
 
@@ -173,15 +172,15 @@ def listen(
         How long text waits before it is shown: minimal, low, medium, high or xhigh. Less is sooner, more is
         corrected less often; the server's default if not given.
     utterance_end_ms
-        An utterance ends so long behind its last word (500 to 10000 ms): an empty line, an event in JSON.
+        Silence after the last word that ends an utterance (500 to 10000 ms): an empty line, an event in JSON.
     left_context_ms
-        Hear turns behind so much of what was said before (at most 24000 ms; Whisper): fewer words are wrong.
+        Milliseconds of earlier audio as context of a turn (at most 24000; Whisper): fewer words are wrong.
     audio_format
         Send a container as it comes, from standard input or `source`: audio/webm, audio/ogg, audio/mp4,
         audio/mpeg, audio/flac, audio/aac, or auto.
     json
-        Write the session's own events, one JSON object a line: where speech starts, deltas, transcripts, ends
-        of utterances, failures, lost connections.
+        Write the session's events, one JSON object per line: starts of speech, deltas, transcripts, ends of
+        utterances, failures, lost connections.
     base_url
         Address of the server: SENSORIUM_BASE_URL, else http://127.0.0.1:8000, if not given.
     api_key
@@ -237,7 +236,7 @@ def chat(
     Parameters
     ----------
     question
-        What to ask; - stands for standard input.
+        Question to ask; - is standard input.
     image
         Picture to show with the first question, a file or an address; repeat it for several.
     video
@@ -247,13 +246,13 @@ def chat(
     model
         One of the server's models; the first that answers questions if not given.
     system
-        What the model is told in front of the conversation.
+        System message of the conversation.
     max_tokens
         The longest answer.
     temperature
-        How freely words are chosen, from 0 (not at all) to 2.
+        Sampling temperature, 0 to 2.
     reasoning_effort
-        How much the model thinks first, where it can: none, minimal, low, medium, high or xhigh.
+        How much the model reasons before its answer: none, minimal, low, medium, high or xhigh.
     base_url
         Address of the server: SENSORIUM_BASE_URL, else http://127.0.0.1:8000, if not given.
     api_key
@@ -298,7 +297,7 @@ def watch(
 ) -> int:
     """Show a film, a camera or the screen to a model, and ask about it again and again.
 
-    Enter asks at once; Ctrl-C ends. At the end of a film it is asked a last time.
+    Enter sends the question at once; Ctrl-C ends. At the end of a film it is sent a last time.
 
     Examples:
 
@@ -311,13 +310,13 @@ def watch(
     source
         A film, camera, screen, or a device such as /dev/video1.
     question
-        What is asked.
+        Question to ask.
     every
         Seconds between two questions; 0 asks on Enter only, and at the end.
     model
         One of the server's models; its default if not given.
     instructions
-        What the model is told before.
+        System message of the session.
     max_output_tokens
         Longest answer.
     base_url

@@ -161,7 +161,7 @@ class Resumption:
             case SessionResumed(received_events=taken):
                 if taken < self._num_sent - len(self._frames):
                     raise ResumeRefusedError(
-                        "audio was lost on the way that is not kept any more", is_final=True
+                        "lost audio is no longer kept, so it cannot be sent again", is_final=True
                     )
                 self._check_progress(taken)
                 return list(self._frames)[len(self._frames) - (self._num_sent - taken) :]

@@ -368,7 +368,7 @@ class Runner:
         if output is None:
             raise ValueError("the encoded window of this request is gone")
         if not isinstance(self._model, AligningModel):
-            raise ValueError("this model cannot say when a token was spoken")
+            raise ValueError("this model has no times of tokens")
         self.use_threads(len(step.command.token_ids))
         try:
             return self._model.align(step.command, output)

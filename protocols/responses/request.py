@@ -265,7 +265,7 @@ def check_response(request: ResponsesRequest) -> CheckedResponse:
         raise refuse("text.verbosity", verbosity, ", ".join(VERBOSITIES))
     _check_metadata(request.metadata or {})
     if request.background and request.store is False:
-        raise wrong("background", "needs `store`: it must be kept to be had.")
+        raise wrong("background", "needs `store`, because it is read later")
     check_range("max_tool_calls", request.max_tool_calls, 1, _MAX_TOKENS)
     functions = read_functions(request.tools, is_nested=False, other_types=("mcp",))
     servers = read_mcp_servers(request.tools)

@@ -97,7 +97,7 @@ class Video:
         timestamp = self._clock.checked(given if isinstance(given, int) else None, now=now)
         if len(self._waiting) >= config.max_waiting:
             raise ClientError(
-                f"{len(self._waiting)} frames are waiting to be looked at; send no faster than real time",
+                f"{len(self._waiting)} frames are waiting to be decoded; send them no faster than real time",
                 code="input_image_buffer_overflow",
                 param="image",
             )

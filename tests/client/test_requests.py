@@ -57,7 +57,7 @@ TRANSCRIPT = Transcript(
 )
 def test_an_option_of_others_is_told_by_our_name(name: str, hint: str) -> None:
     options: dict[str, Any] = {name: True}
-    with pytest.raises(TypeError, match=f"^{name!r} is no option here{hint}"):
+    with pytest.raises(TypeError, match=f"^{name!r} is not an option{hint}"):
         transcription_form("json", **options)
 
 

@@ -187,7 +187,10 @@ def test_a_missing_weights_file_is_one_line_that_names_it(run: Run, tmp_path: Pa
         (("./nowhere", "--api-key-file="), "sensorium: --api-key-file is ''"),
         (("./nowhere", "--api_key_file="), "sensorium: --api_key_file is ''"),
         (("./nowhere", ""), "sensorium: MODEL is ''"),
-        (("./nowhere", "--max-model-len=9"), "sensorium: --max-model-len is no option: it is called --max-"),
+        (
+            ("./nowhere", "--max-model-len=9"),
+            "sensorium: --max-model-len is not an option: it is called --max-",
+        ),
     ],
 )
 def test_a_bad_option_is_named(run: Run, arguments: tuple[str, ...], message: str) -> None:
@@ -235,7 +238,7 @@ def test_a_variable_of_no_option_is_told(run: Run, tmp_path: Path) -> None:
     environment = {f"SENSORIUM_{name}": "x" for name in ("API_KEYS", *others)}
     done = run("serve", str(tmp_path / "nowhere"), "--engine-process", "off", **environment)
     first, second = done.stderr.splitlines()
-    assert first == "sensorium: SENSORIUM_API_KEYS is no option; it is ignored"
+    assert first == "sensorium: SENSORIUM_API_KEYS is not an option; it is ignored"
     assert str(tmp_path / "nowhere") in second  # so it went on
 
 

@@ -198,7 +198,7 @@ async def test_one_that_hangs_while_it_loads_is_not_waited_for() -> None:
     process = EngineProcess(orders("stuck"), silence_s=0.5, command=COMMAND)
     with (
         pytest.RaisesGroup(
-            pytest.RaisesExc(EngineProcessError, match="has said nothing for"),
+            pytest.RaisesExc(EngineProcessError, match="has not responded for"),
             flatten_subgroups=True,
             allow_unwrapped=True,
         ),

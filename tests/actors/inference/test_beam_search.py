@@ -304,7 +304,7 @@ async def test_what_beams_do_not_go_with_is_refused(
     beam_request = msgspec.structs.replace(
         beam_request, sampling=msgspec.structs.replace(beam_request.sampling, **sampling)
     )
-    with pytest.raises(BadRequestError, match=f"^3 beams go without {name}$") as caught:
+    with pytest.raises(BadRequestError, match=f"^3 beams cannot be combined with {name}$") as caught:
         await engine.complete(beam_request)
     assert caught.value.param == "num_beams"
     assert (await counted(engine)).num_steps == 0
@@ -314,7 +314,7 @@ async def test_a_session_is_refused_and_its_request_goes_on(
     autojump_clock: MockClock, engine: EngineClient
 ) -> None:
     async with engine.generate(request("a", session="s")) as stream:
-        with pytest.raises(BadRequestError, match="without a session") as caught:
+        with pytest.raises(BadRequestError, match="cannot be combined with a session") as caught:
             await engine.complete(msgspec.structs.replace(beams("b"), session=SessionKey("s")))
         assert caught.value.param == "num_beams"
         assert [part async for part in stream][-1].finish_reason == "length"

@@ -142,6 +142,6 @@ async def test_phrases_go_without_stop_strings_and_grammars(
     request = make_request(model, 1)
     for changes in ({"stop": ("x",)}, {"grammar": Grammar("regex", "a*")}):
         sampling = msgspec.structs.replace(request.sampling, **changes)
-        with pytest.raises(BadRequestError, match="phrases go without"):
+        with pytest.raises(BadRequestError, match="keyword boosting cannot be combined with"):
             await engine.complete(msgspec.structs.replace(request, sampling=sampling))
     await expect_all_free(engine)

@@ -121,7 +121,7 @@ async def test_addresses_are_vetted_when_they_are_resolved() -> None:
     async with file_host() as host:
         assert "no address" in str(await failure(host, networks=()))
         assert "no address" in str(await failure(host, resolve=lambda *_: ["10.0.0.1"]))
-        assert host.mcp_clients == []
+        assert host.requested == []
 
 
 async def test_the_version_that_was_agreed_on_and_the_session_go_with_every_request(

@@ -18,7 +18,7 @@ from sensorium.protocols.chat.request import Conversation
 from sensorium.protocols.chat.tools import NO_ARGUMENTS, Tool, ToolUse
 from sensorium.protocols.engine.messages import Grammar, SamplingParams, ThoughtBudget
 from sensorium.protocols.errors import BadRequestError
-from support.answers import said
+from support.answers import as_tuples
 from support.chat_templates import QWEN3
 from support.text_folder import byte_level_tokenizer
 
@@ -106,7 +106,7 @@ def test_forced_calls_are_a_grammar_and_others_are_not() -> None:
     assert free.fit(asked, PARAMS) == PARAMS
     withheld = free.machine()
     assert withheld is not None
-    assert said(read_whole(withheld, '<tool_call>\n{"na')) == [("text", '<tool_call>\n{"na')]
+    assert as_tuples(read_whole(withheld, '<tool_call>\n{"na')) == [("text", '<tool_call>\n{"na')]
 
 
 def test_a_grammar_waits_for_thoughts_that_the_prompt_has_begun() -> None:
@@ -203,7 +203,7 @@ def test_all_special_tokens_show_where_they_are_asked_for() -> None:
     )
     machine = reading.machine()
     assert machine is not None
-    assert said(read_whole(machine, "<box>So:[TOOL_CALLS]now[ARGS]{}<box>")) == [
+    assert as_tuples(read_whole(machine, "<box>So:[TOOL_CALLS]now[ARGS]{}<box>")) == [
         ("text", "<box>So:"),
         ("call", "now", "{}"),
         ("text", "<box>"),

@@ -100,7 +100,7 @@ def test_a_file_object_is_sent_from_its_beginning(kind: MediaKind) -> None:
     ("kind", "file", "error", "message"),
     [
         ("image", 7, PictureError, "a picture is int: expected a path, bytes, a PIL image"),
-        ("image", np.zeros((4, 4, 7), np.uint8), PictureError, "the array is no picture"),
+        ("image", np.zeros((4, 4, 7), np.uint8), PictureError, "the array is not a picture"),
         (
             "video",
             np.zeros((2, 4, 4, 3), np.uint8),

@@ -243,7 +243,7 @@ def test_an_answer_that_was_cut_has_no_form() -> None:
     answer = Server(events({"content": '{"room": "ha'}, reason="length")).client.chat("Dim it.", output=Light)
     with pytest.raises(AnswerError, match="not a whole Light: it was cut at its limit of tokens"):
         answer.parsed  # noqa: B018
-    with pytest.raises(AnswerError, match="ask for one by `output`"):
+    with pytest.raises(AnswerError, match="pass `output`"):
         Server(events()).client.chat("Dim it.").parsed  # noqa: B018
 
 
@@ -254,7 +254,7 @@ def test_an_answer_that_was_cut_has_no_form() -> None:
         ({"tools": [add, add]}, ValueError, "two tools are named 'add'"),
         ({"tools": [add_async]}, TypeError, "is async: use AsyncClient"),
         ({"max_rounds": -1}, ValueError, "max_rounds is -1"),
-        ({"temprature": 1}, TypeError, "'temprature' is no option here"),
+        ({"temprature": 1}, TypeError, "'temprature' is not an option"),
         ({"extra": {"n": 2}}, ValueError, "extra has n=2: a chat gives one answer"),
         ({"output": object()}, TypeError, "output is <object"),
     ],

@@ -108,7 +108,7 @@ def unsayable(what: Callable[[], None]) -> None: ...
         (functools.partial(weather, "Rome"), "has no name"),
         (starred, r"\*names.*only named ones"),
         (untyped, "'city' of the tool 'untyped' has no type"),
-        (unsayable, "'unsayable' has a parameter that JSON cannot say"),
+        (unsayable, "'unsayable' has a parameter that JSON cannot represent"),
     ],
 )
 def test_what_is_no_tool_says_why(function: Any, message: str) -> None:  # noqa: ANN401

@@ -35,7 +35,7 @@ def test_no_microphone_says_to_name_a_file(
 def test_a_wav_file_is_not_sent_from_standard_input(capsys: pytest.CaptureFixture[str]) -> None:
     """No server takes one as it comes: who pipes one is told before."""
     assert commands.listen(Path("-")) == 2
-    assert "--audio-format, or auto (a WAV file is named instead)" in capsys.readouterr().err
+    assert "--audio-format, the name of its container or auto" in capsys.readouterr().err
 
 
 def test_a_recording_that_is_refused_is_no_success(

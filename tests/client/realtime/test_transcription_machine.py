@@ -370,8 +370,8 @@ def test_a_container_is_sent_as_it_is() -> None:
     [
         ({"audio_format": "audio/midi"}, "audio_format is 'audio/midi': expected one of auto, audio/webm"),
         ({"audio_format": "audio/ogg;codecs=speex"}, "names the codec 'speex'"),
-        ({"audio_format": "auto", "sample_rate": 8_000}, "sample_rate is of raw samples"),
-        ({"audio_format": "auto", "encoding": "pcmu"}, "encoding is of raw samples"),
+        ({"audio_format": "auto", "sample_rate": 8_000}, "sample_rate is for raw samples"),
+        ({"audio_format": "auto", "encoding": "pcmu"}, "encoding is for raw samples"),
     ],
 )
 def test_containers_that_cannot_be_sent(options: dict[str, Any], words: str) -> None:

@@ -109,7 +109,7 @@ def test_a_new_recording_in_the_middle() -> None:
         (stream(track(1, 2, b"A_OPUS", element("6d80", b""))), "compressed once more or encrypted"),
         (element("1a45dfa3", element("4282", b"secret")), "neither WebM nor Matroska"),
         (EBML + SEGMENT + element("1654ae6b", b"\xae"), "header is damaged"),
-        (b"#EXTM3U\nfile:///etc/passwd", "is no WebM"),
+        (b"#EXTM3U\nfile:///etc/passwd", "is not WebM"),
         (CLUSTER + block(b"x"), "does not begin at its beginning"),
         (EBML + b"\0\0", "damaged at byte 5"),
         (EBML + SEGMENT + bytes.fromhex("1654ae6b 10ffffff"), "header is longer"),

@@ -272,7 +272,7 @@ def test_what_is_no_file_of_ours_is_named_and_left_as_it_is(path: Path, tmp_path
         base.execute("CREATE TABLE bookmarks (url TEXT)")
     base.close()
     before = foreign.read_bytes()
-    assert refused(foreign) == "it is no store of responses"
+    assert refused(foreign) == "it is not a store of responses"
     assert foreign.read_bytes() == before
     assert refused(tmp_path) == "Is a directory"
     assert refused(tmp_path / "nowhere" / "responses.db") == "No such file or directory"
@@ -474,6 +474,6 @@ def test_what_lies_there_and_is_no_store_is_left_alone(path: Path) -> None:
 
 def test_what_is_no_regular_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ConfigError, match="it is no regular file"):
+    with pytest.raises(ConfigError, match="it is not a regular file"):
         opened(tmp_path / "pipe")
     assert [each.name for each in tmp_path.iterdir()] == ["pipe"]
