@@ -86,7 +86,7 @@ def test_a_camera_in_every_form_is_thinned_and_seen(text_server: Server, tmp_pat
         assert answer.usage is not None
         assert answer.usage.input_token_details.image_tokens > 0
         assert num_images(text_server) - before == 2, "of four pairs, two show the same again"
-        with pytest.raises(PictureError, match="no JPEG"):
+        with pytest.raises(PictureError, match="not a JPEG"):
             session.send_frame(b"no picture")
         with pytest.raises(PictureError, match=r"the limit is \d+"):
             session.send_frame(b"\xff\xd8\xff" + bytes(5_000_000), 4_300)

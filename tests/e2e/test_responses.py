@@ -231,7 +231,7 @@ def test_a_stream_in_the_background_ends_when_it_is_given_up(client: OpenAI) -> 
 
 def test_long_tools_in_the_background_hold_nobody_up(client: OpenAI) -> None:
     tools: Any = [NOW | {"name": f"f{number}", "description": "ä\n" * 8000} for number in range(250)]
-    with pytest.raises(BadRequestError, match="events are kept up to 8 MiB") as refused:
+    with pytest.raises(BadRequestError, match="are kept up to 8 MiB") as refused:
         client.responses.create(model="chat", input="a", background=True, stream=True, tools=tools)
     assert refused.value.param == "stream"
     answer = client.responses.create(model="chat", input="a", background=True, tools=tools)

@@ -110,7 +110,7 @@ def test_a_new_recording_in_the_middle() -> None:
         (element("1a45dfa3", element("4282", b"secret")), "neither WebM nor Matroska"),
         (EBML + SEGMENT + element("1654ae6b", b"\xae"), "header is damaged"),
         (b"#EXTM3U\nfile:///etc/passwd", "is not WebM"),
-        (CLUSTER + block(b"x"), "does not begin at its beginning"),
+        (CLUSTER + block(b"x"), "its beginning is missing"),
         (EBML + b"\0\0", "damaged at byte 5"),
         (EBML + SEGMENT + bytes.fromhex("1654ae6b 10ffffff"), "header is longer"),
         (EBML + SEGMENT + bytes.fromhex("1549a966 01ffffffffffffff"), "must have a size"),

@@ -185,7 +185,7 @@ def _audio(config: dict[str, Any], **changes: object) -> dict[str, Any]:
         ),
         (lambda c: c | {"thinker_config": {}}, "thinker_config has no audio_config"),
         (lambda c: c | {"thinker_config": 7}, "thinker_config has no audio_config"),
-        (lambda c: c | {"thinker_config": c | {"text_config": 1}}, "text_config are no objects"),
+        (lambda c: c | {"thinker_config": c | {"text_config": 1}}, "text_config are not objects"),
         (lambda c: _audio(c, encoder_attention_heads=5), "d_model 24 is not a multiple"),
         (lambda c: _audio(c, n_window_infer=750), "n_window_infer 750 is not a multiple of 2"),
         (lambda c: _audio(c, n_window=80), "max_position_embeddings 13 is less than the 20"),

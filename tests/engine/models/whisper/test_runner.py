@@ -113,7 +113,7 @@ def test_what_is_in_front_is_heard_and_not_kept(folder: Path, num_before: int, k
 @pytest.mark.parametrize("num_before", [-2, 3, 200, 202])
 def test_what_cannot_be_in_front(folder: Path, num_before: int) -> None:
     features = msgspec.structs.replace(to_features(window()), num_before=num_before)
-    with pytest.raises(ValueError, match="cannot be heard in front"):
+    with pytest.raises(ValueError, match="cannot be context"):
         load(folder).check_features(features)
 
 
