@@ -132,7 +132,7 @@ def parse_temperatures(values: Sequence[str]) -> tuple[float, ...]:
     if len(values) > MAX_TEMPERATURES:
         raise wrong(param, f"holds more than {MAX_TEMPERATURES} values")
     if any(value.lstrip().startswith("[") for value in values):
-        raise wrong(param, "is said once for each of several values, not as a list")
+        raise wrong(param, "is given once for each of several values, not as a list")
     known = Number(0, MAX_TEMPERATURE, None)
     temperatures = [parse_number(value, param, known) for value in values if value.strip()]
     for before, after in itertools.pairwise(temperatures):
@@ -159,7 +159,7 @@ def parse_beam_size(
         raise wrong("n", "is the number of beams, and needs `use_beam_search`")
     if is_of_vllm and fields.get("beam_size", "").strip():
         raise BadRequestError(
-            "`use_beam_search` has `n` beams: it goes without `beam_size`", param="beam_size"
+            "`beam_size` cannot be combined with `use_beam_search`, which has `n` beams", param="beam_size"
         )
     beam_size = whole_of(fields, param)
     if beam_size > 1 and min(temperatures) > 0:
@@ -171,7 +171,7 @@ def of_one_answer(fields: Mapping[str, str], param: str, beam_size: int) -> floa
     """A number that several beams go without. Raises BadRequestError."""
     number = number_of(fields, param)
     if number and beam_size > 1:
-        raise wrong(param, "goes without `beam_size`")
+        raise wrong(param, "cannot be combined with `beam_size`")
     return number
 
 

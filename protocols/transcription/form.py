@@ -126,7 +126,9 @@ def parse_transcription_form(
     granularities = _granularities(_filled(lists.get("timestamp_granularities", [])), response_format)
     stream = _boolean(scalars, "stream")
     if stream and response_format in TIMED_TEXTS:
-        raise wrong("stream", f"needs `response_format` json, text or verbose_json, not {response_format}")
+        raise wrong(
+            "stream", f"needs a `response_format` of json, text or `verbose_json`, not {response_format}"
+        )
     if highlight_words := _boolean(scalars, "highlight_words"):
         check_subtitles("highlight_words", response_format)
     frames, include_usage = _dialect(scalars, stream=stream)
@@ -140,7 +142,7 @@ def parse_transcription_form(
     clips = parse_clips(lists.get("clip_timestamps", []))
     speech_filter = parse_speech_filter(is_filtered=_boolean(scalars, "vad_filter"), fields=scalars)
     if clips and speech_filter is not None:
-        raise wrong("clip_timestamps", "goes without `vad_filter` and `chunking_strategy`")
+        raise wrong("clip_timestamps", "cannot be combined with `vad_filter` or `chunking_strategy`")
     options = TranscriptionOptions(
         language=parse_language(scalars.get("language", ""), param="language"),
         languages=parse_languages(_filled(lists.get("languages", [])), param="languages"),
@@ -281,7 +283,7 @@ def _granularities(values: list[str], response_format: ResponseFormat) -> frozen
     if response_format == "verbose_json":
         return frozenset(values or ["segment"])
     if "word" in values:
-        raise wrong(param, "word needs `response_format` verbose_json")
+        raise wrong(param, "`word` needs a `response_format` of `verbose_json`")
     return frozenset()  # `segment` costs nothing, and Vercel's AI SDK sends it with json
 
 
@@ -298,7 +300,7 @@ def _multichannel(scalars: Mapping[str, str], lists: Mapping[str, list[str]], *,
     is_requested = _boolean(scalars, "multichannel")
     if is_requested and (stream or _filled(lists.get("include", []))):
         other = "stream" if stream else "include"
-        raise wrong("multichannel", f"goes without `{other}`")
+        raise wrong("multichannel", f"cannot be combined with `{other}`")
     return is_requested
 
 

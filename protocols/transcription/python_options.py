@@ -28,10 +28,10 @@ class SpeechOptions(TypedDict, total=False):
         Name or word to expect; repeat it for each.
     keyword_boost
         How much likelier these are, 0 to 5; the server's 2.5 finds nearly all that can be found. With 0, a
-        temperature, several beams, or a word of one or two letters the model is told of them, no more.
+        temperature, several beams, or a word of one or two letters the model only gets them in its prompt.
     numerals
-        words or digits: how numbers are written, whatever the model likes. Words not every model can be
-        told to write, digits are made of those in da, de, en, es, fr, it, nl and pt.
+        words or digits: how numbers are written. Not every model can write words; digits are converted in
+        da, de, en, es, fr, it, nl and pt.
     task
         translate: the text is in English, whatever is spoken (Whisper); transcribe if not given.
     """
@@ -88,11 +88,11 @@ class SearchOptions(TypedDict, total=False):
     min_p
         Draw from those of at least so much of the likeliest one's probability.
     presence_penalty
-        Make what the answer has said less likely to come again, however often: 0 if not given.
+        Make words of the answer less likely to come again, however often they came: 0 if not given.
     frequency_penalty
-        Each time that it was said.
+        As presence_penalty, once for each time they came.
     repetition_penalty
-        Make what was said less likely to come again: 1 if not given, not at all.
+        Divide the probability of words that came already: 1 if not given, which changes nothing.
     no_repeat_ngram_size
         Let no so many tokens in a row come twice.
     """
@@ -118,7 +118,7 @@ class RecordingOptions(SpeechOptions, SearchOptions, SubtitleOptions, total=Fals
     one after the other: slower, terms stay the same.
 
     `temperature` may be several, rising: each is tried while an answer repeats itself or is unlikely.
-    What is said while nobody is heard for `hallucination_silence_threshold` seconds is left out. Of
+    Text in a silence of at least `hallucination_silence_threshold` seconds is left out. Of
     `clip_timestamps`, seconds as `[start, end, start, …]`, only the parts between are transcribed; the last
     end may be the file's.
 
@@ -128,7 +128,7 @@ class RecordingOptions(SpeechOptions, SearchOptions, SubtitleOptions, total=Fals
     `audio_track` is which of a file's audio tracks is transcribed, counted from 0: if not given, the one that
     the file flags as its default, or else the first.
 
-    With `vad_filter` what is no speech is left out; `vad_parameters` are faster-whisper's `threshold`,
+    With `vad_filter` audio without speech is left out; `vad_parameters` are faster-whisper's `threshold`,
     `min_speech_duration_ms`, `min_silence_duration_ms` and `speech_pad_ms`. `chunking_strategy` is OpenAI's
     way to say it: `{"type": "server_vad", "threshold": …, "prefix_padding_ms": …, "silence_duration_ms": …}`.
     """
