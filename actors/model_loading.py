@@ -27,7 +27,7 @@ from ..kernels.gpu import jit as triton_jit
 from ..media.speech.voice_activity import VoiceActivityModel
 from ..media.vision.config import read_vision_config
 from ..protocols.errors import ModelLoadError
-from ..protocols.shared.generation import NO_SAMPLING_DEFAULTS, SamplingDefaults
+from ..protocols.shared.sampling import NO_SAMPLING_DEFAULTS, SamplingDefaults
 from .config.engine import EngineConfig
 from .inference.engine import Engine, EngineBounds, EngineText
 from .kernel_choices import settle_kernels

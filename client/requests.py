@@ -14,10 +14,10 @@ import msgspec
 from msgspec import UNSET
 
 from ..protocols.realtime.invalid_frames import MALFORMED
-from ..protocols.realtime.session import Granularity
 from ..protocols.server.models import ModelCard, ModelList
 from ..protocols.shared.foreign_options import meant
-from ..protocols.transcription.python_options import RecordingOptions
+from ..protocols.transcription.option_table import options_of
+from ..protocols.transcription.options import Granularity, RecordingOptions
 from ..protocols.transcription.transcript import (
     Coverage,
     Retranscription,
@@ -40,8 +40,6 @@ TextFormat: TypeAlias = Literal["text", "srt", "vtt", "tsv"]
 _T = TypeVar("_T")
 
 Form: TypeAlias = dict[str, str | list[str]]
-
-_SEVERAL: Final = frozenset({"languages", "keywords", "timestamp_granularities"})
 
 
 class FileOptions(RecordingOptions, total=False):
@@ -125,12 +123,12 @@ def given(options: Mapping[str, object], known: type) -> dict[str, object]:
     Raises ValueError for a text where several are expected, TypeError for a name that `known` has not.
     """
     found: dict[str, object] = {}
+    names = options_of(known)
     for name, value in options.items():
-        if name not in known.__annotations__:
-            names = known.__annotations__
+        if name not in names:
             hint = meant(name, names) or f"; there are: {', '.join(names)}"
             raise TypeError(f"{name!r} is not an option{hint}")
-        if name in _SEVERAL and isinstance(value, str):
+        if isinstance(value, str) and not names[name].takes_one:
             raise ValueError(f"{name} is {value!r}: expected several, as [{value!r}]")
         if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
             value = tuple(value)

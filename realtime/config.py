@@ -6,8 +6,9 @@ from typing import Final
 
 import msgspec
 
-from ..protocols.realtime.session import Delay, SessionPatch
+from ..protocols.realtime.session import SessionPatch
 from ..protocols.shared.audio_format import AudioFormat
+from ..protocols.transcription.options import Delay
 from ..protocols.transcription.transcript import Task
 from .dialogue.config import DialogueConfig
 

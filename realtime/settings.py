@@ -7,7 +7,7 @@ field.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -15,11 +15,9 @@ from msgspec import UNSET, UnsetType
 from ..protocols.errors import BadRequestError, wrong
 from ..protocols.realtime.session import (
     AudioView,
-    Delay,
     Eagerness,
     FormatPatch,
     FormatView,
-    Granularity,
     Include,
     InputPatch,
     InputView,
@@ -35,11 +33,12 @@ from ..protocols.realtime.session import (
 )
 from ..protocols.shared.audio_format import SUPPORTED_RATES, WIRE_TYPES, AudioFormat, Encoding, ms_to_samples
 from ..protocols.shared.container_format import CONTAINER_TYPES, ContainerFormat, InputFormat, parse_container
-from ..protocols.transcription.hints import KEYWORD_BOOST
+from ..protocols.transcription.options import Delay, Granularity
 from ..protocols.transcription.transcript import TranscriptionOptions
 from .config import SessionConfig
 from .transcription_options import (
     INPUT,
+    SHARED,
     check_model,
     either,
     merged,
@@ -66,6 +65,7 @@ where it would have ended (`realtime/turns/pauses.py`)."""
 _ENCODINGS: Final = {wire_type: encoding for encoding, wire_type in WIRE_TYPES.items()}
 MULTICHANNEL: Final = f"{INPUT}.multichannel"
 """The field, for messages."""
+_DEFAULT_OPTIONS: Final = TranscriptionOptions()
 _LOGPROBS: Final[Include] = "item.input_audio_transcription.logprobs"
 
 
@@ -146,19 +146,18 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
             granularities.append("word")
         if self.options.segment_timestamps:
             granularities.append("segment")
+        own: dict[str, Any] = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name in SHARED
+            if (value := getattr(self.options, name)) != getattr(_DEFAULT_OPTIONS, name)
+        }
         return TranscriptionView(
-            self.model,
-            self.options.language,
-            self.options.prompt or None,
-            granularities or UNSET,
-            list(self.options.languages) or UNSET,
-            list(self.options.keywords) or UNSET,
-            self.delay or delay or UNSET,
-            self.options.numerals or UNSET,
-            self.utterance_end_ms or UNSET,
-            self.options.keyword_boost if self.options.keyword_boost != KEYWORD_BOOST else UNSET,
-            self.left_context_ms or UNSET,
-            self.options.task if self.options.task != "transcribe" else UNSET,
+            model=self.model,
+            timestamp_granularities=granularities or UNSET,
+            delay=self.delay or delay or UNSET,
+            utterance_end_ms=self.utterance_end_ms or UNSET,
+            left_context_ms=self.left_context_ms or UNSET,
+            **own,
         )
 
     def include_view(self) -> list[Include]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -13,13 +14,24 @@ from msgspec import UNSET, UnsetType
 from ..protocols.errors import BadRequestError, wrong
 from ..protocols.realtime.session import SessionPatch, TranscriptionPatch
 from ..protocols.shared.languages import known_language
-from ..protocols.transcription.hints import KEYWORD_BOOST, parse_keywords, parse_language, parse_languages
+from ..protocols.transcription.hints import parse_keywords, parse_language, parse_languages
 from ..protocols.transcription.numerals import check_numerals
 from ..protocols.transcription.transcript import TranscriptionOptions
 from .config import RealtimeModel, SessionConfig
 
 INPUT: Final = "session.audio.input"
 TRANSCRIPTION: Final = f"{INPUT}.transcription"
+
+SHARED: Final = tuple(
+    name for name in TranscriptionPatch.__struct_fields__ if name in TranscriptionOptions.__struct_fields__
+)
+"""Options that a session hands on as they are."""
+_DEFAULTS: Final = TranscriptionOptions()
+_PARSERS: Final[Mapping[str, Callable[..., object]]] = {
+    "language": parse_language,
+    "languages": parse_languages,
+    "keywords": parse_keywords,
+}
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -53,21 +65,15 @@ def served_model(
 
 
 def patched_options(current: TranscriptionOptions, patch: TranscriptionPatch) -> TranscriptionOptions:
-    """The options after `patch`; each field that is given replaces what was there."""
-    changes: dict[str, object] = {
-        "keyword_boost": either(patch.keyword_boost, current.keyword_boost, KEYWORD_BOOST),
-        "numerals": either(patch.numerals, current.numerals, None),
-        "prompt": either(patch.prompt, current.prompt, ""),
-        "task": either(patch.task, current.task, "transcribe"),
-    }
-    if patch.language is not UNSET:
-        changes["language"] = parse_language(patch.language or "", param=f"{TRANSCRIPTION}.language")
-    if patch.languages is not UNSET:
-        where = f"{TRANSCRIPTION}.languages"
-        changes["languages"] = parse_languages(patch.languages or (), param=where)
-    if patch.keywords is not UNSET:
-        where = f"{TRANSCRIPTION}.keywords"
-        changes["keywords"] = parse_keywords(patch.keywords or (), param=where)
+    """The options after `patch`; each field that is given replaces what was there, null by the default."""
+    changes: dict[str, object] = {}
+    for name in SHARED:
+        value = getattr(patch, name)
+        if value is None:
+            changes[name] = getattr(_DEFAULTS, name)
+        elif value is not UNSET:
+            parse = _PARSERS.get(name)
+            changes[name] = parse(value, param=f"{TRANSCRIPTION}.{name}") if parse else value
     if patch.timestamp_granularities is not UNSET:
         wanted = patch.timestamp_granularities or []
         changes["word_timestamps"] = "word" in wanted

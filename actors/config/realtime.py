@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
-from ...protocols.realtime.session import Delay
+from ...protocols.transcription.options import Delay
 from .validation import MIB, check, check_word
 
 

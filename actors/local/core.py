@@ -135,7 +135,7 @@ class LocalCore:
 
         async def work() -> None:
             for place in places:  # shared by all workers
-                lane = lane_of(priority=options[place].priority, num_answers=len(prompts))
+                lane = lane_of(priority=options[place].priority or 0, num_answers=len(prompts))
                 results[place] = await self._complete(prompts[place], options[place], lane, template_kwargs)
 
         async with open_work() as nursery:
@@ -161,8 +161,8 @@ class LocalCore:
                 model,
                 built,
                 [params],
-                lane=lane_of(priority=options.priority),
-                cache_salt=options.cache_salt,
+                lane=lane_of(priority=options.priority or 0),
+                cache_salt=options.cache_salt or "",
                 on_piece=on_piece,
             )
 
@@ -171,7 +171,7 @@ class LocalCore:
     ) -> Completion:
         model = self.model
         async with self._build(prompt, options, template_kwargs) as (built, params):
-            answer = await answer_one(model, built, params, lane=lane, cache_salt=options.cache_salt)
+            answer = await answer_one(model, built, params, lane=lane, cache_salt=options.cache_salt or "")
         return _completion(built, answer, has_logprobs=params.logprobs is not None)
 
     @asynccontextmanager

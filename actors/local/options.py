@@ -25,13 +25,15 @@ from ...protocols.chat.request import Conversation
 from ...protocols.engine.messages import MediaKind, PromptLogprobs, SamplingParams, TopLogprobs
 from ...protocols.errors import BadRequestError, wrong
 from ...protocols.shared.audio_format import INTERNAL_RATE
-from ...protocols.shared.generation import (
+from ...protocols.shared.generation import GenerationRequest, sampling_params
+from ...protocols.shared.json_body import check_ranges
+from ...protocols.shared.sampling import (
+    MAX_INT,
     NO_SAMPLING_DEFAULTS,
-    GenerationRequest,
+    DecodingFields,
+    NumLogprobs,
     SamplingDefaults,
-    sampling_params,
 )
-from ...protocols.shared.json_body import refuse
 from ...protocols.shared.structured_outputs import StructuredOutputs
 from ..text.media_opening import Frames, Samples, Source
 
@@ -47,14 +49,12 @@ _KINDS: Final[tuple[tuple[str, MediaKind], ...]] = (
 )
 _KNOWN: Final = frozenset({"text", "messages", "images", "video", "audio", "fps"})
 _DEFAULT_FPS: Final = 2.0
-_MOST_TOKENS: Final = 2**31 - 1
 MAX_PEAK: Final = 100.0
 """Whose samples go beyond has not divided those of a file; clipped recordings go up to some ten."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingOptions:
-    """How to choose tokens. Ranges are those of the HTTP fields of the same names.
+class SamplingOptions(DecodingFields, frozen=True, kw_only=True):
+    """How to choose tokens. The options are those of `protocols/shared/sampling.py`, as a server has them.
 
     What is None is as the checkpoint's `generation_config.json` says, and greedy if it says nothing.
 
@@ -64,69 +64,35 @@ class SamplingOptions:
 
     max_tokens: int | None = 256
     """None: what the context leaves."""
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    stop: str | Sequence[str] = ()
-    stop_token_ids: Sequence[int] = ()
-    include_stop_str_in_output: bool = False
-    """The stop string that ends the answer is its last text."""
-    min_tokens: int = 0
-    ignore_eos: bool = False
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float | None = None
     logit_bias: Mapping[int, float] | None = None
-    allowed_token_ids: Sequence[int] | None = None
-    bad_words: str | Sequence[str] = ()
-    """Words that do not come, as the model writes them at a beginning and behind a space."""
-    no_repeat_ngram_size: int = 0
-    """No so many tokens in a row come twice in prompt and answer; 0: they may."""
-    logprobs: int | None = None
+    logprobs: NumLogprobs | None = None
     """Report each token's log-probability, and this many of the likeliest alternatives."""
-    prompt_logprobs: int | None = None
     json_schema: Mapping[str, Any] | str | None = None
     regex: str | None = None
     choice: Sequence[str] | None = None
     grammar: str | None = None
-    priority: int = 0
-    cache_salt: str = ""
 
     @property
     def forbidden(self) -> list[str]:
         """`bad_words`, also where it is one."""
-        return [self.bad_words] if isinstance(self.bad_words, str) else list(self.bad_words)
+        return [self.bad_words] if isinstance(self.bad_words, str) else list(self.bad_words or ())
 
     def params(self, vocab_size: int, defaults: SamplingDefaults = NO_SAMPLING_DEFAULTS) -> SamplingParams:
         """For an engine whose checkpoint says `defaults`. Raises BadRequestError naming the option."""
-        if self.logprobs is not None and not 0 <= self.logprobs <= 20:
-            raise refuse("logprobs", self.logprobs, "0 to 20")
-        max_tokens = _MOST_TOKENS if self.max_tokens is None else self.max_tokens
+        check_ranges(self)
+        given = {name: getattr(self, name) for name in DecodingFields.__struct_fields__}
+        for name, value in given.items():
+            if isinstance(value, Iterable) and not isinstance(value, str):
+                given[name] = list(value)
+        max_tokens = MAX_INT if self.max_tokens is None else self.max_tokens
         request = GenerationRequest(
-            max_tokens=max_tokens,
-            min_tokens=self.min_tokens,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            min_p=self.min_p,
-            seed=self.seed,
-            stop=self.stop if isinstance(self.stop, str) else list(self.stop),
-            stop_token_ids=list(self.stop_token_ids),
-            include_stop_str_in_output=self.include_stop_str_in_output,
-            ignore_eos=self.ignore_eos,
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            repetition_penalty=self.repetition_penalty,
-            logit_bias={str(key): bias for key, bias in (self.logit_bias or {}).items()},
-            allowed_token_ids=None if self.allowed_token_ids is None else list(self.allowed_token_ids),
-            bad_words=self.forbidden,
-            no_repeat_ngram_size=self.no_repeat_ngram_size,
-            prompt_logprobs=self.prompt_logprobs,
-            structured_outputs=self._structured(),
-            priority=self.priority,
-            cache_salt=self.cache_salt or None,
+            **given
+            | {
+                "bad_words": self.forbidden,
+                "max_tokens": max_tokens,
+                "logit_bias": {str(key): bias for key, bias in (self.logit_bias or {}).items()},
+                "structured_outputs": self._structured(),
+            }
         )
         return sampling_params(
             request,
@@ -239,10 +205,10 @@ def _read_mapping(prompt: Mapping[str, Any], template_kwargs: dict[str, Any]) ->
 def check_template(kwargs: Mapping[str, object]) -> None:
     """Raise BadRequestError for an option of sampling among the variables of a chat template, where nothing
     would read it."""
-    for field in fields(SamplingOptions):
-        if field.name in kwargs:
-            shown = f"{field.name}={kwargs[field.name]!r}"
-            raise BadRequestError(f"`{shown}` is of sampling: SamplingOptions({shown})", param=field.name)
+    for name in SamplingOptions.__struct_fields__:
+        if name in kwargs:
+            shown = f"{name}={kwargs[name]!r}"
+            raise BadRequestError(f"`{shown}` is of sampling: SamplingOptions({shown})", param=name)
 
 
 def _user(content: tuple[Part, ...]) -> ChatMessage:

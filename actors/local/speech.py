@@ -21,9 +21,9 @@ from ...protocols.errors import BadRequestError, wrong
 from ...protocols.shared.audio_format import INTERNAL_RATE
 from ...protocols.shared.foreign_options import meant
 from ...protocols.shared.json_body import refuse
-from ...protocols.transcription.form import ResponseFormat, TranscriptionRequest, parse_transcription_form
+from ...protocols.transcription.form import TranscriptionRequest, parse_transcription_form
 from ...protocols.transcription.form_defaults import is_done_anyway
-from ...protocols.transcription.python_options import RecordingOptions
+from ...protocols.transcription.options import Granularity, RecordingOptions, ResponseFormat
 from ...protocols.transcription.transcript import Task
 from .options import file_bytes, full_scale, is_array, is_file, read_samples
 
@@ -42,7 +42,7 @@ class TranscribeOptions(RecordingOptions, total=False):
     """The form fields of `/v1/audio/transcriptions` under their names; `task` says which route."""
 
     hotwords: str | None
-    timestamp_granularities: Sequence[Literal["segment", "word"]]
+    timestamp_granularities: Sequence[Granularity]
 
 
 def read_request_options(

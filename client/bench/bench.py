@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import anyio
 import msgspec
 
-from ...protocols.realtime.session import Delay
+from ...protocols.transcription.options import Delay
 from ..async_client import AsyncClient
 from ..audio import read_wav
 from ..errors import SDKError

@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from ...protocols.realtime.session import Delay
+from ...protocols.transcription.options import Delay
 from ..terminal import guarded, usage, write
 from .bench import BenchPlan, measure
 from .realtime import Dialect

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import anyio
 import msgspec
 
-from ...protocols.realtime.session import Delay
+from ...protocols.transcription.options import Delay
 from ..async_client import AsyncClient
 from ..audio import Audio, Pacer, silence, varied
 from ..errors import SDKError

@@ -12,10 +12,8 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
-from ...protocols.realtime.session import Delay
-from ...protocols.transcription.form import TIMED_TEXTS
-from ...protocols.transcription.python_options import SearchOptions, SpeechOptions, SubtitleOptions
-from ...protocols.transcription.subtitle_form import SUBTITLES
+from ...protocols.transcription.form import SUBTITLES, TIMED_TEXTS
+from ...protocols.transcription.options import LiveSpeechOptions, RecordingOptions, SubtitleOptions
 from ..bench.commands import bench, bench_text
 from ..chat.machine import ChatOptions
 from ..client import Client
@@ -24,12 +22,12 @@ from ..requests import FileOptions
 from ..terminal import guarded, one_line, usage
 from .chat import Files, answer_once, converse, read_question
 from .listen import listen_to
+from .option_group import option_group
 from .transcribe import Format, fault_of, output_name, stream_files, transcribe_files
 from .watch import watch_it
 
-_NONE: Final = SpeechOptions()
-_PLAIN: Final = SearchOptions()
-_AS_USUAL: Final = SubtitleOptions()
+_NO_OPTIONS: Final = RecordingOptions()
+_NO_LIVE_OPTIONS: Final = LiveSpeechOptions()
 _PATIENCE_S: Final = 4 * 3600.0
 """For the text of hours of speech, which comes when all of it is there. Who will not wait presses Ctrl-C."""
 
@@ -42,20 +40,10 @@ def transcribe(
     model: str | None = None,
     output_dir: Path | None = None,
     stream: bool = False,
-    temperature: list[float] | None = None,
-    condition_on_previous_text: bool = False,
-    hallucination_silence_threshold: float | None = None,
-    clip_timestamps: str | None = None,
-    multichannel: bool = False,
-    audio_track: int | None = None,
-    vad_filter: bool = False,
-    vad_parameters: dict[str, float] | None = None,
     base_url: str | None = None,
     api_key: str | None = None,
     timeout: float = _PATIENCE_S,
-    options: SpeechOptions = _NONE,
-    search: SearchOptions = _PLAIN,
-    layout: SubtitleOptions = _AS_USUAL,
+    options: RecordingOptions = _NO_OPTIONS,
 ) -> int:
     """Transcribe audio files of any kind.
 
@@ -78,22 +66,6 @@ def transcribe(
         Write one file per input there instead of standard output.
     stream
         Show the text while it is being transcribed; with format json a line for each segment.
-    temperature
-        Sampling temperature, 0 to 1; repeat it for fallbacks when an answer repeats itself or is unlikely.
-    condition_on_previous_text
-        Give the model the text before each half minute: slower, but names and terms stay consistent.
-    hallucination_silence_threshold
-        Leave out text in silences of at least so many seconds.
-    clip_timestamps
-        Transcribe only parts, as 10,20,65: from 10 s to 20 s, and from 65 s to the end.
-    multichannel
-        Transcribe each channel separately, and merge the transcripts by time (not with --stream).
-    audio_track
-        Number of the audio track, counted from 0; the file's default track if not given.
-    vad_filter
-        Leave out audio without speech.
-    vad_parameters
-        As --vad-parameters.threshold 0.6; min_speech_duration_ms, min_silence_duration_ms, speech_pad_ms.
     base_url
         Address of the server: SENSORIUM_BASE_URL, else http://127.0.0.1:8000, if not given.
     api_key
@@ -103,10 +75,11 @@ def transcribe(
     """
     if not files:
         return usage("name at least one audio file, or - for standard input")
-    if stream and (format in TIMED_TEXTS or output_dir is not None or multichannel):
+    if stream and (format in TIMED_TEXTS or output_dir is not None or options.get("multichannel")):
         return usage("--stream is for --format text or json on standard output, of all channels mixed")
+    layout = [name for name in options if name in SubtitleOptions.__annotations__]
     if layout and format not in SUBTITLES:
-        return usage(f"--{next(iter(layout)).replace('_', '-')} is for --format srt or vtt")
+        return usage(f"--{layout[0].replace('_', '-')} is for --format srt or vtt")
     for fault in filter(None, map(fault_of, files)):
         return usage(fault)
     if output_dir is not None:
@@ -115,18 +88,10 @@ def transcribe(
         if repeated:
             return usage(f"two inputs would be written to {output_dir / repeated[0]}")
 
-    own = {
-        "model": model,
-        "temperature": temperature,
-        "hallucination_silence_threshold": hallucination_silence_threshold,
-        "clip_timestamps": clip_timestamps,
-        "condition_on_previous_text": condition_on_previous_text or None,
-        "multichannel": multichannel or None,
-        "audio_track": audio_track,
-        "vad_filter": vad_filter or bool(vad_parameters) or None,
-        "vad_parameters": vad_parameters,
-    }
-    requested = cast(FileOptions, {**options, **own, **search, **layout})
+    given = {name: value for name, value in options.items() if value is not False}
+    requested = cast(FileOptions, {**given, "model": model})
+    if options.get("vad_parameters"):
+        requested["vad_filter"] = True
 
     def run() -> int:
         with Client(base_url, api_key, timeout) as client:
@@ -142,15 +107,12 @@ def listen(
     /,
     *,
     model: str | None = None,
-    delay: Delay | None = None,
-    utterance_end_ms: int | None = None,
-    left_context_ms: int | None = None,
     audio_format: str | None = None,
     json: bool = False,
     base_url: str | None = None,
     api_key: str | None = None,
     timeout: float | None = None,
-    options: SpeechOptions = _NONE,
+    options: LiveSpeechOptions = _NO_LIVE_OPTIONS,
 ) -> int:
     """Transcribe the microphone live, or a WAV file at the pace it was spoken.
 
@@ -168,13 +130,6 @@ def listen(
         if not given.
     model
         One of the server's models; its default if not given.
-    delay
-        How long text waits before it is shown: minimal, low, medium, high or xhigh. Less is sooner, more is
-        corrected less often; the server's default if not given.
-    utterance_end_ms
-        Silence after the last word that ends an utterance (500 to 10000 ms): an empty line, an event in JSON.
-    left_context_ms
-        Milliseconds of earlier audio as context of a turn (at most 24000; Whisper): fewer words are wrong.
     audio_format
         Send a container as it comes, from standard input or `source`: audio/webm, audio/ogg, audio/mp4,
         audio/mpeg, audio/flac, audio/aac, or auto.
@@ -191,17 +146,7 @@ def listen(
 
     def run() -> int:
         with Client(base_url, api_key, timeout) as client:
-            return listen_to(
-                client,
-                source,
-                model,
-                delay,
-                options,
-                utterance_end_ms=utterance_end_ms,
-                left_context_ms=left_context_ms,
-                audio_format=audio_format,
-                as_json=json,
-            )
+            return listen_to(client, source, model, options, audio_format=audio_format, as_json=json)
 
     return guarded(run)
 
@@ -356,8 +301,6 @@ def mount(app: Any) -> None:  # noqa: ANN401 (cyclopts is not in the base instal
     """Register the commands with a cyclopts App."""
     from cyclopts import Parameter
 
-    for group in (SpeechOptions, SearchOptions, SubtitleOptions):
-        Parameter(name="*")(group)  # its fields are options of their own
     # No option of theirs is read from the environment but those that `client/options.py` reads.
     usual = Parameter(negative=(), show_env_var=False)
     # A lone hyphen is standard input, not an option.
@@ -366,6 +309,8 @@ def mount(app: Any) -> None:  # noqa: ANN401 (cyclopts is not in the base instal
     listen.__annotations__["source"] = Annotated[Path | None, source]
     words = Parameter(allow_leading_hyphen=True, validator=_check_words)
     chat.__annotations__["question"] = Annotated[list[str] | None, words]
+    transcribe.__annotations__["options"] = option_group(RecordingOptions)
+    listen.__annotations__["options"] = option_group(LiveSpeechOptions)
     app.command(transcribe, default_parameter=with_input)
     app.command(listen, default_parameter=usual)
     app.command(chat, default_parameter=with_input)

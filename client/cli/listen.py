@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from ...protocols.realtime.session import Delay
-from ...protocols.transcription.python_options import SpeechOptions
+from ...protocols.transcription.options import LiveSpeechOptions
 from ..audio import Audio, read_wav
 from ..bench.turns import Turn, TurnLog
 from ..client import Client
@@ -59,11 +58,8 @@ def listen_to(
     client: Client,
     source: Path | None,
     model: str | None,
-    delay: Delay | None,
-    options: SpeechOptions,
+    options: LiveSpeechOptions,
     *,
-    utterance_end_ms: int | None = None,
-    left_context_ms: int | None = None,
     audio_format: str | None = None,
     as_json: bool = False,
 ) -> int:
@@ -78,14 +74,7 @@ def listen_to(
     else:
         audio = _plain(source)
         chunks, sound, speed = audio.chunks(), {"sample_rate": audio.rate}, 1.0
-    with client.realtime(
-        model,
-        delay=delay,
-        utterance_end_ms=utterance_end_ms,
-        left_context_ms=left_context_ms,
-        **sound,
-        **options,
-    ) as session:
+    with client.realtime(model, **sound, **options) as session:
         log = TurnLog(max_turns=_MAX_TURNS)
         live = JsonLines() if as_json else LiveText()
         log.configure(session.updated)

@@ -17,8 +17,8 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from ...protocols.realtime.session import Granularity
 from ...protocols.shared.foreign_options import OF_SPEECH, meant
+from ...protocols.transcription.options import Granularity
 from ..client import Client
 from ..errors import SDKError
 from ..requests import FileOptions

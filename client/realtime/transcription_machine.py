@@ -17,8 +17,8 @@ import msgspec
 
 from ...protocols.realtime.codec import encode_event
 from ...protocols.realtime.events import InputAudioBufferClear, InputAudioBufferFlush
-from ...protocols.realtime.session import Delay, Granularity
-from ...protocols.transcription.python_options import SpeechOptions
+from ...protocols.realtime.session import TranscriptionPatch
+from ...protocols.transcription.options import Delay, Granularity, LiveSpeechOptions
 from ..errors import SensoriumTimeoutError
 from ..requests import given
 from .events import (
@@ -37,43 +37,24 @@ from .events import (
 )
 from .machine import AudioChunk, LiveCore, LiveOptions
 
-_OF_TRANSCRIPTION: Final = (
-    *SpeechOptions.__annotations__,
-    "delay",
-    "timestamp_granularities",
-    "utterance_end_ms",
-    "left_context_ms",
-)
 _COMPLETED: Final = "conversation.item.input_audio_transcription.completed"
 _EMPTY_COMMIT: Final = "input_audio_buffer_commit_empty"
 
 
-class SessionOptions(SpeechOptions, LiveOptions, total=False):
-    """What a session that transcribes can be asked for beside its model. What is not given is as the
-    server has it.
+class SessionOptions(LiveSpeechOptions, LiveOptions, total=False):
+    """What can be asked of a session that transcribes beside its model. What is not given is as the server
+    has it.
 
     Parameters
     ----------
-    delay
-        How long text waits before it is shown: minimal, low, medium, high or xhigh. Less is sooner, more is
-        corrected less often; the server's default if not given.
     timestamp_granularities
         word, segment or both: finals carry them with their times.
-    utterance_end_ms
-        An `UtteranceEnded` event comes so long behind the last word (500 to 10,000 ms), also where noise
-        keeps its turn open; none if not given.
-    left_context_ms
-        Finals are heard behind so much of what was said before (at most 24,000 ms; Whisper): fewer words are
-        wrong, above all of short turns. Alone, as a file of the same audio would be, if not given.
     multichannel
-        Every channel (`num_channels`) is heard for itself, and its events say which (`channel`, from 0);
-        mixed if not given.
+        Every channel (`num_channels`) is transcribed separately, and its events say which (`channel`, from
+        0); mixed if not given.
     """
 
-    delay: Delay | None
     timestamp_granularities: Sequence[Granularity]
-    utterance_end_ms: int | None
-    left_context_ms: int | None
     multichannel: bool
 
 
@@ -86,7 +67,9 @@ class SessionCore(LiveCore):
     def __init__(self, model: str | None = None, **options: Unpack[SessionOptions]) -> None:
         requested = given(options, SessionOptions)
         super().__init__(options)
-        self._transcription = {name: requested[name] for name in _OF_TRANSCRIPTION if name in requested}
+        self._transcription = {
+            name: requested[name] for name in TranscriptionPatch.__struct_fields__ if name in requested
+        }
         if model:
             self._transcription["model"] = model
         delay = options.get("delay")

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
 
 from ...protocols.errors import ModelLoadError
-from ...protocols.shared.generation import (
-    MAX_REPETITION_PENALTY,
-    MAX_TEMPERATURE,
-    MIN_REPETITION_PENALTY,
+from ...protocols.shared.json_file import read_json
+from ...protocols.shared.sampling import (
     NO_SAMPLING_DEFAULTS,
     SamplingDefaults,
+    allowed_range,
+    is_outside,
+    ranges_of,
 )
-from ...protocols.shared.json_file import read_json
 
 _DEPTHS: Final = frozenset(
     {"num_hidden_layers", "encoder_layers", "decoder_layers", "depth", "n_layer", "n_layers", "num_layers"}
@@ -145,27 +145,17 @@ def misfit(folder: Path, field: str, value: object, wanted: str) -> ModelLoadErr
     return ModelLoadError(f"{_generation_path(folder)}: {field} is {shown}, not {wanted}")
 
 
-_SAMPLING: Final[dict[str, tuple[float, float]]] = {
-    "temperature": (0, MAX_TEMPERATURE),
-    "top_p": (1e-6, 1),
-    "top_k": (-1, 2**31 - 1),
-    "min_p": (0, 1),
-    "repetition_penalty": (MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY),
-}
-"""Fields of a generation config that are defaults of requests, and what requests may ask for."""
-
-
 def sampling_defaults(folder: Path, *, is_greedy: bool = False) -> SamplingDefaults:
     """How `generation_config.json` samples; `do_sample` false is greedy, and so is a file without it where
     `is_greedy`. Raises ModelLoadError."""
     path = folder / "generation_config.json"
     config = read_json(path) if path.is_file() else {}
-    found = {name: config[name] for name in _SAMPLING if config.get(name) is not None}
+    ranges = ranges_of(SamplingDefaults)
+    found = {name: config[name] for name in ranges if config.get(name) is not None}
     for name, value in found.items():
-        low, high = _SAMPLING[name]
-        if type(value) not in (int, float) or not low <= value <= high:
+        if type(value) not in (int, float) or is_outside(value, ranges[name]):
             raise ModelLoadError(
-                f"{path}: {name} is {value!r}, not a number from {low:g} to {high:g}; "
+                f"{path}: {name} is {value!r}; allowed: a number, {allowed_range(ranges[name])}; "
                 "--generation-config none leaves the file's sampling out"
             )
     samples = config.get("do_sample")

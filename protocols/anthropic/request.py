@@ -33,11 +33,11 @@ from ..errors import BadRequestError, wrong
 from ..shared.data_uri import read_base64
 from ..shared.generation import StreamOptions, check_common
 from ..shared.json_body import Encoded, check_range, decoder, given, refuse, unsupported
+from ..shared.sampling import MAX_INT, CacheSalt, Priority, Seed, Temperature, TokenLimit, TopK, TopP
 from ..shared.structured_outputs import StructuredOutputs
 from ..shared.unsupported_fields import check_unserved
 from .output_config import OutputConfig, check_context_management, effort_of, form_of
 
-_MAX_TOKENS: Final = 2**31 - 1
 UNSERVED: Final = ("container", "mcp_servers", "output_format", "thread")
 _BLOCKS: Final = "text, image, tool_use, tool_result, thinking"
 _Field = Raw | UnsetType
@@ -120,20 +120,20 @@ class MessageCountRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class MessageRequest(MessageCountRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `/v1/messages`."""
 
-    max_tokens: int
+    max_tokens: TokenLimit
     stream: bool | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    top_k: TopK | None = None
     stop_sequences: list[str] | None = None
     metadata: Raw | UnsetType = UNSET
     service_tier: str | None = None
     # As chat has them.
-    seed: int | None = None
+    seed: Seed | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     structured_outputs: StructuredOutputs | None = None
-    priority: int | None = None
-    cache_salt: str | None = None
+    priority: Priority | None = None
+    cache_salt: CacheSalt | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,6 @@ _decode_block = decoder(_Block)
 def parse_message(body: Encoded) -> CheckedMessage:
     """Read and check a body, as far as that needs no model. Raises BadRequestError naming the field."""
     request = _decode(body, "")
-    check_range("max_tokens", request.max_tokens, 1, _MAX_TOKENS)
     if request.service_tier not in (None, "auto", "standard_only"):
         raise refuse("service_tier", request.service_tier, "auto, standard_only")
     options = StreamOptions(include_usage=True) if request.stream else None
@@ -225,7 +224,7 @@ def _enables_thinking(request: MessageCountRequest) -> bool | None:
         return None
     if request.thinking.type not in ("enabled", "disabled", "adaptive"):
         raise refuse("thinking.type", request.thinking.type, "enabled, disabled, adaptive")
-    check_range("thinking.budget_tokens", request.thinking.budget_tokens, 0, _MAX_TOKENS)
+    check_range("thinking.budget_tokens", request.thinking.budget_tokens, 0, MAX_INT)
     return request.thinking.type != "disabled"
 
 

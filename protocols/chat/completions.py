@@ -16,20 +16,17 @@ from ..engine.messages import SamplingParams
 from ..errors import wrong
 from ..shared.generation import (
     MAX_CHOICES,
-    MAX_LOGPROBS,
-    NO_SAMPLING_DEFAULTS,
     CompletionUsage,
     FinishedBy,
     GenerationRequest,
     PromptLogprobList,
-    SamplingDefaults,
     check_common,
     sampling_params,
 )
 from ..shared.json_body import Encoded, check_range, decoder, refuse, unsupported
+from ..shared.sampling import MAX_INT, NO_SAMPLING_DEFAULTS, NumLogprobs, SamplingDefaults
 
-DEFAULT_MAX_TOKENS: Final = 16
-_MAX_TOKENS: Final = 2**31 - 1
+DEFAULTMAX_INT: Final = 16
 
 Prompt = str | tuple[int, ...]
 
@@ -39,7 +36,7 @@ class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
 
     prompt: str | list[str | int | list[int]]
     echo: bool | None = None
-    logprobs: int | None = None
+    logprobs: NumLogprobs | None = None
     suffix: str | None = None
     add_special_tokens: bool | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
@@ -52,7 +49,7 @@ class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
     @property
     def num_generated(self) -> int:
         """Tokens to make; 0 asks for the prompt's echo alone."""
-        return DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
+        return DEFAULTMAX_INT if self.max_tokens is None else self.max_tokens
 
 
 _decode_request = decoder(CompletionRequest)
@@ -68,9 +65,8 @@ def parse_completion(body: Encoded) -> CompletionRequest:
         raise unsupported("mm_processor_kwargs", "is for images and videos, of which a prompt has none")
     if request.truncate_prompt_tokens == 0:
         raise refuse("truncate_prompt_tokens", 0, "-1, or 1 and more")
-    check_range("truncate_prompt_tokens", request.truncate_prompt_tokens, -1, _MAX_TOKENS)
-    check_range("logprobs", request.logprobs, 0, MAX_LOGPROBS)
-    check_range("max_tokens", request.max_tokens, 0 if request.echoes else 1, _MAX_TOKENS)
+    check_range("truncate_prompt_tokens", request.truncate_prompt_tokens, -1, MAX_INT)
+    check_range("max_tokens", request.max_tokens, 0 if request.echoes else 1, MAX_INT)
     if request.echoes and request.logprobs is not None and request.streams:
         raise unsupported("logprobs", "with `echo` is not served with `stream`")
     num_choices = len(prompts_of(request)) * request.num_choices

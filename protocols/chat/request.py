@@ -14,16 +14,17 @@ from msgspec import Raw, Struct, structs
 
 from ..engine.messages import SamplingParams
 from ..errors import BadRequestError, wrong
-from ..shared.generation import (
-    MAX_LOGPROBS,
-    NO_SAMPLING_DEFAULTS,
-    GenerationRequest,
-    SamplingDefaults,
-    check_common,
-    sampling_params,
-)
+from ..shared.generation import GenerationRequest, check_common, sampling_params
 from ..shared.json_body import Encoded, check_range, decoder, refuse, unsupported
-from ..shared.unsupported_fields import Unserved
+from ..shared.sampling import (
+    MAX_INT,
+    NO_SAMPLING_DEFAULTS,
+    Count,
+    NumLogprobs,
+    SamplingDefaults,
+    TokenLimit,
+)
+from ..shared.unsupported_fields import UNSERVED
 from .content import ChatMessage, read_messages
 from .processor_options import NO_PROCESSOR_OPTIONS, ProcessorKwargs, ProcessorOptions, read_processor_options
 from .tools import NO_TOOLS, ToolUse, check_tool_messages, read_tool_use
@@ -31,7 +32,6 @@ from .tools import NO_TOOLS, ToolUse, check_tool_messages, read_tool_use
 MAX_TEMPLATE_KWARGS: Final = 32
 MAX_DOCUMENTS: Final = 1024
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh")
-_MAX_TOKENS: Final = 2**31 - 1
 _TEMPLATE_NAMES: Final = frozenset(
     {
         "messages",
@@ -51,9 +51,9 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
     """The body of `/v1/chat/completions`, its messages not yet read."""
 
     messages: list[Raw]
-    max_completion_tokens: int | None = None
+    max_completion_tokens: TokenLimit | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: NumLogprobs | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
@@ -61,7 +61,7 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
     enable_thinking: bool | None = None
     include_reasoning: bool | None = None
     """False leaves out of the answer what the model thinks; it thinks all the same."""
-    thinking_token_budget: int | None = None
+    thinking_token_budget: Count | None = None
     """vLLM's: the model thinks with so many tokens at most."""
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
@@ -110,7 +110,7 @@ class Conversation:
 
 
 _SHARED: Final = frozenset(ChatRequest.__struct_fields__) - {
-    *Unserved.__struct_fields__,
+    *UNSERVED,
     *("messages", "tools", "tool_choice", "parallel_tool_calls"),
 }
 
@@ -133,9 +133,7 @@ def parse_chat(body: Encoded) -> tuple[ChatRequest, Conversation]:
     if request.max_tokens == _ALL_ROOM:
         request = structs.replace(request, max_tokens=None)
     check_common(request)
-    check_range("max_tokens", request.max_tokens, 1, _MAX_TOKENS)
-    check_range("max_completion_tokens", request.max_completion_tokens, 1, _MAX_TOKENS)
-    check_range("top_logprobs", request.top_logprobs, 0, MAX_LOGPROBS)
+    check_range("max_tokens", request.max_tokens, 1, MAX_INT)
     if request.top_logprobs is not None and not request.logprobs:
         raise wrong("top_logprobs", "needs `logprobs` true")
     return request, read_conversation(request)
@@ -180,7 +178,6 @@ def chat_conversation(
     """What the template renders, `tools` as it takes them. Raises BadRequestError naming the field."""
     kwargs = request.chat_template_kwargs or {}
     check_template_kwargs(kwargs)
-    check_range("thinking_token_budget", request.thinking_token_budget, 0, _MAX_TOKENS)
     continues = bool(request.continue_final_message)
     adds = not continues if request.add_generation_prompt is None else request.add_generation_prompt
     if continues and adds:

@@ -11,13 +11,12 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
+from ..shared.sampling import MAX_INT, Temperature, TopP
 from .session import AudioPatch, AudioView, Ignored, Include, LimitsView
 
-MAX_OUTPUT_TOKENS: Final = 2**31 - 1
+MAX_OUTPUT_TOKENS: Final = MAX_INT
 OutputTokens = Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)] | Literal["inf"]
 Instructions = Annotated[str, Meta(max_length=1_000_000)]
-Temperature = Annotated[float, Meta(ge=0.0, le=2.0)]
-TopP = Annotated[float, Meta(gt=0.0, le=1.0)]
 Seed = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 Modality = Literal["text"]
 """What answers have."""

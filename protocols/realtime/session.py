@@ -15,26 +15,18 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ..transcription.hints import MAX_KEYWORD_BOOST
 from ..transcription.numerals import Numerals
+from ..transcription.options import Delay, Granularity, KeywordBoost, LeftContext, Prompt, UtteranceEnd
 from ..transcription.transcript import Task
 
 FormatType = Annotated[str, Meta(max_length=100)]
 """`audio/pcm`, `audio/pcmu`, `audio/pcma`, or a container (`protocols/shared/container_format.py`)."""
-Granularity = Literal["word", "segment"]
 Eagerness = Literal["low", "medium", "high", "auto"]
-Delay = Literal["minimal", "low", "medium", "high", "xhigh"]
 Include = Literal["item.input_audio_transcription.logprobs"]
 Milliseconds = Annotated[int, Meta(ge=0, le=60_000)]
 Threshold = Annotated[float, Meta(ge=0.0, le=1.0)]
-KeywordBoost = Annotated[float, Meta(ge=0.0, le=MAX_KEYWORD_BOOST)]
-UtteranceEnd = Annotated[int, Meta(ge=500, le=10_000)]
-"""Milliseconds. Hypotheses come every 240 to 600 ms: gaps much shorter than that are not seen in them."""
-LeftContext = Annotated[int, Meta(ge=0, le=24_000)]
-"""Milliseconds: a model hears at most 30 s at once, the turn among them."""
 NumChannels = Annotated[int, Meta(ge=1, le=8)]
 """As many as a recording may have."""
-Prompt = Annotated[str, Meta(max_length=10_000)]
 Ignored = msgspec.Raw | UnsetType
 """Skipped, not decoded: a client could put millions of objects there."""
 
@@ -51,15 +43,8 @@ class FormatPatch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TranscriptionPatch(Struct, frozen=True, forbid_unknown_fields=True):
-    """How to transcribe. `timestamp_granularities` is an extension: words and segments with times.
-
-    `delay` is how long text waits before it is released: less is sooner, more is corrected less often.
-    `languages`, `keywords` and how likely these are (`keyword_boost`, an extension) are bounded by
-    `protocols/transcription/hints.py`. `numerals` is an extension, too, and so is
-    `utterance_end_ms`: so long behind the last word without another one, `utterance_ended` is sent, and
-    `left_context_ms`: with a turn as much of what was in front of it is heard. `task`, an extension, too, may
-    be `translate`: texts are in English, whatever is spoken.
-    """
+    """How to transcribe. The options are those of `protocols/transcription/options.py`; OpenAI has `model`,
+    `language`, `prompt`, `languages`, `keywords` and `delay`, the others are extensions."""
 
     model: str | UnsetType | None = UNSET
     language: str | UnsetType | None = UNSET
@@ -149,21 +134,13 @@ class FormatView(Struct, frozen=True):
     channels: int | UnsetType = UNSET
 
 
-class TranscriptionView(Struct, frozen=True):
-    """The transcription settings in force; `language` null means detected. Empty lists are left out."""
+class TranscriptionView(TranscriptionPatch, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """The transcription settings in force; `language` null means detected. Others that are as the server has
+    them are left out."""
 
     model: str
     language: str | None = None
     prompt: str | None = None
-    timestamp_granularities: list[Granularity] | UnsetType = UNSET
-    languages: list[str] | UnsetType = UNSET
-    keywords: list[str] | UnsetType = UNSET
-    delay: Delay | UnsetType = UNSET
-    numerals: Numerals | UnsetType = UNSET
-    utterance_end_ms: int | UnsetType = UNSET
-    keyword_boost: float | UnsetType = UNSET
-    left_context_ms: int | UnsetType = UNSET
-    task: Task | UnsetType = UNSET
 
 
 class ServerVadView(Struct, frozen=True, tag_field="type", tag="server_vad"):

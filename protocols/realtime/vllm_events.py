@@ -12,9 +12,9 @@ from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
 
+from ..transcription.options import Prompt
 from .events import InputAudioBufferAppend, InvalidEvent, SessionCreated, SessionUpdated
 from .lifecycle import SentEvent
-from .session import Prompt
 
 FLAT_RATE: Final = 16_000
 """Samples per second of appended audio, once the first update has arrived."""

@@ -20,8 +20,9 @@ from ..chat.processor_options import ProcessorKwargs
 from ..chat.request import EFFORTS, ChatRequest, Conversation, as_chat, chat_conversation, check_forced
 from ..chat.tools import Tool, nested, read_functions
 from ..errors import wrong
-from ..shared.generation import MAX_LOGPROBS, StreamOptions, check_common
-from ..shared.json_body import Encoded, check_range, decoder, missing, refuse, renamed
+from ..shared.generation import StreamOptions, check_common
+from ..shared.json_body import Encoded, decoder, missing, refuse, renamed
+from ..shared.sampling import Count, NumLogprobs, SamplingFields, TokenLimit
 from ..shared.structured_outputs import JsonSchemaFormat, ResponseFormat, StructuredOutputs
 from ..shared.unsupported_fields import SERVICE_TIERS, VERBOSITIES, check_unserved
 from .input_items import ReadInput, read_input, with_items
@@ -39,7 +40,6 @@ from .output_items import Truncation
 MAX_METADATA: Final = 16
 _MAX_METADATA_NAME: Final = 64
 _MAX_METADATA_VALUE: Final = 512
-_MAX_TOKENS: Final = 2**31 - 1
 INCLUDES: Final = (
     "message.output_text.logprobs",
     "reasoning.encrypted_content",
@@ -91,7 +91,7 @@ class ReasoningConfig(Struct, frozen=True, forbid_unknown_fields=True):
     generate_summary: str | None = None
 
 
-class ResponsesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ResponsesRequest(SamplingFields, frozen=True, kw_only=True):
     """The body of `/v1/responses`; null means the default."""
 
     input: Raw | UnsetType = UNSET
@@ -108,13 +108,11 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    max_tool_calls: int | None = None
+    max_tool_calls: TokenLimit | None = None
     """Of tools the server calls itself."""
-    max_output_tokens: int | None = None
+    max_output_tokens: TokenLimit | None = None
     truncation: Truncation | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_logprobs: int | None = None
+    top_logprobs: NumLogprobs | None = None
     metadata: dict[str, str] | None = None
     user: Annotated[str, msgspec.Meta(max_length=512)] | None = None
     safety_identifier: str | None = None
@@ -124,20 +122,10 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     client_metadata: _Field = UNSET
     """Codex's, for the books of its maker."""
     # As chat has them.
-    top_k: int | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
-    ignore_eos: bool | None = None
-    thinking_token_budget: int | None = None
+    thinking_token_budget: Count | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     enable_thinking: bool | None = None
     structured_outputs: StructuredOutputs | None = None
-    priority: int | None = None
-    cache_salt: str | None = None
     mm_processor_kwargs: ProcessorKwargs | None = None
     skip_special_tokens: bool | None = None
     # Known and not served.
@@ -248,8 +236,6 @@ def parse_response(body: Encoded) -> CheckedResponse:
 def check_response(request: ResponsesRequest) -> CheckedResponse:
     """`parse_response` of what was decoded already."""
     check_unserved(request, _UNSERVED)
-    check_range("max_output_tokens", request.max_output_tokens, 1, _MAX_TOKENS)
-    check_range("top_logprobs", request.top_logprobs, 0, MAX_LOGPROBS)
     goes_on = request.previous_response_id is not None
     if isinstance(request.input, UnsetType):
         if not goes_on:
@@ -266,7 +252,6 @@ def check_response(request: ResponsesRequest) -> CheckedResponse:
     _check_metadata(request.metadata or {})
     if request.background and request.store is False:
         raise wrong("background", "needs `store`, because it is read later")
-    check_range("max_tool_calls", request.max_tool_calls, 1, _MAX_TOKENS)
     functions = read_functions(request.tools, is_nested=False, other_types=("mcp",))
     servers = read_mcp_servers(request.tools)
     check_choice(functions, servers, request.tool_choice)

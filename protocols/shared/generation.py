@@ -8,14 +8,15 @@ Translates to `SamplingParams`; knows no prompts and no tokenizer. Structured ou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..engine.messages import Replaced, SamplingParams
 from ..errors import BadRequestError, wrong
 from .json_body import check_range, refuse, shown, unsupported
+from .sampling import MAX_INT, MAX_SEED, NO_SAMPLING_DEFAULTS, DecodingFields, SamplingDefaults
 from .speculative import Drafted, check_drafts
 from .structured_outputs import ResponseFormat, StructuredOutputs, grammar_of
 from .unsupported_fields import check_unserved
@@ -29,18 +30,8 @@ MAX_BIASES: Final = 4096
 MAX_BAD_WORDS: Final = 1000
 """As many as vLLM takes."""
 MAX_BAD_WORD_CHARS: Final = 128
-MAX_NGRAM_SIZE: Final = 128
 MAX_TOKEN_IDS: Final = 16_384
 """Of one field, and never more than the vocabulary has: some milliseconds of the loop's time."""
-MAX_LOGPROBS: Final = 20
-MAX_SEED: Final = 2**63 - 1
-MAX_SALT_CHARS: Final = 256
-MAX_TEMPERATURE: Final = 2.0
-MIN_REPETITION_PENALTY: Final = 0.01
-"""Logits are divided by it, and must stay finite."""
-MAX_REPETITION_PENALTY: Final = 10.0
-_MAX_INT: Final = 2**31 - 1
-_PRIORITIES: Final = 1000
 
 FinishedBy = Literal["stop", "length"]
 
@@ -55,37 +46,17 @@ class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GenerationRequest(Drafted, frozen=True, kw_only=True):
-    """The fields both routes understand. Null means the default, as OpenAI's clients send it."""
+    """The fields both routes understand; how tokens are drawn is in `protocols/shared/sampling.py`."""
 
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: int | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     best_of: int | None = None
     max_tokens: int | None = None
-    min_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
-    include_stop_str_in_output: bool | None = None
-    ignore_eos: bool | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
-    allowed_token_ids: list[int] | None = None
-    bad_words: list[str] | None = None
-    no_repeat_ngram_size: int | None = None
-    """transformers': of prompt and answer together."""
-    prompt_logprobs: int | None = None
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
-    priority: int | None = None
-    cache_salt: str | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     """vLLM's: log-probabilities call token 5 `token_id:5`."""
@@ -128,42 +99,19 @@ def check_common(request: GenerationRequest) -> None:
     """Raise BadRequestError for the first field that is refused or out of range."""
     _check_refused(request)
     check_drafts(request)
-    check_range("n", request.n, 1, MAX_CHOICES)
-    check_range("min_tokens", request.min_tokens, 0, _MAX_INT)
-    check_range("temperature", request.temperature, 0, MAX_TEMPERATURE)
-    if request.top_p is not None and not 0 < request.top_p <= 1:
-        raise refuse("top_p", request.top_p, "above 0, up to 1")
-    check_range("top_k", request.top_k, -1, _MAX_INT)
-    check_range("min_p", request.min_p, 0, 1)
-    check_range("seed", request.seed, -MAX_SEED - 1, MAX_SEED)
-    check_range("presence_penalty", request.presence_penalty, -2, 2)
-    check_range("frequency_penalty", request.frequency_penalty, -2, 2)
-    check_range(
-        "repetition_penalty", request.repetition_penalty, MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY
-    )
-    check_range("no_repeat_ngram_size", request.no_repeat_ngram_size, 0, MAX_NGRAM_SIZE)
     _check_texts("bad_words", request.bad_words or (), MAX_BAD_WORDS, MAX_BAD_WORD_CHARS)
-    check_range("prompt_logprobs", request.prompt_logprobs, 0, MAX_LOGPROBS)
-    check_range("priority", request.priority, -_PRIORITIES, _PRIORITIES)
-    if request.cache_salt is not None and not 0 < len(request.cache_salt) <= MAX_SALT_CHARS:
-        raise refuse("cache_salt", request.cache_salt, f"1 to {MAX_SALT_CHARS} characters")
     if request.stream_options is not None and not request.streams:
         raise wrong("stream_options", "needs `stream` true")
     if request.prompt_logprobs is not None and request.streams:
         raise unsupported("prompt_logprobs", "is not served with `stream`")
 
 
-class SamplingDefaults(Struct, frozen=True, kw_only=True):
-    """What a model's checkpoint says of sampling; None where it says nothing."""
-
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-
-
-NO_SAMPLING_DEFAULTS: Final = SamplingDefaults()
+_SAME: Final = tuple(
+    name
+    for name in DecodingFields.__struct_fields__
+    if name in SamplingParams.__struct_fields__ and name != "bad_words"
+)
+"""Fields that an engine has under the same name. It has words as tokens."""
 
 
 def sampling_params(
@@ -181,31 +129,26 @@ def sampling_params(
     What the request does not say is as in `defaults`; `temperature` is for where neither says it.
     """
     check_common(request)
-    check_range("max_tokens", max_tokens, 1, _MAX_INT)
+    check_range("max_tokens", max_tokens, 1, MAX_INT)
     min_tokens = request.min_tokens or 0
     if min_tokens > max_tokens:
         raise refuse("min_tokens", min_tokens, f"up to `max_tokens`, which is {max_tokens}")
+    stated: dict[str, Any] = {"temperature": temperature}
+    for source in (defaults, request):
+        stated |= {name: value for name in _SAME if (value := getattr(source, name, None)) is not None}
     return SamplingParams(
-        max_tokens=max_tokens,
-        temperature=_first(request.temperature, defaults.temperature, temperature),
-        top_p=_first(request.top_p, defaults.top_p, 1.0),
-        top_k=max(0, int(_first(request.top_k, defaults.top_k, 0))),
-        min_p=_first(request.min_p, defaults.min_p, 0.0),
-        seed=request.seed,
-        stop=_stops(request.stop),
-        includes_stop=bool(request.include_stop_str_in_output),
-        stop_token_ids=_token_ids("stop_token_ids", request.stop_token_ids, vocab_size),
-        allowed_token_ids=_allowed(request.allowed_token_ids, vocab_size),
-        presence_penalty=request.presence_penalty or 0.0,
-        frequency_penalty=request.frequency_penalty or 0.0,
-        repetition_penalty=_first(request.repetition_penalty, defaults.repetition_penalty, 1.0),
-        logit_bias=_logit_bias(request.logit_bias or {}, vocab_size),
-        no_repeat_ngram_size=request.no_repeat_ngram_size or 0,
-        min_tokens=min_tokens,
-        ignore_eos=bool(request.ignore_eos),
-        grammar=grammar_of(request.response_format, request.structured_outputs),
-        logprobs=logprobs,
-        prompt_logprobs=request.prompt_logprobs,
+        **stated
+        | {
+            "max_tokens": max_tokens,
+            "top_k": max(0, int(stated.get("top_k", 0))),
+            "stop": _stops(request.stop),
+            "includes_stop": bool(request.include_stop_str_in_output),
+            "stop_token_ids": _token_ids("stop_token_ids", request.stop_token_ids, vocab_size),
+            "allowed_token_ids": _allowed(request.allowed_token_ids, vocab_size),
+            "logit_bias": _logit_bias(request.logit_bias or {}, vocab_size),
+            "grammar": grammar_of(request.response_format, request.structured_outputs),
+            "logprobs": logprobs,
+        }
     )
 
 
@@ -214,11 +157,6 @@ def choice_params(params: SamplingParams, index: int) -> SamplingParams:
     if params.seed is None or index == 0:
         return params
     return msgspec.structs.replace(params, seed=(params.seed + index) & MAX_SEED)
-
-
-def _first(*values: float | None) -> float:
-    """The first that is given."""
-    return next(value for value in values if value is not None)
 
 
 def _check_refused(request: GenerationRequest) -> None:
@@ -234,7 +172,7 @@ def _check_refused(request: GenerationRequest) -> None:
     check_unserved(request)
 
 
-def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
+def _stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
     if stop is None:
         return ()
     stops = [stop] if isinstance(stop, str) else stop
@@ -252,7 +190,7 @@ def _check_texts(
             raise refuse(param if is_one else f"{param}[{index}]", each, f"1 to {most_chars} characters")
 
 
-def _token_ids(param: str, ids: list[int] | None, vocab_size: int) -> tuple[int, ...]:
+def _token_ids(param: str, ids: Sequence[int] | None, vocab_size: int) -> tuple[int, ...]:
     """Each id once, in rising order, so that equal sets are equal to whoever keeps them."""
     if not ids:
         return ()
@@ -266,7 +204,7 @@ def _token_ids(param: str, ids: list[int] | None, vocab_size: int) -> tuple[int,
     return tuple(found)
 
 
-def _allowed(ids: list[int] | None, vocab_size: int) -> tuple[int, ...] | None:
+def _allowed(ids: Sequence[int] | None, vocab_size: int) -> tuple[int, ...] | None:
     if ids is None:
         return None
     if not ids:

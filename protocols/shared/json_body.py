@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeGuard, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -17,7 +17,8 @@ from msgspec import UNSET, UnsetType
 from ..errors import BadRequestError, ClientError, TooLargeError, wrong
 from .decode_errors import read_fault, shortened
 from .foreign_options import OF_TEXT, meant
-from .unsupported_fields import Unserved, is_neutral
+from .sampling import allowed_range, is_outside, ranges_of
+from .unsupported_fields import UNSERVED, is_neutral
 from .whole_numbers import expects_whole, without_fractions
 
 T = TypeVar("T")
@@ -98,6 +99,10 @@ def _explain(message: str, prefix: str, kind: object, body: bytes) -> BadRequest
         hint = "" if prefix or "." in param else _meant(param, kind, body)
         end = "" if hint.endswith("?") else "."
         return wrong(param, f"is not a known field{hint}{end}", code="unknown_parameter")
+    if not prefix and _is_struct(kind) and (meta := ranges_of(kind).get(param)):
+        value = msgspec.json.decode(_any_fields.decode(body)[param])
+        if is_outside(value, meta):
+            return refuse(param, value, allowed_range(meta))
     if fault.kind != "choice":  # whose names are nobody's types
         for name, plain in _NAMES:
             problem = re.sub(rf"\b{name}\b" if plain else name, plain, problem)
@@ -108,15 +113,19 @@ def _explain(message: str, prefix: str, kind: object, body: bytes) -> BadRequest
     return BadRequestError(f"`{param}`: {problem}", param=param)
 
 
+def _is_struct(kind: object) -> TypeGuard[type[msgspec.Struct]]:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
 def _meant(name: str, kind: object, body: bytes) -> str:
     """What may be meant by an unknown field of the whole body: a served field that takes its value."""
-    if not isinstance(kind, type) or not issubclass(kind, msgspec.Struct):
+    if not _is_struct(kind):
         return ""
     value = _any_fields.decode(body).get(name, msgspec.Raw(b"null"))
     types = {each.name: each.type for each in msgspec.structs.fields(kind)}
 
     def takes(field: str) -> bool:
-        if field in Unserved.__struct_fields__:
+        if field in UNSERVED:
             return False
         try:
             msgspec.json.decode(value, type=types[field])
@@ -185,6 +194,13 @@ def check_range(param: str, value: float | None, low: float, high: float) -> Non
     """Raise unless `low <= value <= high` (None passes)."""
     if value is not None and not low <= value <= high:
         raise refuse(param, value, f"{_number(low)} to {_number(high)}")
+
+
+def check_ranges(request: msgspec.Struct) -> None:
+    """Raise for the first field that is outside its declared range, in a request that was not decoded."""
+    for name, meta in ranges_of(type(request)).items():
+        if is_outside(value := getattr(request, name), meta):
+            raise refuse(name, value, allowed_range(meta))
 
 
 def _number(value: float) -> str:

@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..errors import wrong
 from .foreign_options import OF_TEXT
+from .sampling import DecodingFields
 
 _Field = Raw | UnsetType
 
@@ -93,8 +94,8 @@ def _number(text: str) -> float | None:
     return None
 
 
-class Unserved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The fields; not decoded further."""
+class Unserved(DecodingFields, frozen=True, kw_only=True):
+    """The fields, not decoded further, after those that are served: a struct has one base."""
 
     detokenize: _Field = UNSET
     early_stopping: _Field = UNSET
@@ -128,12 +129,13 @@ class Unserved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     web_search_options: _Field = UNSET
 
 
+UNSERVED: Final = tuple(Unserved.__annotations__)
 _INSTEAD: Final = {
     "functions": "describe them in `tools`",
     "function_call": "choose by `tool_choice`",
     "logits_processors": "`logit_bias`, `bad_words` and `structured_outputs` bound what is drawn",
 }
-_FIELDS: Final = {name: DONE_ANYWAY.get(name, ()) for name in Unserved.__struct_fields__ if name not in MARKS}
+_FIELDS: Final = {name: DONE_ANYWAY.get(name, ()) for name in UNSERVED if name not in MARKS}
 
 
 def answered_tier(value: _Field) -> Literal["default"] | UnsetType:

@@ -1,95 +1,45 @@
 """The form of a transcription or translation request: its text fields become a `TranscriptionRequest`.
 
-The `file` part is the server's business; the answer is `protocols/transcription/rest.py`'s. Fields that
-nobody defines are refused by name, so that a misspelt or foreign option is never silently lost.
+Which fields there are, and what one may be by itself, is declared in `protocols/transcription/options.py`;
+here are the fields that are written in several ways, and the rules about two of them together. The `file`
+part is the server's business; the answer is `protocols/transcription/rest.py`'s. Fields that nobody defines
+are refused by name, so that a misspelt or foreign option is never silently lost.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Literal, get_args
+from typing import Any, Final, cast
 
 from msgspec import Struct
 
 from ..errors import BadRequestError, wrong
 from ..shared.foreign_options import meant
-from .decoding_form import (
-    NUMBERS,
-    number_if_any,
-    number_of,
-    of_beams,
-    of_one_answer,
-    parse_beam_size,
-    parse_best_of,
-    parse_clips,
-    parse_number,
-    parse_temperatures,
-    whole_if_any,
-    whole_of,
-)
 from .form_defaults import is_done_anyway
 from .hints import MAX_KEYWORDS, parse_keywords, parse_language, parse_languages, shown
 from .numerals import parse_numerals
-from .subtitle_form import SUBTITLES, check_subtitles, parse_cue_layout
-from .transcript import Task, TranscriptionOptions
+from .option_table import Option, options_of
+from .options import FormOptions, ResponseFormat, StreamDialect, SubtitleOptions
+from .transcript import CueLayout, Task, TranscriptionOptions
 from .vad_form import parse_speech_filter
 
-ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "tsv"]
-StreamDialect = Literal["openai", "vllm"]
-
+SUBTITLES: Final = ("srt", "vtt")
 TIMED_TEXTS: Final = (*SUBTITLES, "tsv")
 """Documents with times, which come as a whole."""
-MAX_PROMPT_CHARS: Final = 10_000
+MAX_CLIPS: Final = 256
+"""Each may take a window of the encoder, as half a minute does."""
 
-_LISTS: Final = frozenset(
-    {
-        "timestamp_granularities",
-        "include",
-        "languages",
-        "keywords",
-        "hotwords",
-        "temperature",
-        "clip_timestamps",
-    }
-)
-_BOOLEANS: Final = frozenset(
-    {
-        "use_beam_search",
-        "stream",
-        "stream_include_usage",
-        "stream_continuous_usage_stats",
-        "condition_on_previous_text",
-        "multichannel",
-        "vad_filter",
-        "highlight_words",
-    }
-)
-_CHOICES: Final = {
-    "response_format": get_args(ResponseFormat),
-    "dialect": get_args(StreamDialect),
-    "numerals": ("words", "digits"),
-    "timestamp_granularities": ("word", "segment"),
-    "include": ("logprobs",),
+FIELDS: Final[Mapping[str, Option]] = {
+    name: option for name, option in options_of(FormOptions).items() if name != "task"
 }
-_SCALARS: Final = frozenset(
-    {
-        "model",
-        "language",
-        "prompt",
-        "response_format",
-        "dialect",
-        "chunking_strategy",
-        "numerals",
-        "url",
-        "vad_parameters",
-        *_BOOLEANS,
-        *NUMBERS,
-    }
-)
-_OBJECTS: Final = ("chunking_strategy[", "vad_parameters[")
+"""The task is the route."""
+_DEFAULTS: Final = TranscriptionOptions()
+_OBJECTS: Final = tuple(f"{name}[" for name, option in FIELDS.items() if option.kind is Mapping)
 """Beginnings of the fields of an object that is not sent as JSON."""
+_OF_BEAMS: Final = ("length_penalty", "patience")
+_NOT_OF_BEAMS: Final = ("presence_penalty", "frequency_penalty")
 _UNSUPPORTED: Final = frozenset({"known_speaker_names", "known_speaker_references"})
 _TASKS: Final = frozenset({"task", "translate", "to_language", "target_language"})
 
@@ -121,101 +71,203 @@ def parse_transcription_form(
     refused, and so is any other name.
     Raises `BadRequestError` whose `param` names the field.
     """
-    scalars, lists = _collect(fields, task)
-    response_format = _response_format(scalars.get("response_format", "").strip() or "json")
-    granularities = _granularities(_filled(lists.get("timestamp_granularities", [])), response_format)
-    stream = _boolean(scalars, "stream")
-    if stream and response_format in TIMED_TEXTS:
+    texts = _collect(fields, task)
+    form = _values(texts)
+    response_format = form.get("response_format") or "json"
+    stream = bool(form.get("stream"))
+    dialect, include_usage = _dialect(form)
+    _check_stream(form, response_format, dialect)
+    objects = {name: values[0] for name, values in texts.items()}
+    return TranscriptionRequest(
+        model=(form.get("model") or "").strip() or None,
+        options=_options(form, objects, task, response_format),
+        response_format=response_format,
+        highlight_words=bool(form.get("highlight_words")),
+        stream=stream,
+        dialect=dialect,
+        include_usage=include_usage,
+        url=form.get("url") or "",
+    )
+
+
+def _collect(fields: Iterable[tuple[str, str]], task: Task) -> dict[str, list[str]]:
+    """The texts of each field; of one that takes a single value there is one."""
+    texts: dict[str, list[str]] = {}
+    for name, value in fields:
+        base = name.removesuffix("[]")
+        if base in FIELDS and FIELDS[base].takes_several:
+            texts.setdefault(base, []).append(value)
+        elif name in FIELDS or name.startswith(_OBJECTS):
+            if name in texts:
+                raise wrong(name, "is given twice")
+            texts[name] = [value]
+        elif not is_done_anyway(base, value, task):
+            raise _refused(base, value, task)
+    return texts
+
+
+def _values(texts: Mapping[str, list[str]]) -> FormOptions:
+    """The fields that say something, each checked by itself. A blank one says nothing."""
+    form: dict[str, Any] = {}
+    for name, option in FIELDS.items():
+        filled = [text for text in texts.get(name, ()) if text.strip()]
+        if not filled or option.kind is Mapping:
+            continue
+        if parse := _PARSERS.get(name):
+            form[name] = parse(filled)
+        elif option.takes_several:
+            form[name] = tuple(option.parse(text) for text in filled)
+        else:
+            form[name] = option.parse(filled[0])
+    return cast(FormOptions, form)
+
+
+def _options(
+    form: FormOptions, objects: Mapping[str, str], task: Task, response_format: ResponseFormat
+) -> TranscriptionOptions:
+    """What the server works with. Raises BadRequestError for fields that do not go together."""
+    temperatures = tuple(cast("Sequence[float]", form.get("temperature", ()))) or (0.0,)
+    speech_filter = parse_speech_filter(is_filtered=bool(form.get("vad_filter")), fields=objects)
+    clips = tuple(cast("Sequence[float]", form.get("clip_timestamps", ())))
+    if clips and speech_filter is not None:
+        raise wrong("clip_timestamps", "cannot be combined with `vad_filter` or `chunking_strategy`")
+    granularities = _granularities(form, response_format)
+    same: dict[str, Any] = {
+        name: value for name, value in form.items() if name in TranscriptionOptions.__struct_fields__
+    }
+    derived: dict[str, Any] = {
+        "task": task,
+        "keywords": _keywords(form),
+        "temperature": temperatures[0],
+        "fallback_temperatures": temperatures[1:],
+        "beam_size": _checked_beam_size(form, temperatures),
+        "top_k": max(0, form.get("top_k") or 0),
+        "max_silence_s": form.get("hallucination_silence_threshold"),
+        "clips": clips,
+        "speech_filter": speech_filter,
+        "segment_timestamps": response_format in TIMED_TEXTS or "segment" in granularities,
+        "word_timestamps": "word" in granularities or bool(form.get("highlight_words")),
+        "cue_layout": _cue_layout(form, response_format),
+        "logprobs": bool(form.get("include")),
+    }
+    return TranscriptionOptions(**(same | derived))
+
+
+def _dialect(form: FormOptions) -> tuple[StreamDialect, bool]:
+    """Of a stream's frames, and whether usage is reported. vLLM's tools are recognized by its fields."""
+    names = ("stream_include_usage", "stream_continuous_usage_stats")
+    for name in names:
+        if form.get(name) and not form.get("stream"):
+            raise wrong(name, "needs `stream`")
+    usual: StreamDialect = "vllm" if any(name in form for name in names) else "openai"
+    return form.get("dialect") or usual, any(form.get(name) for name in names)
+
+
+def _check_stream(form: FormOptions, response_format: ResponseFormat, dialect: StreamDialect) -> None:
+    if form.get("include") and response_format != "json":
+        raise wrong("include", "needs `response_format` json")
+    for other in ("stream", "include"):
+        if form.get("multichannel") and form.get(other):
+            raise wrong("multichannel", f"cannot be combined with `{other}`")
+    if form.get("stream") and response_format in TIMED_TEXTS:
         raise wrong(
             "stream", f"needs a `response_format` of json, text or `verbose_json`, not {response_format}"
         )
-    if highlight_words := _boolean(scalars, "highlight_words"):
-        check_subtitles("highlight_words", response_format)
-    frames, include_usage = _dialect(scalars, stream=stream)
-    if stream and frames == "vllm" and response_format == "verbose_json":
+    if form.get("stream") and dialect == "vllm" and response_format == "verbose_json":
         raise wrong("stream", "in vLLM's frames has no segments: ask for json")
-    prompt = scalars.get("prompt", "")
-    if len(prompt) > MAX_PROMPT_CHARS:
-        raise wrong("prompt", f"is longer than {MAX_PROMPT_CHARS} characters")
-    temperatures = parse_temperatures(lists.get("temperature", []))
-    beam_size = parse_beam_size(scalars, temperatures, is_of_vllm=_boolean(scalars, "use_beam_search"))
-    clips = parse_clips(lists.get("clip_timestamps", []))
-    speech_filter = parse_speech_filter(is_filtered=_boolean(scalars, "vad_filter"), fields=scalars)
-    if clips and speech_filter is not None:
-        raise wrong("clip_timestamps", "cannot be combined with `vad_filter` or `chunking_strategy`")
-    options = TranscriptionOptions(
-        language=parse_language(scalars.get("language", ""), param="language"),
-        languages=parse_languages(_filled(lists.get("languages", [])), param="languages"),
-        keywords=_keywords(lists),
-        keyword_boost=number_of(scalars, "keyword_boost"),
-        prompt=prompt,
-        task=task,
-        numerals=parse_numerals(scalars.get("numerals", "")),
-        temperature=temperatures[0],
-        fallback_temperatures=temperatures[1:],
-        best_of=parse_best_of(scalars, temperatures),
-        beam_size=beam_size,
-        length_penalty=of_beams(scalars, "length_penalty", beam_size),
-        patience=of_beams(scalars, "patience", beam_size),
-        top_p=number_of(scalars, "top_p"),
-        top_k=max(0, whole_of(scalars, "top_k")),
-        min_p=number_of(scalars, "min_p"),
-        presence_penalty=of_one_answer(scalars, "presence_penalty", beam_size),
-        frequency_penalty=of_one_answer(scalars, "frequency_penalty", beam_size),
-        repetition_penalty=number_of(scalars, "repetition_penalty"),
-        no_repeat_ngram_size=whole_of(scalars, "no_repeat_ngram_size"),
-        seed=whole_if_any(scalars, "seed"),
-        max_silence_s=number_if_any(scalars, "hallucination_silence_threshold"),
-        condition_on_previous_text=_boolean(scalars, "condition_on_previous_text"),
-        multichannel=_multichannel(scalars, lists, stream=stream),
-        audio_track=whole_if_any(scalars, "audio_track"),
-        clips=clips,
-        speech_filter=speech_filter,
-        segment_timestamps=response_format in TIMED_TEXTS or "segment" in granularities,
-        word_timestamps="word" in granularities or highlight_words,
-        cue_layout=parse_cue_layout(scalars, response_format),
-        logprobs=_logprobs(_filled(lists.get("include", [])), response_format),
-    )
-    return TranscriptionRequest(
-        model=scalars.get("model", "").strip() or None,
-        options=options,
-        response_format=response_format,
-        highlight_words=highlight_words,
-        stream=stream,
-        dialect=frames,
-        include_usage=include_usage,
-        url=scalars.get("url", ""),
-    )
 
 
-def _dialect(scalars: Mapping[str, str], *, stream: bool) -> tuple[StreamDialect, bool]:
-    """Of a stream's frames, and whether usage is told. vLLM's tools tell themselves by its fields."""
-    requested = scalars.get("dialect", "").strip()
-    if requested not in ("", "openai", "vllm"):
-        raise wrong("dialect", f"is openai or vllm, not {shown(requested)}")
-    names = ("stream_include_usage", "stream_continuous_usage_stats")
-    include_usage, continuously = (_boolean(scalars, name) for name in names)
-    for name, is_requested in zip(names, (include_usage, continuously), strict=True):
-        if is_requested and not stream:
-            raise wrong(name, "needs `stream`")
-    is_vllm = requested == "vllm" or (not requested and any(scalars.get(name, "").strip() for name in names))
-    return "vllm" if is_vllm else "openai", include_usage or continuously
+def _checked_beam_size(form: FormOptions, temperatures: Sequence[float]) -> int:
+    """How many beams there are; with vLLM's `use_beam_search` it is `n`. Raises BadRequestError."""
+    if (form.get("best_of") or 1) > 1 and not max(temperatures) > 0:
+        raise wrong("best_of", "needs a `temperature` above 0")
+    is_of_vllm = bool(form.get("use_beam_search"))
+    if not is_of_vllm and (form.get("n") or 1) > 1:
+        raise wrong("n", "is the number of beams, and needs `use_beam_search`")
+    if is_of_vllm and "beam_size" in form:
+        problem = "`beam_size` cannot be combined with `use_beam_search`, which has `n` beams"
+        raise BadRequestError(problem, param="beam_size")
+    beam_size = (form.get("n") if is_of_vllm else form.get("beam_size")) or 1
+    if beam_size > 1 and min(temperatures) > 0:
+        raise wrong("n" if is_of_vllm else "beam_size", "needs a `temperature` of 0")
+    for name, value in form.items():
+        if name in _OF_BEAMS and value != getattr(_DEFAULTS, name) and beam_size == 1:
+            raise wrong(name, "needs a `beam_size` above 1")
+        if name in _NOT_OF_BEAMS and value and beam_size > 1:
+            raise wrong(name, "cannot be combined with `beam_size`")
+    return beam_size
 
 
-def _collect(fields: Iterable[tuple[str, str]], task: Task) -> tuple[dict[str, str], dict[str, list[str]]]:
-    scalars: dict[str, str] = {}
-    lists: dict[str, list[str]] = {}
-    for name, value in fields:
-        base = name.removesuffix("[]")
-        if base in _LISTS:
-            lists.setdefault(base, []).append(value)
-        elif name in _SCALARS or name.startswith(_OBJECTS):
-            if name in scalars:
-                raise wrong(name, "is given twice")
-            scalars[name] = value
-        elif not is_done_anyway(base, value, task):
-            raise _refused(base, value, task)
-    return scalars, lists
+def _cue_layout(form: FormOptions, response_format: ResponseFormat) -> CueLayout:
+    """How subtitles are laid out. With a number of words a cue is one line, unless more are given."""
+    given = {name: value for name, value in form.items() if name in SubtitleOptions.__annotations__}
+    for name, value in given.items():
+        if value and response_format not in SUBTITLES:
+            raise wrong(name, f"needs `response_format` {' or '.join(SUBTITLES)}")
+    if "max_words_per_line" in given:
+        given = {"max_line_count": 1} | given
+    return CueLayout(**{name: cast(int, value) for name, value in given.items() if name != "highlight_words"})
+
+
+def _granularities(form: FormOptions, response_format: ResponseFormat) -> Sequence[str]:
+    given = form.get("timestamp_granularities", ())
+    if response_format == "verbose_json":
+        return given or ("segment",)
+    if "word" in given:
+        raise wrong("timestamp_granularities", "`word` needs a `response_format` of `verbose_json`")
+    return ()  # `segment` costs nothing, and Vercel's AI SDK sends it with json
+
+
+def _keywords(form: FormOptions) -> tuple[str, ...]:
+    together = tuple(dict.fromkeys((*form.get("keywords", ()), *(form.get("hotwords") or ()))))
+    if len(together) > MAX_KEYWORDS:
+        raise wrong("hotwords", f"and `keywords` are more than {MAX_KEYWORDS}")
+    return together
+
+
+def _hotwords(texts: Sequence[str]) -> tuple[str, ...]:
+    """As faster-whisper has them: one text, with commas between the words."""
+    words = [word for text in texts for word in text.split(",") if word.strip()]
+    return parse_keywords(words, param="hotwords")
+
+
+def _temperatures(texts: Sequence[str]) -> tuple[float, ...]:
+    """One, or those to be tried one after the other, rising."""
+    param, most = "temperature", FIELDS["temperature"].max_length
+    if most is not None and len(texts) > most:
+        raise wrong(param, f"holds more than {most} values")
+    if any(text.lstrip().startswith("[") for text in texts):
+        raise wrong(param, "is given once for each of several values, not as a list")
+    temperatures = tuple(FIELDS[param].parse(text) for text in texts)
+    for before, after in itertools.pairwise(temperatures):
+        if after <= before:
+            raise wrong(param, f"must rise from one value to the next: {after:g} follows {before:g}")
+    return temperatures
+
+
+def _clips(texts: Sequence[str]) -> tuple[float, ...]:
+    """Seconds, rising, with commas between them."""
+    param = "clip_timestamps"
+    parts = [part for text in texts for part in text.split(",") if part.strip()]
+    if len(parts) > 2 * MAX_CLIPS:
+        raise wrong(param, f"names more than {MAX_CLIPS} clips")
+    clips = tuple(FIELDS[param].parse(part) for part in parts)
+    for index, (before, after) in enumerate(itertools.pairwise(clips)):
+        if after < before or (after == before and index % 2 == 0):
+            raise wrong(param, f"must rise, as start, end, start, end: {after:g} follows {before:g}")
+    return clips
+
+
+_PARSERS: Final[Mapping[str, Callable[[Sequence[str]], Any]]] = {
+    "language": lambda texts: parse_language(texts[0], param="language"),
+    "languages": lambda texts: parse_languages(texts, param="languages"),
+    "keywords": lambda texts: parse_keywords(texts, param="keywords"),
+    "hotwords": _hotwords,
+    "numerals": lambda texts: parse_numerals(texts[0]),
+    "temperature": _temperatures,
+    "clip_timestamps": _clips,
+}
+"""Fields whose text is more than one value of their type."""
 
 
 def _refused(name: str, value: str, task: Task) -> BadRequestError:
@@ -229,86 +281,24 @@ def _refused(name: str, value: str, task: Task) -> BadRequestError:
             "`/v1/audio/transcriptions`",
             code="unsupported_parameter",
         )
-    hint = meant(name, _LISTS | _SCALARS, takes=lambda field: _takes(field, value))
+    hint = meant(name, FIELDS, takes=lambda field: _takes(FIELDS[field], value))
     return wrong(name[:100], f"is not a field of this request{hint}", code="unknown_parameter")
 
 
-def _takes(field: str, value: str) -> bool:
-    """Whether a value that was given under another name may be one of this field."""
-    stated = value.strip().lower()
-    is_number = re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?(,[-+0-9.e]*)*", stated) is not None
-    if field in NUMBERS:
-        with suppress(BadRequestError):
-            parse_number(value.strip(), field, NUMBERS[field])
-            return True
-        return False
-    if field in _BOOLEANS:
-        return stated in ("true", "false", "0", "1")
-    if field in _CHOICES:
-        return stated in _CHOICES[field]
-    if field == "temperature":
-        return is_number and re.fullmatch(r"0?\.[0-9]*|[01](\.0*)?", stated) is not None
-    return is_number if field == "clip_timestamps" else not is_number and stated not in ("true", "false")
+def _takes(option: Option, text: str) -> bool:
+    """Whether a value that was given under another name may be one of this field. A word takes anything but a
+    number and a truth value, which belong elsewhere."""
+    if option.kind in (str, Mapping) and not option.choices:
+        return text.strip().lower() not in ("true", "false") and not _is_number(text)
+    with suppress(BadRequestError):
+        for part in text.split(",") if option.takes_text else [text]:
+            option.parse(part)
+        return True
+    return False
 
 
-def _keywords(lists: Mapping[str, list[str]]) -> tuple[str, ...]:
-    """`keywords`, and `hotwords` as faster-whisper has them: one text, with commas between the words."""
-    keywords = parse_keywords(_filled(lists.get("keywords", [])), param="keywords")
-    words = [word for text in lists.get("hotwords", []) for word in text.split(",")]
-    hotwords = parse_keywords(_filled(words), param="hotwords")
-    together = tuple(dict.fromkeys((*keywords, *hotwords)))
-    if len(together) > MAX_KEYWORDS:
-        raise wrong("hotwords", f"and `keywords` are more than {MAX_KEYWORDS}")
-    return together
-
-
-def _filled(values: list[str]) -> list[str]:
-    """The entries of a list that are not blank: a form sends an empty field for a list without any."""
-    return [value for value in values if value.strip()]
-
-
-def _response_format(value: str) -> ResponseFormat:
-    for known in get_args(ResponseFormat):
-        if value == known:
-            return known  # type: ignore[no-any-return]
-    allowed = ", ".join(get_args(ResponseFormat))
-    raise wrong("response_format", f"must be one of {allowed}, not {shown(value)}")
-
-
-def _granularities(values: list[str], response_format: ResponseFormat) -> frozenset[str]:
-    param = "timestamp_granularities"
-    for value in values:
-        if value not in ("word", "segment"):
-            raise wrong(param, f"holds word or segment, not {shown(value)}")
-    if response_format == "verbose_json":
-        return frozenset(values or ["segment"])
-    if "word" in values:
-        raise wrong(param, "`word` needs a `response_format` of `verbose_json`")
-    return frozenset()  # `segment` costs nothing, and Vercel's AI SDK sends it with json
-
-
-def _logprobs(values: list[str], response_format: ResponseFormat) -> bool:
-    for value in values:
-        if value != "logprobs":
-            raise wrong("include", f"holds logprobs, not {shown(value)}")
-    if values and response_format != "json":
-        raise wrong("include", "needs `response_format` json")
-    return bool(values)
-
-
-def _multichannel(scalars: Mapping[str, str], lists: Mapping[str, list[str]], *, stream: bool) -> bool:
-    is_requested = _boolean(scalars, "multichannel")
-    if is_requested and (stream or _filled(lists.get("include", []))):
-        other = "stream" if stream else "include"
-        raise wrong("multichannel", f"cannot be combined with `{other}`")
-    return is_requested
-
-
-def _boolean(scalars: Mapping[str, str], param: str) -> bool:
-    value = scalars.get(param, "")
-    match value.strip().lower():
-        case "true" | "1":
-            return True
-        case "false" | "0" | "":
-            return False
-    raise wrong(param, f"must be true or false, not {shown(value)}")
+def _is_number(text: str) -> bool:
+    with suppress(ValueError):
+        float(text)
+        return True
+    return False

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, get_args
+import math
+from typing import Final
+
+from msgspec import structs
 
 from ..openapi.operation import Operation, Operations, Schema
-from .decoding_form import MAX_TEMPERATURE, MAX_TEMPERATURES, NUMBERS, Number
-from .form import ResponseFormat
+from .form import FIELDS
+from .option_table import Option
 from .rest import (
     TranscriptionBody,
     TranscriptTextDelta,
@@ -15,85 +17,44 @@ from .rest import (
     TranscriptTextSegment,
     VerboseTranscriptionBody,
 )
+from .transcript import TranscriptionOptions
 from .vllm_chunks import TranscriptionChunk
 
-
-def _number(known: Number) -> Schema:
-    """A field of a form that holds one."""
-    schema: Schema = {
-        "type": "integer" if known.is_whole else "number",
-        "exclusiveMinimum" if known.is_above else "minimum": known.low,
-        "maximum": known.high,
-    }
-    fields = {"default": known.usual, "description": known.description}
-    return schema | {name: value for name, value in fields.items() if value not in (None, "")}
+_IN_ADDRESS: Final = frozenset({"dialect"})
+"""Fields that are described as options of the address."""
+_KINDS: Final = {bool: "boolean", int: "integer", float: "number"}
+_DEFAULTS: Final = structs.asdict(TranscriptionOptions()) | {"n": 1, "response_format": "json"}
 
 
-_TEXTS: Final[Schema] = {"type": "array", "items": {"type": "string"}}
+def _schema(option: Option) -> Schema:
+    """A field of the form."""
+    schema: Schema = {"type": "string"}
+    if option.choices:
+        schema = {"enum": list(option.choices)}
+    elif not option.takes_text:
+        schema = {"type": _KINDS.get(option.kind, "string")}
+    if option.high < math.inf and not option.takes_text:
+        low = "exclusiveMinimum" if option.is_above else "minimum"
+        schema |= {low: option.low, "maximum": option.high}
+    if option.takes_several and not option.takes_text:
+        schema = {"type": "array", "items": schema, "maxItems": option.max_length}
+    else:
+        default = _DEFAULTS.get(option.name)
+        schema |= {"maxLength": option.max_length, "default": None if default is False else default}
+    schema["description"] = option.description
+    return {name: value for name, value in schema.items() if value not in (None, "", ())}
+
+
 SPEECH_FORM: Final[Schema] = {
     "type": "object",
     "oneOf": [{"required": ["file"]}, {"required": ["url"]}],
     "additionalProperties": False,
     "properties": {
         "file": {"type": "string", "format": "binary", "description": "Any audio or video container."},
-        "url": {"type": "string", "description": "The file's http: or https: address, or a data: URI."},
-        "model": {"type": "string"},
-        "prompt": {"type": "string", "maxLength": 10_000},
-        "response_format": {"enum": list(get_args(ResponseFormat)), "default": "json"},
-        "temperature": {
-            "type": "array",
-            "items": {"type": "number", "minimum": 0, "maximum": MAX_TEMPERATURE},
-            "maxItems": MAX_TEMPERATURES,
-            "description": "One, or several, rising: tried while an answer repeats itself or is unlikely.",
-        },
-        **{name: _number(known) for name, known in NUMBERS.items()},
-        "use_beam_search": {"type": "boolean", "description": "vLLM's: `n` is the `beam_size`."},
-        "clip_timestamps": {
-            "type": "string",
-            "description": "Parts to transcribe, in seconds: start,end,start,…; the last end may be missing.",
-        },
-        "language": {"type": "string", "description": "A code as en or en-US, or an English name."},
-        "languages": _TEXTS,
-        "keywords": _TEXTS,
-        "hotwords": {"type": "string"},
-        "numerals": {
-            "enum": ["words", "digits"],
-            "description": "How numbers are written: in words by Whisper only, in digits by any model.",
-        },
-        "timestamp_granularities": {"type": "array", "items": {"enum": ["word", "segment"]}},
-        "include": {"type": "array", "items": {"enum": ["logprobs"]}},
-        "stream": {
-            "type": "boolean",
-            "description": "Events: text as it grows, with verbose_json segments; not with srt, vtt and tsv.",
-        },
-        "stream_include_usage": {
-            "type": "boolean",
-            "description": "vLLM's frames, and after the text one with what it took.",
-        },
-        "stream_continuous_usage_stats": {"type": "boolean", "description": "As stream_include_usage."},
-        "chunking_strategy": {
-            "type": "string",
-            "description": "auto, or JSON: type, threshold, prefix_padding_ms, silence_duration_ms.",
-        },
-        "multichannel": {"type": "boolean", "description": "Each channel is transcribed for itself."},
-        "vad_filter": {"type": "boolean", "description": "What is no speech is left out."},
-        "vad_parameters": {
-            "type": "string",
-            "description": "JSON: threshold, min_speech_duration_ms, min_silence_duration_ms, speech_pad_ms.",
-        },
-        "highlight_words": {
-            "type": "boolean",
-            "description": "In srt and vtt each word is underlined while it is spoken.",
-        },
-        "condition_on_previous_text": {
-            "type": "boolean",
-            "description": "Windows one after the other, each with the text before it in mind.",
-        },
+        **{name: _schema(option) for name, option in FIELDS.items() if name not in _IN_ADDRESS},
     },
 }
-SPEECH_QUERY: Final[Mapping[str, Schema]] = {
-    "dialect": {"enum": ["openai", "vllm"], "description": "Whose frames a stream has."},
-}
+SPEECH_QUERY: Final = {name: _schema(FIELDS[name]) for name in sorted(_IN_ADDRESS)}
 
 
 def _speech(summary: str) -> Operation:

@@ -14,7 +14,8 @@ from msgspec import UNSET, Struct, UnsetType
 
 from ..shared.generation import sse
 from . import subtitles
-from .form import ResponseFormat, TranscriptionRequest
+from .form import TranscriptionRequest
+from .options import ResponseFormat
 from .transcript import Coverage, Retranscription, Segment, SpokenText, Task, TimedSegment, Transcript, Word
 from .view import (
     DetectedLanguage,

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from ...protocols.realtime.session import Delay
+from ...protocols.transcription.options import Delay
 
 
 class ReleaseConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ from sensorium.kernels.gpu import jit as triton_jit
 from sensorium.protocols.chat.content import MediaPart
 from sensorium.protocols.engine.messages import Generate, Grammar, Lane, NgramDraft, RequestId, SamplingParams
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
-from sensorium.protocols.shared.generation import SamplingDefaults
+from sensorium.protocols.shared.sampling import SamplingDefaults
 from support.asr_folder import make_asr_folder
 from support.running_speech import random_folder
 from support.text_folder import make_qwen3_folder

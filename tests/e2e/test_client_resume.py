@@ -138,11 +138,11 @@ def test_listening_survives_a_cut(
     recording = tmp_path / "beginning.wav"
     recording.write_bytes(wav_bytes(Audio(pcm(lights)[: 2 * 32_000], 16_000)))
     with Client(server.url) as client:
-        assert listen_to(client, recording, None, None, {}) == 0
+        assert listen_to(client, recording, None, {}) == 0
     expected = capsys.readouterr().out.splitlines()
     threading.Timer(1.0, proxy.cut).start()
     with Client(proxy.url) as client:
-        assert listen_to(client, recording, None, None, {}) == 0
+        assert listen_to(client, recording, None, {}) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "(the connection was lost; the session goes on)"
     assert shown[1:3] == expected[:2]

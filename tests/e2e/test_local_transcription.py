@@ -12,7 +12,7 @@ import soundfile
 from sensorium import AsyncLocalEngine, Client, LocalEngine
 from sensorium.actors.local.speech import TranscribeOptions
 from sensorium.protocols.errors import BadRequestError, MediaError
-from sensorium.protocols.realtime.session import Granularity
+from sensorium.protocols.transcription.options import Granularity
 from sensorium.protocols.transcription.transcript import TimedSegment, Transcript
 from support.audio_files import tracks
 from support.server import Server

@@ -16,7 +16,7 @@ import msgspec
 from ....media.transcript.plausibility import MAX_COMPRESSION, compression_ratio, is_trustworthy, mean_logprob
 from ....media.transcript.range_answer import RangeAnswer
 from ....protocols.engine.messages import EncoderItem
-from ....protocols.shared.generation import MAX_SEED
+from ....protocols.shared.sampling import MAX_SEED
 from ....protocols.transcription.transcript import TranscriptionOptions
 from ...runtime.nursery import all_of
 from ..families.family import RangeRequest, SpeechFamily

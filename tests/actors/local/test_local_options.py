@@ -24,7 +24,7 @@ from sensorium.actors.text.media_opening import Frames, Samples
 from sensorium.protocols.chat.content import MediaPart, TextPart
 from sensorium.protocols.engine.messages import Grammar, SamplingParams
 from sensorium.protocols.errors import BadRequestError
-from sensorium.protocols.shared.generation import SamplingDefaults
+from sensorium.protocols.shared.sampling import SamplingDefaults
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 

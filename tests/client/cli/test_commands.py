@@ -20,7 +20,7 @@ from sensorium.client import Client
 from sensorium.client.bench.commands import bench, bench_text
 from sensorium.client.cli import commands
 from sensorium.protocols.realtime.events import SessionUpdate
-from sensorium.protocols.transcription.python_options import SpeechOptions
+from sensorium.protocols.transcription.options import LiveSpeechOptions, RecordingOptions, SpeechOptions
 from support.fake_server import Answer, FakeDialog, serve_realtime, serve_rest
 
 VERBOSE = b'{"task":"transcribe","language":"en","duration":1.5,"text":"good day","segments":[],"words":[]}'
@@ -78,10 +78,13 @@ def test_how_long_a_command_waits_is_asked(
 
 
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("transcribe", "listen"):
+    for command, table in (("transcribe", RecordingOptions), ("listen", LiveSpeechOptions)):
         assert run([command, "--help"]) == 0
         shown = capsys.readouterr().out
-        assert all(f"--{name.replace('_', '-')} " in shown for name in SpeechOptions.__annotations__)
+        for name in table.__annotations__.keys() - {"vad_parameters", "chunking_strategy"}:
+            option = f"--{name.replace('_', '-')}"
+            assert option[:28] in shown, "a longer one goes on in the next line"
+        assert ("--vad-parameters.threshold 0.6" in shown) == (command == "transcribe")
     assert run(["bench", "--help"]) == run(["bench-text", "--help"]) == 0
 
 
@@ -239,21 +242,15 @@ def test_what_is_known_about_the_speech_is_passed_on(recording: Path) -> None:
     hints: SpeechOptions = {"languages": ["de", "en"], "keywords": ["Ada Lovelace"]}
     dialog = FakeDialog()
     with serve_realtime(lambda: dialog) as url:
-        code = commands.listen(
-            recording, delay="low", utterance_end_ms=900, left_context_ms=9_000, base_url=url, options=hints
-        )
+        live: LiveSpeechOptions = {"delay": "low", "utterance_end_ms": 900, "left_context_ms": 9_000, **hints}
+        code = commands.listen(recording, base_url=url, options=live)
     assert code == 0
     update = dialog.received[0]
     assert isinstance(update, SessionUpdate)
-    assert msgspec.to_builtins(update.session)["audio"]["input"]["transcription"] == {
-        **hints,
-        "delay": "low",
-        "utterance_end_ms": 900,
-        "left_context_ms": 9_000,
-    }
+    assert msgspec.to_builtins(update.session)["audio"]["input"]["transcription"] == live
     with serve_rest({"/v1/audio/transcriptions": Answer(STREAM)}) as (url, requests):
-        assert commands.transcribe([recording], base_url=url, options=hints) == 0
-        assert commands.transcribe([recording], base_url=url, stream=True, options=hints) == 0
+        assert commands.transcribe([recording], base_url=url, options={**hints}) == 0
+        assert commands.transcribe([recording], base_url=url, stream=True, options={**hints}) == 0
     for request in requests:
         assert request.body.count(b'name="languages[]"') == 2
         assert b"Ada Lovelace" in request.body

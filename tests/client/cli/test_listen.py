@@ -111,10 +111,10 @@ class Answering(FakeDialog):
 @pytest.mark.slow
 def test_an_utterance_is_a_paragraph_or_an_event(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serve_realtime(Answering) as url:
-        assert commands.listen(recording, base_url=url, utterance_end_ms=900) == 0
+        assert commands.listen(recording, base_url=url, options={"utterance_end_ms": 900}) == 0
         lines = capsys.readouterr().out.splitlines()
         assert lines[:3] == ["0:00.0  one two", "", ""]
-        assert commands.listen(recording, base_url=url, utterance_end_ms=900, json=True) == 0
+        assert commands.listen(recording, base_url=url, options={"utterance_end_ms": 900}, json=True) == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [event["type"].rsplit(".", 1)[1] for event in events][-2:] == ["completed", "utterance_ended"]
 

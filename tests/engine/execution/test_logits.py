@@ -17,7 +17,7 @@ from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.execution.token_rules import RuleBook
 from sensorium.engine.planning.plan import SequenceStart
 from sensorium.protocols.engine.messages import RequestId, SamplingParams, ThoughtBudget
-from sensorium.protocols.shared.generation import MAX_NGRAM_SIZE
+from sensorium.protocols.shared.sampling import MAX_NGRAM_SIZE
 from transformers.generation.logits_process import (
     NoBadWordsLogitsProcessor,
     NoRepeatNGramLogitsProcessor,

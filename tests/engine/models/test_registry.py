@@ -17,7 +17,7 @@ from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.protocols.errors import ModelLoadError
-from sensorium.protocols.shared.generation import SamplingDefaults
+from sensorium.protocols.shared.sampling import SamplingDefaults
 from support.text_folder import END, END_OF_MESSAGE, QwenShape, byte_level_tokenizer, make_qwen3_folder
 from support.whisper_folder import make_whisper_folder
 
@@ -287,7 +287,9 @@ def test_sampling_is_what_the_generation_config_says(folder: Path) -> None:
     assert sampling_defaults(folder).temperature == 1.0
     assert sampling_defaults(folder, is_greedy=True).temperature == 1.0
     edit_json(path, top_p=1.5)
-    with pytest.raises(ModelLoadError, match=r"generation_config.json: top_p is 1.5, not a number from"):
+    with pytest.raises(
+        ModelLoadError, match=r"generation_config.json: top_p is 1.5; allowed: a number, above 0, up to 1"
+    ):
         sampling_defaults(folder)
     path.unlink()
     assert sampling_defaults(folder) == SamplingDefaults()

@@ -119,7 +119,15 @@ def session(turn_detection: TurnDetectionView | None, encoding: FormatView) -> S
         audio=AudioView(
             InputView(
                 encoding,
-                TranscriptionView("small", "en", "Hello", ["word"], ["en", "de"], ["Kiel"], "low"),
+                TranscriptionView(
+                    model="small",
+                    language="en",
+                    prompt="Hello",
+                    timestamp_granularities=["word"],
+                    languages=["en", "de"],
+                    keywords=["Kiel"],
+                    delay="low",
+                ),
                 turn_detection,
             )
         ),

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from sensorium.protocols.engine.messages import Grammar, SamplingParams
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.shared.generation import (
-    MAX_SEED,
     GenerationRequest,
-    SamplingDefaults,
     choice_params,
     fitted,
     sampling_params,
 )
 from sensorium.protocols.shared.json_body import decoder
+from sensorium.protocols.shared.sampling import MAX_SEED, SamplingDefaults
 
 VOCAB = 1000
 decode = decoder(GenerationRequest)

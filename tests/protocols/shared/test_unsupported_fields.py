@@ -21,7 +21,7 @@ from sensorium.protocols.realtime.client_secrets import parse_client_secret
 from sensorium.protocols.responses.request import ResponsesRequest, parse_response
 from sensorium.protocols.shared.foreign_options import OF_TEXT
 from sensorium.protocols.shared.structured_outputs import StructuredOutputs
-from sensorium.protocols.shared.unsupported_fields import DONE_ANYWAY, MARKS, Unserved
+from sensorium.protocols.shared.unsupported_fields import DONE_ANYWAY, MARKS, UNSERVED
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 PARSERS: dict[str, tuple[Callable[[bytes], object], dict[str, Any]]] = {
@@ -181,7 +181,7 @@ def test_what_another_api_has_or_another_server_runs_is_refused_by_name(
     assert code in ("unsupported_parameter", "unknown_parameter")
 
 
-@pytest.mark.parametrize("name", [each for each in Unserved.__struct_fields__ if each.startswith("guided_")])
+@pytest.mark.parametrize("name", [each for each in UNSERVED if each.startswith("guided_")])
 def test_a_refusal_names_only_fields_that_there_are(name: str) -> None:
     with pytest.raises(BadRequestError, match=name) as caught:
         parse_chat(json.dumps({"messages": MESSAGES, name: "x"}).encode())
@@ -190,7 +190,7 @@ def test_a_refusal_names_only_fields_that_there_are(name: str) -> None:
 
 
 def test_the_table_has_no_field_that_is_none() -> None:
-    assert set(DONE_ANYWAY) | MARKS <= set(Unserved.__struct_fields__)
+    assert set(DONE_ANYWAY) | MARKS <= set(UNSERVED)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.transcription.form import TranscriptionRequest, parse_transcription_form
-from sensorium.protocols.transcription.transcript import SpeechFilter, TranscriptionOptions
+from sensorium.protocols.transcription.transcript import CueLayout, SpeechFilter, TranscriptionOptions
 
 
 def parse(*fields: tuple[str, str]) -> TranscriptionRequest:
@@ -398,3 +398,93 @@ def test_what_are_no_clips_is_refused(said: str, told: str) -> None:
 def test_clips_are_no_speech_that_was_found() -> None:
     with pytest.raises(BadRequestError, match="cannot be combined with `vad_filter`"):
         parse(("clip_timestamps", "1,2"), ("vad_filter", "true"))
+
+
+def options(**fields: str) -> TranscriptionOptions:
+    return parse_transcription_form(fields.items()).options
+
+
+def test_vllms_beams_are_beams() -> None:
+    assert options(use_beam_search="true", n="3") == TranscriptionOptions(beam_size=3)
+
+
+def test_what_is_done_anyway_may_be_said() -> None:
+    assert options(use_beam_search="false", n="1", repetition_penalty="1.0") == TranscriptionOptions()
+
+
+def test_repetitions_may_be_less_likely_or_none() -> None:
+    assert options(repetition_penalty="1.3").repetition_penalty == 1.3
+    assert options(no_repeat_ngram_size="3").no_repeat_ngram_size == 3
+    assert options(no_repeat_ngram_size=" ") == options(no_repeat_ngram_size="0") == TranscriptionOptions()
+
+
+def test_what_vllms_form_has_of_drawing_is_read() -> None:
+    """As its own tests send it."""
+    said = options(temperature="0.8", seed="42", top_k="12", top_p="0.4", min_p="0.5")
+    assert said == TranscriptionOptions(temperature=0.8, seed=42, top_k=12, top_p=0.4, min_p=0.5)
+    assert options(top_k="-1", top_p="1", min_p="0") == TranscriptionOptions()
+    less = options(frequency_penalty="1.8", presence_penalty="-2.0")
+    assert less == TranscriptionOptions(frequency_penalty=1.8, presence_penalty=-2.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"n": "2"}, "n"),
+        ({"top_p": "0"}, "top_p"),
+        ({"top_p": "1.1"}, "top_p"),
+        ({"top_k": "-2"}, "top_k"),
+        ({"top_k": "2.5"}, "top_k"),
+        ({"min_p": "nan"}, "min_p"),
+        ({"presence_penalty": "2.1"}, "presence_penalty"),
+        ({"frequency_penalty": "1", "beam_size": "2"}, "frequency_penalty"),
+        ({"n": "9", "use_beam_search": "true"}, "n"),
+        ({"n": "2", "use_beam_search": "true", "temperature": "0.5"}, "n"),
+        ({"n": "2", "use_beam_search": "true", "beam_size": "2"}, "beam_size"),
+        ({"repetition_penalty": "0"}, "repetition_penalty"),
+        ({"repetition_penalty": "11"}, "repetition_penalty"),
+        ({"no_repeat_ngram_size": "-1"}, "no_repeat_ngram_size"),
+        ({"no_repeat_ngram_size": "2.5"}, "no_repeat_ngram_size"),
+        ({"no_repeat_ngram_size": "129"}, "no_repeat_ngram_size"),
+    ],
+)
+def test_what_is_wrong_with_vllms_fields_is_named(fields: dict[str, str], param: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        options(**fields)
+    assert caught.value.param == param
+
+
+def test_how_subtitles_are_laid_out() -> None:
+    assert parse(("response_format", "srt")).options.cue_layout == CueLayout()
+    one = parse(("response_format", "srt"), ("max_line_width", " 20"), ("max_line_count", "1"))
+    assert one.options.cue_layout == CueLayout(max_line_width=20, max_line_count=1)
+    assert not one.options.word_timestamps
+    by_words = parse(("response_format", "vtt"), ("max_words_per_line", "3")).options.cue_layout
+    assert by_words == CueLayout(max_line_count=1, max_words_per_line=3), "a cue is a line"
+    two = parse(("response_format", "vtt"), ("max_words_per_line", "3"), ("max_line_count", "2"))
+    assert two.options.cue_layout == CueLayout(max_words_per_line=3)
+    marked = parse(("response_format", "vtt"), ("highlight_words", "true"))
+    assert (marked.highlight_words, marked.options.word_timestamps) == (True, True)
+    assert parse(("highlight_words", "false"), ("max_line_width", "")) == parse()
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ([("max_line_width", "20")], "max_line_width"),
+        ([("max_line_count", "2"), ("response_format", "tsv")], "max_line_count"),
+        ([("max_words_per_line", "3"), ("response_format", "verbose_json")], "max_words_per_line"),
+        ([("max_words_per_line", "3"), ("response_format", "srt"), ("stream", "true")], "stream"),
+        ([("highlight_words", "true"), ("response_format", "text")], "highlight_words"),
+        ([("highlight_words", "yes"), ("response_format", "srt")], "highlight_words"),
+        ([("max_line_width", "0"), ("response_format", "srt")], "max_line_width"),
+        ([("max_line_width", "1001"), ("response_format", "srt")], "max_line_width"),
+        ([("max_line_width", "²"), ("response_format", "srt")], "max_line_width"),
+        ([("max_line_count", "5"), ("response_format", "vtt")], "max_line_count"),
+        ([("max_words_per_line", "2.5"), ("response_format", "vtt")], "max_words_per_line"),
+    ],
+)
+def test_what_is_wrong_with_subtitles_is_named(fields: list[tuple[str, str]], param: str) -> None:
+    with pytest.raises(BadRequestError, match=f"`{param}`") as caught:
+        parse(*fields)
+    assert caught.value.param == param

@@ -10,7 +10,7 @@ from sensorium.actors.speech.families.family import RangeRequest
 from sensorium.actors.speech.transcriber import Transcriber
 from sensorium.media.transcript.range_answer import RangeAnswer
 from sensorium.protocols.engine.messages import EncoderItem
-from sensorium.protocols.shared.generation import MAX_SEED
+from sensorium.protocols.shared.sampling import MAX_SEED
 from sensorium.protocols.transcription.transcript import Transcript, TranscriptionOptions
 from support.scripted_speech import ScriptedFamily, scripted_audio
 
