@@ -47,7 +47,7 @@ from .errors import AddressError, ConfigError
 from .importing import importing
 from .runtime.nursery import first_error
 from .signals import LeavingAtOnce, leave
-from .telemetry.logs import LogConfig, configure, flush, say
+from .telemetry.logs import LogConfig, configure, flush, print_line
 
 _ENVIRONMENT: Final = Env("SENSORIUM_", command=False)
 _OF_CLIENTS: Final = ("SENSORIUM_BASE_URL", "SENSORIUM_CLIENT_API_KEY")
@@ -192,7 +192,7 @@ def _report_unknown() -> None:
     own = {f"SENSORIUM_{each.upper()}" for each in ("config", *_known_options()["serve"])}
     for name in sorted(os.environ.keys() - own - {*_OF_CLIENTS}):
         if name.startswith("SENSORIUM_") and not _OF_KUBERNETES.fullmatch(name):
-            fail(f"{name} is no option; it is ignored")
+            fail(f"{name} is not an option; it is ignored")
 
 
 @cache
@@ -234,8 +234,8 @@ def serve(
 
     Prints `listening on http://HOST:PORT` when ready; stops on Ctrl-C. Every option is also an environment
     variable (`--max-sessions` is SENSORIUM_MAX_SESSIONS) and a key of the file given by `--config`. If the
-    process of the models dies or a GPU fails, that process is started again; with --engine-process off a GPU
-    that fails ends the server with status 1, for a service manager to start it again.
+    engine process dies or a GPU fails, that process is restarted. With --engine-process off, a GPU that fails
+    ends the server with status 1, for a service manager to restart it.
 
     Examples:
 
@@ -254,15 +254,15 @@ def serve(
     alias
         Another name of a model, ALIAS=NAME by its public name, as whisper-1=tiny-whisper; repeat it.
     model
-        What holds for one model only, NAME:OPTION=VALUE by its public name, as tiny-whisper:kv-memory=1GiB;
-        repeat it. Any option that says how a model runs: dtype, max-context, num-threads, … In the file of
-        --config they are tables: [model.tiny-whisper].
+        Option of one model only, NAME:OPTION=VALUE by its public name, as tiny-whisper:kv-memory=1GiB; repeat
+        it. Any option of how a model runs: dtype, max-context, num-threads, … In the file of --config it is a
+        table: [model.tiny-whisper].
     console
-        Serve a page at /console in which the models are tried from a browser.
+        Serve the page /console to try the models in a browser.
     open_console
-        Open that page in this machine's browser when the server is ready.
+        Open that page in the browser of this machine once the server is ready.
     model_tables
-        Those tables; what `model` says of the same option goes first.
+        Those tables; `model` overrides them.
     """
     if open_console and not console:
         raise ConfigError("--open opens the page that --no-console leaves out; give one of the two")
@@ -323,7 +323,7 @@ def _serve(config: ServerConfig, *, opens_console: bool) -> None:
                 # What models brought stays; a full collection that looks through it holds the loop for long.
                 gc.collect()
                 gc.freeze()
-                say(f"listening on {url}")
+                print_line(f"listening on {url}")
                 ready.set()
                 if opens_console:
                     open_page(url)
@@ -379,9 +379,9 @@ def kernels(
     table: Path | None = None,
     save: Path | None = None,
 ) -> int:
-    """Measure the ways in which a model's operations can run on this CPU, and show which are used.
+    """Measure the kernels of a model on this CPU, and show which are used.
 
-    What is measured is kept: servers of this machine use it from then on.
+    The measurements are kept: servers on this machine use them from then on.
 
     Examples:
 
@@ -394,13 +394,17 @@ def kernels(
     model
         Embedded name, local folder or Hugging Face id.
     dtype
-        As of serve, like quantization and num_threads.
+        Data type, as for serve.
+    quantization
+        Weight-only quantization, as for serve.
+    num_threads
+        Threads for tensor operations, as for serve.
     pin
-        Use these ways, as linear=onednn or linear=c,attention=fused.
+        Force implementations, as linear=onednn or linear=c,attention=fused.
     table
         Use the choices of this file, which another run saved on a machine of the same kind.
     save
-        Write the choices to this file, for --kernels of serve.
+        Write the choices to this file, for `sensorium serve --kernels`.
     """
     config = EngineConfig(
         device="cpu",

@@ -290,7 +290,7 @@ class Session:
             return
         if self._has_begun:
             raise BadRequestError(
-                f"audio has come: the session goes on hearing {self.num_channels} channels apart",
+                f"the number of channels cannot change after audio was received; it is {self.num_channels}",
                 code="channels_are_fixed",
                 param=MULTICHANNEL,
             )

@@ -100,9 +100,9 @@ def test_a_server_without_them_says_what_to_install(code_alone: Path, in_process
     arguments = ("serve", "--port", "0", "--engine-process", in_process)
     done = run(code_alone.with_name("sensorium"), *arguments)
     assert (done.returncode, done.stdout) == (1, "")
-    told = [line for line in done.stderr.splitlines() if "sensorium-checkpoints" in line]
+    lines = [line for line in done.stderr.splitlines() if "sensorium-checkpoints" in line]
     assert "Traceback" not in done.stderr
-    assert any(line.startswith("sensorium: tiny-qwen3-vl: ") and TO_INSTALL in line for line in told)
+    assert any(line.startswith("sensorium: tiny-qwen3-vl: ") and TO_INSTALL in line for line in lines)
 
 
 def test_a_local_engine_and_the_list_without_them_say_so(code_alone: Path) -> None:

@@ -31,7 +31,7 @@ async def send_message(link: Link, call: int, message: Message) -> None:
     if buffers:
         await link.send(call, messages.encode(message), buffers)
     else:
-        link.tell(call, messages.encode(message))
+        link.send_nowait(call, messages.encode(message))
 
 
 async def read_message(parts: Sequence[bytes]) -> tuple[Message, Sequence[bytes]]:

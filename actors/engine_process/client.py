@@ -142,7 +142,7 @@ class RemoteEngine(EngineClient):
 
     def close_session(self, session: SessionKey) -> None:
         if self._line is not None:
-            self._line.tell(messages.CloseSession(self._index, session))
+            self._line.send_nowait(messages.CloseSession(self._index, session))
 
     def _live(self) -> Line:
         if self._line is None or self.health != "ready":

@@ -82,7 +82,7 @@ class EngineServer:
         )
 
     def _answer(self, number: int, message: Message) -> None:
-        self._link.tell(number, messages.encode(message))
+        self._link.send_nowait(number, messages.encode(message))
 
     async def _take(self, number: int, parts: list[bytes]) -> None:
         message, buffers = await read_message(parts)

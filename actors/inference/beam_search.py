@@ -51,9 +51,11 @@ def check_beams(request: SampleRequest) -> None:
         "log-probabilities of the prompt": sampling.prompt_logprobs is not None,
         "a session": request.session is not None,
     }
-    for name, is_asked in others.items():
-        if is_asked:
-            raise BadRequestError(f"{sampling.num_beams} beams go without {name}", param="num_beams")
+    for name, is_used in others.items():
+        if is_used:
+            raise BadRequestError(
+                f"{sampling.num_beams} beams cannot be combined with {name}", param="num_beams"
+            )
 
 
 async def search(

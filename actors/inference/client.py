@@ -140,7 +140,7 @@ def check_answer(answer: TextGenerated) -> None:
         return
     match answer.fault:
         case "no_token" | "cannot_follow":
-            raise BadRequestError(f"The answer cannot go on: {answer.error}.", code="no_possible_token")
+            raise BadRequestError(f"The answer cannot continue: {answer.error}.", code="no_possible_token")
         case _:
             raise InternalError(f"Generating failed: {failed_alone(answer)}.")
 

@@ -56,7 +56,7 @@ class PhraseStream(TextReader):
         self._start = 0
         """Tokens of the answer that stand in the prompt of what is asked now."""
         self._watch: PhraseWatch | None = None
-        self._asked = AsyncExitStack()
+        self._submitted = AsyncExitStack()
         self._stream: TextStream | None = None
         self._first: TextGenerated | None = None
         """It alone says what is said once."""
@@ -79,17 +79,17 @@ class PhraseStream(TextReader):
                 return self._given(part, num_sure)
         raise trio.EndOfChannel
 
-    async def ask(self, request: SampleRequest) -> None:
+    async def start(self, request: SampleRequest) -> None:
         """Ask for the answer, or for what comes next in it, instead of what was asked so far."""
         await self.aclose()
         is_watched = request.task.sampling.phrases is not None
         self._watch = PhraseWatch(self._tree, request.prompt_token_ids) if is_watched else None
         submitted = self._submit(request, part="later" if self._num_returns else None)
-        self._stream = await self._asked.enter_async_context(submitted)
+        self._stream = await self._submitted.enter_async_context(submitted)
 
     async def aclose(self) -> None:
         """End what is asked."""
-        await self._asked.aclose()
+        await self._submitted.aclose()
 
     def _take(self, part: TextGenerated) -> int | None:
         """Note what came; the token of the answer to go back to, if there is one."""
@@ -125,7 +125,7 @@ class PhraseStream(TextReader):
         self._start = start
         request, task = self._request, self._request.task
         sampling, draft = task.sampling, task.draft_token_ids
-        await self.ask(
+        await self.start(
             msgspec.structs.replace(
                 request,
                 request_id=RequestId(f"{request.request_id}/{self._num_returns}"),
@@ -177,9 +177,9 @@ def check_phrased(sampling: SamplingParams) -> None:
         "a grammar": sampling.grammar is not None,
         "penalties of the answer": bool(sampling.presence_penalty or sampling.frequency_penalty),
     }
-    for name, is_asked in others.items():
-        if is_asked:
-            raise BadRequestError(f"phrases go without {name}", param="phrases")
+    for name, is_used in others.items():
+        if is_used:
+            raise BadRequestError(f"keyword boosting cannot be combined with {name}", param="phrases")
 
 
 @asynccontextmanager
@@ -189,7 +189,7 @@ async def expecting(
     """The stream of a request with phrases. Leaving ends what is asked."""
     stream = PhraseStream(request, submit, tree, detokenizer)
     try:
-        await stream.ask(request)
+        await stream.start(request)
         yield stream
     finally:
         await stream.aclose()

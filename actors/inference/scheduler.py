@@ -91,13 +91,13 @@ class SchedulerHandle:
 
         Raises if it is refused.
         """
-        await self._handle.ask(lambda reply: _Submit(request, slot, media_slots, stream_id, part, reply))
+        await self._handle.call(lambda reply: _Submit(request, slot, media_slots, stream_id, part, reply))
 
     async def perform_task(
         self, request: AnyRequest, slot: Slot | None, media_slots: tuple[Slot, ...] = ()
     ) -> Outcome:
         """The outcome of a request that does not sample. On cancellation, `abort` it."""
-        return await self._handle.ask(lambda reply: _Perform(request, slot, media_slots, reply))
+        return await self._handle.call(lambda reply: _Perform(request, slot, media_slots, reply))
 
     def abort(self, request_id: RequestId, stream_id: StreamId | None = None) -> None:
         """End a request (the one submitted with `stream_id`, if it samples)."""

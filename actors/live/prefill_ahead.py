@@ -67,10 +67,10 @@ class ReadingAhead:
         """Something is being read."""
         return any(reader.is_running for reader in self._readers.values())
 
-    def wish(self, effect: Warm | ReadAhead, nursery: trio.Nursery, stopped: Callable[[], None]) -> None:
+    def request(self, effect: Warm | ReadAhead, nursery: trio.Nursery, stopped: Callable[[], None]) -> None:
         """Have it read, behind what is being read; `stopped` is told when nothing of its kind is."""
         reader = self._readers[type(effect)]
-        reader.next = (effect, self._media.video.seen(effect.clips))
+        reader.next = (effect, self._media.video.snapshot(effect.clips))
         if not reader.is_running:
             reader.is_running = True
             nursery.start_soon(self._read_all, reader, stopped)

@@ -53,7 +53,7 @@ _NICENESS: Final = 10
 _SILENCE_S: Final = 5.0
 """How much longer than its job may take a worker is waited for, which would have been ended by then: one that
 does nothing is not the file's fault."""
-_UNTOLD: Final = DecodeLimits()
+_DEFAULT_LIMITS: Final = DecodeLimits()
 """Of who names no limits."""
 
 
@@ -327,7 +327,7 @@ def _with_samples(audio: DecodedAudio, path: str) -> DecodedAudio:
     return replace(audio, samples=np.frombuffer(mapped, np.float32).reshape(shape))
 
 
-def _told(video: MediaItems) -> str:
+def _replaced_text(video: MediaItems) -> str:
     return ", ".join(
         f"{each.wanted_s:.2f} s: " + ("nothing" if each.shown_s is None else f"{each.shown_s:.2f} s")
         for each in video.replaced
@@ -363,7 +363,7 @@ class MediaHandle:
         self,
         data: bytes,
         *,
-        limits: DecodeLimits = _UNTOLD,
+        limits: DecodeLimits = _DEFAULT_LIMITS,
         are_channels_kept: bool = False,
         track: int | None = None,
     ) -> float:
@@ -376,7 +376,7 @@ class MediaHandle:
         self,
         data: bytes,
         *,
-        limits: DecodeLimits = _UNTOLD,
+        limits: DecodeLimits = _DEFAULT_LIMITS,
         are_channels_kept: bool = False,
         track: int | None = None,
     ) -> DecodedAudio:
@@ -399,7 +399,9 @@ class MediaHandle:
         job = partial(vision_to_file, prepare=prepare, param=what)
         media = await self._pool.prepare_large(data, job, what, with_features, self._patience)
         if media.replaced:
-            logger.info("a video is damaged; shown in place of what does not decode: %s", _told(media))
+            logger.info(
+                "a video is damaged; shown in place of what does not decode: %s", _replaced_text(media)
+            )
         return media
 
     def statistics(self) -> MediaStatistics:

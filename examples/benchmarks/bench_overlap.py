@@ -113,7 +113,7 @@ def make_engine(num_requests: int, num_steps: int, plans_in_flight: int) -> Engi
     )
 
 
-async def ask(engine: Engine, index: int, max_tokens: int, *, stream: bool) -> None:
+async def generate(engine: Engine, index: int, max_tokens: int, *, stream: bool) -> None:
     """One request with a prompt of its own, read as it comes or at its end."""
     prompt = tuple((index * 7 + place) % 1000 for place in range(NUM_PROMPT))
     request = Request(
@@ -142,7 +142,7 @@ async def measure(num_requests: int, num_steps: int, plans_in_flight: int, *, st
         await nursery.start(engine.run)
         async with trio.open_nursery() as askers:
             for index in range(num_requests):
-                askers.start_soon(partial(ask, engine, index, num_steps + 32, stream=stream))
+                askers.start_soon(partial(generate, engine, index, num_steps + 32, stream=stream))
             while engine.statistics().num_decode_tokens < 16 * num_requests:  # noqa: ASYNC110
                 await trio.sleep(0.001)
             gc.collect()

@@ -65,8 +65,8 @@ async def running(folder: Path, config: EngineConfig = CONFIG) -> AsyncIterator[
         nursery.cancel_scope.cancel()
 
 
-def ask(name: str, **wishes: object) -> SampleRequest:
-    sampling = SamplingParams(max_tokens=12, ignore_eos=True, **wishes)  # type: ignore[arg-type]
+def ask(name: str, **requests: object) -> SampleRequest:
+    sampling = SamplingParams(max_tokens=12, ignore_eos=True, **requests)  # type: ignore[arg-type]
     return Request(RequestId(name), (5, 6, 7, 8, 5, 6, 7), Sample(sampling))
 
 

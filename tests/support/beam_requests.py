@@ -26,9 +26,9 @@ def beams(name: str, num: int = 3, *, prompt: Sequence[int] = (1, 2, 3), **sampl
     return Request(RequestId(name), tuple(prompt), Sample(msgspec.structs.replace(params, **sampling)))
 
 
-def searched(asked: SampleRequest) -> tuple[Beam, list[int]]:
-    """The answer that `asked` must get; for each step, from how many of the last one's beams its go on."""
-    sampling = asked.task.sampling
+def searched(request: SampleRequest) -> tuple[Beam, list[int]]:
+    """The answer that `request` must get; for each step, from how many of the last one's beams its go on."""
+    sampling = request.task.sampling
     search = BeamSearch(
         sampling.num_beams,
         max_tokens=sampling.max_tokens,
@@ -41,10 +41,10 @@ def searched(asked: SampleRequest) -> tuple[Beam, list[int]]:
         num_parents.append(len({beam.parent for beam in search.running}))
         if len(num_parents) == 2:
             sampling = msgspec.structs.replace(sampling, begin_suppress_token_ids=())
-        prompts = [asked.prompt_token_ids + beam.token_ids for beam in search.running]
+        prompts = [request.prompt_token_ids + beam.token_ids for beam in search.running]
         parts = [
             msgspec.structs.replace(
-                asked, task=msgspec.structs.replace(asked.task, sampling=sampling), prompt_token_ids=each
+                request, task=msgspec.structs.replace(request.task, sampling=sampling), prompt_token_ids=each
             )
             for each in prompts
         ]
@@ -52,14 +52,14 @@ def searched(asked: SampleRequest) -> tuple[Beam, list[int]]:
     return search.best(), num_parents
 
 
-def expect_answer(answer: TextGenerated, asked: SampleRequest) -> None:
+def expect_answer(answer: TextGenerated, request: SampleRequest) -> None:
     """It is that of the search, as any other's answer would be told."""
-    best, _ = searched(asked)
+    best, _ = searched(request)
     expected = TextGenerated(
-        asked.request_id,
+        request.request_id,
         best.token_ids,
         text=decode(best.token_ids),
-        logprobs=best.logprobs if asked.task.sampling.logprobs is not None else (),
+        logprobs=best.logprobs if request.task.sampling.logprobs is not None else (),
         num_cached=answer.num_cached,
         finish_reason=best.finish_reason,
     )

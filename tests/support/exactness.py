@@ -353,9 +353,9 @@ class _Check:
     def _strangers(self, engine: Engine, number: int) -> None:
         """Others, of all lengths, half of them sampling."""
         for index in range(number):
-            stranger = Case(self._noise(self.rng.randint(1, 40)), (), ())
+            other = Case(self._noise(self.rng.randint(1, 40)), (), ())
             num_tokens = self.rng.randint(4, 30)
-            engine.submit(stranger, num_tokens=num_tokens, temperature=float(index % 2))
+            engine.submit(other, num_tokens=num_tokens, temperature=float(index % 2))
 
     def _drafts(self, case: Case) -> list[tuple[int, ...]]:
         """Right, wrong, half right, and right but too long."""

@@ -102,8 +102,8 @@ class StepLoop:
                     if request_id not in self.first:
                         self.first[request_id] = event
                     else:
-                        said = (event.num_cached, event.prompt_logprobs, event.probe_probability)
-                        assert said == (0, None, None), "with the first tokens only"
+                        once = (event.num_cached, event.prompt_logprobs, event.probe_probability)
+                        assert once == (0, None, None), "with the first tokens only"
                     if event.finish_reason is not None:
                         self.ends[request_id] = event
                     if event.probe_probability is not None:

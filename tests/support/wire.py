@@ -113,7 +113,7 @@ class Served:
     guard: Guard
     app: Echo
     refusals: Refusals
-    told: list[tuple[Refusal, int]]
+    reported: list[tuple[Refusal, int]]
 
 
 @asynccontextmanager
@@ -122,9 +122,9 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """A server of `Echo`; at the end no connection is left."""
     listener = open_listener("127.0.0.1", 0)
-    told: list[tuple[Refusal, int]] = []
-    refusals = Refusals(lambda refusal, num_untold: told.append((refusal, num_untold)))
-    found = Served(listener.getsockname()[1], Guard(limits), Echo(), refusals, told)
+    reported: list[tuple[Refusal, int]] = []
+    refusals = Refusals(lambda refusal, num_unreported: reported.append((refusal, num_unreported)))
+    found = Served(listener.getsockname()[1], Guard(limits), Echo(), refusals, reported)
     stop = trio.Event()
 
     async def serve() -> None:

@@ -1,7 +1,7 @@
 """Qwen3-ASR as a speech family: a range is an utterance of several encoder windows, and names its language.
 
 An answer begins with a header that names the language, unless that is forced. Of a range that grows, keys
-and values of all in front of the open window stay with the engine (`Generate.session`). The model gives no
+and values of all in front of the open window stay with the engine (`Request.session`). The model gives no
 times: the audio does. Read `engine/models/qwen3_asr/text.py` for prompts and tokens,
 `actors/speech/recipe.py` for who asks.
 """

@@ -15,6 +15,6 @@ def align(model: Model, request: AnyRequest, output: EncoderOutput | None) -> To
     if output is None:
         raise ValueError("the encoded window of this request is gone")
     if not isinstance(model, AligningModel):
-        raise ValueError("this model cannot say when a token was spoken")
+        raise ValueError("this model has no times of tokens")
     boundaries = model.align(request.task, request.prompt_token_ids, output)
     return TokensAligned(request.request_id, boundaries)

@@ -129,7 +129,7 @@ def _tower_config(vision: PreTrainedConfig, path: Path) -> VisionTowerConfig:
         raise ModelLoadError(f"{path}: vision_config.hidden_act {vision.hidden_act!r} is not supported")
     if sizes["hidden_size"] % (4 * sizes["num_heads"]):
         raise ModelLoadError(
-            f"{path}: vision_config.hidden_size {sizes['hidden_size']} is no multiple of 4 times "
+            f"{path}: vision_config.hidden_size {sizes['hidden_size']} is not a multiple of 4 times "
             f"num_heads {sizes['num_heads']}"
         )
     layers = tuple(vision.deepstack_visual_indexes)
@@ -137,7 +137,7 @@ def _tower_config(vision: PreTrainedConfig, path: Path) -> VisionTowerConfig:
         layers
     ) != sorted(set(layers)):
         raise ModelLoadError(
-            f"{path}: vision_config.deepstack_visual_indexes {list(layers)} are no rising layer numbers "
+            f"{path}: vision_config.deepstack_visual_indexes {list(layers)} are not rising layer numbers "
             f"below depth {sizes['depth']}"
         )
     return VisionTowerConfig(
@@ -166,6 +166,6 @@ def _axes(text: PreTrainedConfig, path: Path) -> Tensor:
     """Which position axis each rotary frequency follows; frequencies behind the sections follow time."""
     section = (text.rope_parameters or {}).get("mrope_section", _SECTION)
     if not isinstance(section, list | tuple) or [type(n) is int and n >= 0 for n in section] != [True] * 3:
-        raise ModelLoadError(f"{path}: rope_parameters.mrope_section {section!r} are no three sizes")
+        raise ModelLoadError(f"{path}: rope_parameters.mrope_section {section!r} are not three sizes")
     half = int(text.head_dim) // 2
     return interleaved_axes((half, section[1], section[2]))[:half]

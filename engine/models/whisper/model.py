@@ -128,7 +128,7 @@ class WhisperModel:
         if not is_whole(features):
             raise ValueError(f"features of shape {features.shape} cannot have {len(features.data)} bytes")
         if not 0 <= features.num_before < frames or features.num_before % 2:
-            raise ValueError(f"{features.num_before} of {frames} frames cannot be heard in front")
+            raise ValueError(f"{features.num_before} of {frames} frames cannot be context")
         # A sum is not finite where any value is not.
         if not bool(torch.isfinite(values_of(features).sum())):
             raise ValueError("features hold values that are not finite")

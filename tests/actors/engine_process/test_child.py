@@ -22,15 +22,15 @@ pytestmark = pytest.mark.slow
 async def test_it_says_that_it_is_there_while_it_loads() -> None:
     go_on, opened = threading.Event(), trio.Event()
     ours, theirs = memory_stream_pair()
-    said: list[Message] = []
+    sent: list[Message] = []
 
-    def open_slowly(told: Orders, before: Sequence[Opened]) -> Opened:
+    def open_slowly(received: Orders, before: Sequence[Opened]) -> Opened:
         assert go_on.wait(60)
-        return open_next(told, before)
+        return open_next(received, before)
 
     def take(message: Message) -> None:
-        said.append(message)
-        if said.count(messages.Loading()) == 3:
+        sent.append(message)
+        if sent.count(messages.Loading()) == 3:
             go_on.set()
         if isinstance(message, messages.Opened):
             opened.set()

@@ -54,7 +54,7 @@ LONG: list[Message] = [
 ]
 
 
-async def carried(*said: Message) -> list[Message]:
+async def carried(*sent: Message) -> list[Message]:
     """What comes out at the other end of a stream."""
     ours, theirs = memory_stream_pair()
     here, there = Link(ours), Link(theirs)
@@ -63,13 +63,13 @@ async def carried(*said: Message) -> list[Message]:
     async def take(call: int, parts: list[bytes]) -> None:
         assert call == len(found) + 1
         found.append((await read_message(parts))[0])
-        if len(found) == len(said):
+        if len(found) == len(sent):
             nursery.cancel_scope.cancel()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(here.run_sending)
         nursery.start_soon(there.run_receiving, take)
-        for call, message in enumerate(said, 1):
+        for call, message in enumerate(sent, 1):
             await send_message(here, call, message)
     return found
 
@@ -137,6 +137,6 @@ async def test_a_link_to_nobody() -> None:
 
     with pytest.raises(LinkLostError):
         await link.run_receiving(take)
-    link.tell(1, b"x")
+    link.send_nowait(1, b"x")
     with pytest.raises(LinkLostError):
         await link.send(1, b"x", [])

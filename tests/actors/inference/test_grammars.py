@@ -57,10 +57,10 @@ class Compiler:
 
 
 def with_grammar(name: str, grammar: Grammar) -> SampleRequest:
-    wish = request(name)
-    sampling = msgspec.structs.replace(wish.task.sampling, grammar=grammar)
+    plain = request(name)
+    sampling = msgspec.structs.replace(plain.task.sampling, grammar=grammar)
     return msgspec.structs.replace(
-        wish, task=msgspec.structs.replace(wish.task, sampling=sampling), lane=Lane(caller="ada")
+        plain, task=msgspec.structs.replace(plain.task, sampling=sampling), lane=Lane(caller="ada")
     )
 
 
@@ -109,7 +109,7 @@ async def test_who_was_not_even_begun_is_not_at_fault() -> None:
     grammars = GrammarCompiler(compiler, timeout_s=0.2)
     errors: list[type[Exception]] = []
 
-    async def ask() -> None:
+    async def complete() -> None:
         try:
             await grammars.compile(ENDLESS)
         except (BadRequestError, OverloadedError) as error:
@@ -117,7 +117,7 @@ async def test_who_was_not_even_begun_is_not_at_fault() -> None:
 
     async with trio.open_nursery() as nursery:
         for _ in range(3):
-            nursery.start_soon(ask)
+            nursery.start_soon(complete)
     assert sorted(each.__name__ for each in errors) == ["BadRequestError"] * 2 + ["OverloadedError"]
     compiler.go_on.set()
     with trio.fail_after(5):
@@ -130,16 +130,16 @@ async def test_no_caller_has_all_places_and_what_is_ready_needs_none() -> None:
     grammars = GrammarCompiler(compiler, timeout_s=0.5)
     await grammars.compile(FINE, caller="you")
 
-    async def ask(caller: str) -> None:
+    async def complete(caller: str) -> None:
         with pytest.raises((BadRequestError, OverloadedError)):
             await grammars.compile(ENDLESS, caller=caller)
 
     async with trio.open_nursery() as nursery:
         for _ in range(10):
-            nursery.start_soon(ask, "me")
+            nursery.start_soon(complete, "me")
     with trio.fail_after(5):
         await grammars.compile(OTHER, caller="you")
-    await ask("you")
+    await complete("you")
     with trio.fail_after(5):
         await grammars.compile(FINE, caller="me")
     compiler.go_on.set()

@@ -48,7 +48,7 @@ async def test_a_crash_fails_what_is_in_flight_and_the_engine_comes_back(
     await nursery.start(engine.run)
     failed: list[str] = []
 
-    async def ask(name: str, prompt: tuple[int, ...]) -> None:
+    async def complete(name: str, prompt: tuple[int, ...]) -> None:
         try:
             async with engine.encoded(item("A")):
                 await engine.complete(request(name, prompt, on="A", max_tokens=50))
@@ -56,9 +56,9 @@ async def test_a_crash_fails_what_is_in_flight_and_the_engine_comes_back(
             failed.append(error.message)
 
     async with trio.open_nursery() as askers:
-        askers.start_soon(ask, "a", (1, 2))
+        askers.start_soon(complete, "a", (1, 2))
         await trio.sleep(5 * STEP_S)
-        askers.start_soon(ask, "b", (1, CRASH_ID))
+        askers.start_soon(complete, "b", (1, CRASH_ID))
     assert failed == ["the model fake failed and is being restarted"] * 2
     assert engine.health == "restarting"
     assert engine.inboxes() == ()
@@ -177,13 +177,13 @@ async def test_a_model_that_cannot_be_loaded_is_told_at_once(autojump_clock: Moc
 async def test_stopping_fails_what_is_open(autojump_clock: MockClock) -> None:
     engine = make_fake_engine()
 
-    async def ask() -> None:
+    async def complete() -> None:
         with pytest.raises(UnavailableError, match="no longer served"):
             await engine.complete(request("a", max_tokens=100))
 
     async with trio.open_nursery() as askers, trio.open_nursery() as nursery:
         await nursery.start(engine.run)
-        askers.start_soon(ask)
+        askers.start_soon(complete)
         await trio.sleep(2 * STEP_S)
         nursery.cancel_scope.cancel()
     assert engine.health == "stopped"

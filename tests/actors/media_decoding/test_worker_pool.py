@@ -185,8 +185,8 @@ async def test_what_keeps_decoders_in_is_said_once(caplog: pytest.LogCaptureFixt
     async with running(MediaConfig(max_workers=1)) as (_, handle):
         for _ in range(2):
             await handle.decode(plain_wav(tone(0.2)))
-    (said,) = [record.message for record in caplog.records if "kept from the network" in record.message]
-    assert said.startswith("processes that decode files are kept from the network: ")
+    (message,) = [record.message for record in caplog.records if "kept from the network" in record.message]
+    assert message.startswith("processes that decode files are kept from the network: ")
 
 
 async def test_a_worker_that_dies_is_not_the_files_fault(children: Children) -> None:

@@ -322,12 +322,12 @@ def test_text_may_hold_the_name_of_an_added_token(grammar: Grammar) -> None:
     num_ids = int(with_tool.get_vocab_size())
     a_store = GrammarStore(with_tool.to_str(), vocab_size=num_ids, stop_token_ids=(END,))
     matcher = matcher_of(a_store, grammar)
-    told: list[int] = []
-    while len(told) < 60:
+    tokens: list[int] = []
+    while len(tokens) < 60:
         bits = matcher.masks((), (END,))[0]
         allowed = [at for at in range(num_ids) if bits[at >> 3] >> (at & 7) & 1]
         if allowed == [END]:
             break
-        told.append(next(at for at in allowed if at != END))
-        matcher.advance(told[-1:])
-    assert json.dumps("a <tool> b").strip('"') in with_tool.decode(told)
+        tokens.append(next(at for at in allowed if at != END))
+        matcher.advance(tokens[-1:])
+    assert json.dumps("a <tool> b").strip('"') in with_tool.decode(tokens)

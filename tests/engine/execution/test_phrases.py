@@ -23,7 +23,7 @@ Ids = tuple[int, ...]
 TOKEN = st.sampled_from((0, 1, 2, 0, 1, 2, 3, -1, VOCAB, VOCAB + 2))
 PHRASES = st.lists(st.lists(TOKEN, min_size=1, max_size=4).map(tuple), max_size=4).map(tuple)
 TREES = st.builds(Phrases, st.just(MARK), PHRASES, PHRASES, st.just(1.5), st.just(4.0))
-SAID = st.lists(st.sampled_from((0, 0, 1, 1, 2, 2, 3, 4, MARK)), max_size=5).map(tuple)
+ANSWERS = st.lists(st.sampled_from((0, 0, 1, 1, 2, 2, 3, 4, MARK)), max_size=5).map(tuple)
 
 
 def added_to(phrases: Phrases, tokens: Ids) -> torch.Tensor:
@@ -48,17 +48,17 @@ def random_logits(num_rows: int, seed: int) -> torch.Tensor:
     return torch.randn(num_rows, VOCAB, generator=torch.Generator().manual_seed(seed)) * 2
 
 
-def biased(logits: torch.Tensor, sampling: SamplingParams, said: Ids, num: int, draft: Ids) -> torch.Tensor:
+def biased(logits: torch.Tensor, sampling: SamplingParams, answer: Ids, num: int, draft: Ids) -> torch.Tensor:
     """The rows of a sequence, `num` tokens of which were generated, with their bonuses."""
     assert sampling.phrases is not None
     rows = logits.clone()
     for index in range(len(draft) + 1):
         if num + index >= sampling.phrases_from:
-            rows[index] += added_to(sampling.phrases, said + draft[:index])
+            rows[index] += added_to(sampling.phrases, answer + draft[:index])
     return rows
 
 
-@given(TREES, TREES, SAID, SAID, SAID, st.integers(0, 6), st.integers(0, 99))
+@given(TREES, TREES, ANSWERS, ANSWERS, ANSWERS, st.integers(0, 6), st.integers(0, 99))
 @settings(max_examples=300)
 def test_each_row_gets_the_bonuses_of_what_is_said_before_it(
     phrases: Phrases, other: Phrases, prompt: Ids, generated: Ids, draft: Ids, early: int, seed: int
@@ -86,7 +86,7 @@ def test_each_row_gets_the_bonuses_of_what_is_said_before_it(
         torch.testing.assert_close(got[rows], want)
 
 
-@given(TREES, SAID, SAID, SAID, st.integers(0, 4), st.integers(0, 99))
+@given(TREES, ANSWERS, ANSWERS, ANSWERS, st.integers(0, 4), st.integers(0, 99))
 @settings(max_examples=300)
 def test_lifted_is_what_would_not_have_come_by_itself(
     phrases: Phrases, prompt: Ids, generated: Ids, draft: Ids, early: int, seed: int

@@ -36,17 +36,17 @@ def test_whisper_runner(tmp_path: Path, temperature: float) -> None:
     ]
     requests = []
     for number in range(4):
-        wish = text.request(
+        plain = text.request(
             language=("en", "de")[number % 2],
             task="transcribe",
             previous_text="",
             temperature=temperature,
             seed=number,
         )
-        sampling = msgspec.structs.replace(wish.sampling, max_tokens=24)
+        sampling = msgspec.structs.replace(plain.sampling, max_tokens=24)
         content_hash = items[number % 3].content_hash
         requests.append(
-            Request(RequestId(f"r{number}"), wish.prompt_token_ids, Sample(sampling), content_hash)
+            Request(RequestId(f"r{number}"), plain.prompt_token_ids, Sample(sampling), content_hash)
         )
     check_runner(
         RunnerCase(

@@ -48,11 +48,11 @@ def looked_up(tokens: list[int], options: NgramDraft) -> list[int]:
 
 @given(tokens_lists, st.lists(st.integers(1, 30), max_size=6), st.integers(1, 3), st.integers(0, 2))
 def test_prompt_lookup_is_the_last_longest_match(
-    tokens: list[int], asked_at: list[int], min_match: int, more: int
+    tokens: list[int], lengths: list[int], min_match: int, more: int
 ) -> None:
     options = NgramDraft(num_tokens=3, max_match=min_match + more, min_match=min_match)
     drafter = NgramDrafter(options)
-    for length in sorted({*asked_at, len(tokens)}):
+    for length in sorted({*lengths, len(tokens)}):
         known = tokens[:length]
         assert list(drafter.propose(known, 100)) == looked_up(known, options)
         assert list(drafter.propose(known, 1)) == looked_up(known, options)[:1]

@@ -70,12 +70,12 @@ def test_a_stop_string_is_an_answer_too() -> None:
     assert spread(batch(clocks))["whole_s"] == (1, 3.0)
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-def test_what_is_aborted_counts_as_far_as_it_came_and_is_forgotten(is_told: bool) -> None:
+@pytest.mark.parametrize("is_reported", [True, False])
+def test_what_is_aborted_counts_as_far_as_it_came_and_is_forgotten(is_reported: bool) -> None:
     clocks = RequestClocks()
     submit(clocks, now=1.0)
     plan(clocks, now=2.0)
-    if is_told:
+    if is_reported:
         sample(clocks, 0, now=3.0, reason="abort")
     else:
         clocks.aborted(A)

@@ -117,11 +117,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         )
         if rng.random() < 0.03:
             prompt += (NAN_ID,)
-        heard = None if earlier is None else earlier.encoder_hash
+        encoding = None if earlier is None else earlier.encoder_hash
         if rng.random() < 0.1:
-            heard = ContentHash(rng.choice(list(by_name))) if by_name else None
-        if heard is not None and heard not in by_name:
-            heard = None
+            encoding = ContentHash(rng.choice(list(by_name))) if by_name else None
+        if encoding is not None and encoding not in by_name:
+            encoding = None
         request = Request(
             RequestId(f"r{len(self.requests)}"),
             prompt or (1, 2, 5),
@@ -130,7 +130,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 ngram=NgramDraft(3, 2, 1) if rng.random() < 0.2 else None,
                 probe=ProbabilityProbe(rng.randrange(max(len(prompt), 1)), 2) if rng.random() < 0.2 else None,
             ),
-            encoder_hash=heard,
+            encoder_hash=encoding,
             media=media,
             session=session,
             cache_salt="x" if rng.random() < 0.04 else "",
@@ -143,7 +143,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 request, task=msgspec.structs.replace(request.task, draft_token_ids=draft)
             )
         slots = tuple(by_name[span.content_hash] for span in media)
-        self.try_submit(request, None if heard is None else by_name[heard], slots)
+        self.try_submit(request, None if encoding is None else by_name[encoding], slots)
 
     def draw_earlier(self, rng: random.Random, session: SessionKey | None) -> SampleRequest | None:
         """A request whose prompt is continued: mostly the session's last one."""
@@ -255,7 +255,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             best = self.best_wanting()
             plan = self.loop.plan()
             self.loop.scheduler.check()
-            self.expect_bounded_guests(plan, best)
+            self.expect_bounded_low_priority(plan, best)
             assert sum(step.num_rows for step in plan.sequences) <= self.config.max_tokens_per_step
             assert len(plan.sequences) <= self.config.max_running
             assert len(plan.encodes) <= self.config.max_encodes_per_step
@@ -271,7 +271,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         services = [SERVICES.index(self.requests[each].lane.service) for each in self.live()]
         return min(services, default=len(SERVICES))
 
-    def expect_bounded_guests(self, plan: Plan, best: int) -> None:
+    def expect_bounded_low_priority(self, plan: Plan, best: int) -> None:
         """Classes worse than the best have no more of a step than their share of it."""
         self.names.update(
             {each.sequence_id: each.begin.request_id for each in plan.sequences if each.begin is not None}

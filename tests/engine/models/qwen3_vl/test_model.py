@@ -340,9 +340,9 @@ def test_every_tensor_is_accounted_for(
     ("part", "field", "value", "message"),
     [
         ("vision_config", "out_hidden_size", 31, "out_hidden_size 31 is not text_config.hidden_size 32"),
-        ("vision_config", "num_heads", 3, "no multiple of 4 times num_heads 3"),
+        ("vision_config", "num_heads", 3, "not a multiple of 4 times num_heads 3"),
         ("vision_config", "hidden_act", "swish", "hidden_act 'swish' is not supported"),
-        ("vision_config", "deepstack_visual_indexes", [2, 9], "no rising layer numbers below depth 3"),
+        ("vision_config", "deepstack_visual_indexes", [2, 9], "not rising layer numbers below depth 3"),
         ("vision_config", "depth", 0, "depth is 0"),
         (
             "text_config",

@@ -113,18 +113,18 @@ def test_windows_of_several_lengths_are_encoded_together_and_alike(runner: Runne
 def test_what_is_in_front_is_heard_and_not_kept(folder: Path, num_before: int, kv_dtype: KvDtype) -> None:
     model = load(folder, kv_dtype=kv_dtype)
     whole, other = to_features(window()), to_features(window(1)[:, :40])
-    behind = msgspec.structs.replace(whole, num_before=num_before)
-    model.check_features(behind)
-    outputs = model.encode([whole, behind, other])
-    full, part, beside = (positions(each) for each in outputs)
+    continued = msgspec.structs.replace(whole, num_before=num_before)
+    model.check_features(continued)
+    outputs = model.encode([whole, continued, other])
+    full, part, other_rows = (positions(each) for each in outputs)
     assert torch.equal(full[num_before // 2 :], part)
-    assert torch.equal(beside, positions(model.encode([other])[0]))
+    assert torch.equal(other_rows, positions(model.encode([other])[0]))
 
 
 @pytest.mark.parametrize("num_before", [-2, 3, 200, 202])
 def test_what_cannot_be_in_front(folder: Path, num_before: int) -> None:
     features = msgspec.structs.replace(to_features(window()), num_before=num_before)
-    with pytest.raises(ValueError, match="cannot be heard in front"):
+    with pytest.raises(ValueError, match="cannot be context"):
         load(folder).check_features(features)
 
 
@@ -322,8 +322,8 @@ def test_rows_may_listen_to_a_part_of_a_window(folder: Path) -> None:
     theirs: Any = WhisperForConditionalGeneration.from_pretrained(folder).eval()
     encoded = theirs.model.encoder(window()[None]).last_hidden_state
     for logits, span in zip(found, spans, strict=True):
-        heard = encoded if span is None else encoded[:, slice(*span)]
-        want = theirs(encoder_outputs=(heard,), decoder_input_ids=tokens[None]).logits[0]
+        states = encoded if span is None else encoded[:, slice(*span)]
+        want = theirs(encoder_outputs=(states,), decoder_input_ids=tokens[None]).logits[0]
         torch.testing.assert_close(logits, want, rtol=1e-4, atol=1e-4)
 
 

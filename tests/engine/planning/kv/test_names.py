@@ -24,7 +24,7 @@ def names(
     tokens: tuple[int, ...] = TOKENS,
     *media: MediaSpan,
     encoder: str | None = None,
-    heard: tuple[int, int] | None = None,
+    encoder_span: tuple[int, int] | None = None,
     salt: str = "",
 ) -> list[BlockHash]:
     request = Request(
@@ -32,7 +32,7 @@ def names(
         tokens,
         Sample(SamplingParams(max_tokens=1)),
         encoder_hash=None if encoder is None else ContentHash(encoder),
-        encoder_span=heard,
+        encoder_span=encoder_span,
         media=media,
         cache_salt=salt,
     )
@@ -70,8 +70,12 @@ def test_names_do_not_depend_on_when_they_are_asked_for(tokens: list[int], cuts:
 
 
 def test_what_holds_for_the_whole_sequence_is_in_every_name() -> None:
-    heard = (names(encoder="A"), names(encoder="B"), *(names(encoder="A", heard=(at, 9)) for at in (0, 1)))
-    for one, other in combinations((names(), *heard, names(salt="A")), 2):
+    encoder_span = (
+        names(encoder="A"),
+        names(encoder="B"),
+        *(names(encoder="A", encoder_span=(at, 9)) for at in (0, 1)),
+    )
+    for one, other in combinations((names(), *encoder_span, names(salt="A")), 2):
         assert num_shared(one, other) == 0
     halves = names(salt="\ud800"), names(salt="\udc00"), names(salt="\\ud800")  # no UTF-8 has the first two
     assert all(num_shared(one, other) == 0 for one, other in combinations(halves, 2))

@@ -54,7 +54,7 @@ def generate(
     max_tokens: int = 6,
     media: tuple[MediaSpan, ...] = (),
     on: str | None = None,
-    heard: tuple[int, int] | None = None,
+    encoder_span: tuple[int, int] | None = None,
     salt: str = "",
 ) -> SampleRequest:
     return Request(
@@ -62,7 +62,7 @@ def generate(
         tuple(prompt),
         Sample(SamplingParams(max_tokens=max_tokens)),
         encoder_hash=None if on is None else ContentHash(on),
-        encoder_span=heard,
+        encoder_span=encoder_span,
         media=media,
         session=None if session is None else SessionKey(session),
         cache_salt=salt,
@@ -167,9 +167,9 @@ def test_another_encoding_or_salt_takes_over_nothing() -> None:
     loop = make_loop()
     for slot, name in enumerate("AB"):
         loop.scheduler.encode(slot, item(name).features)
-    asked = [(0, "A", "", None), (1, "B", "", None), (1, "B", "x", None), (1, "B", "x", (0, 9))]
-    for number, (slot, name, salt, heard) in enumerate(asked):
-        request = generate(str(number), PROMPT, on=name, salt=salt, heard=heard)
+    cases = [(0, "A", "", None), (1, "B", "", None), (1, "B", "x", None), (1, "B", "x", (0, 9))]
+    for number, (slot, name, salt, encoder_span) in enumerate(cases):
+        request = generate(str(number), PROMPT, on=name, salt=salt, encoder_span=encoder_span)
         loop.submit(request, slot)
         loop.run()
         expect_answer(loop, request, num_cached=0)
