@@ -12,7 +12,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from sensorium.actors.config.server import DEFAULT_MODELS, ListenConfig, RealtimeConfig
-from support.browser import CHROMIUM, SKIP, WAIT_MS, chromium, opened, write_film
+from support.browser import CHROMIUM, SKIP, WAIT_MS, chromium, delayed, opened, write_film
 from support.cutting_proxy import cutting_proxy
 from support.server import Server, make_config, running_server
 
@@ -44,10 +44,10 @@ def keyed() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    film = write_film(DATA / "shapes.png", tmp_path_factory.mktemp("camera") / "shapes.y4m")
-    with chromium(
-        DATA / "kitchen_lights.wav", film, "--auto-select-tab-capture-source-by-title=shapes"
-    ) as found:
+    folder = tmp_path_factory.mktemp("devices")
+    film = write_film(DATA / "shapes.png", folder / "shapes.y4m")
+    speech = delayed(DATA / "kitchen_lights.wav", folder)
+    with chromium(speech, film, "--auto-select-tab-capture-source-by-title=shapes") as found:
         yield found
 
 
