@@ -18,6 +18,7 @@ from support.command_line import serving
 
 ROOT = Path(__file__).resolve().parents[1]
 MAX_CODE_BYTES = 2_000_000
+MAX_PAGE_BYTES = 300_000
 TO_INSTALL = "pip install ./engine/checkpoints"
 
 pytestmark = pytest.mark.slow
@@ -63,6 +64,18 @@ def test_the_code_is_small_and_has_no_weights(wheels: tuple[Path, Path]) -> None
     names = zipfile.ZipFile(wheels[0]).namelist()
     assert not [name for name in names if "checkpoints" in name or name.endswith(".safetensors")]
     assert any(name.startswith("sensorium/kernels/cpu/") for name in names)
+
+
+def test_the_console_and_the_javascript_client_come_with_the_code(wheels: tuple[Path, Path]) -> None:
+    folders = ("actors/http/console/static", "client/js")
+    sizes = {
+        each.filename: each.file_size
+        for each in zipfile.ZipFile(wheels[0]).infolist()
+        if each.filename.startswith(tuple(f"sensorium/{folder}/" for folder in folders))
+    }
+    kept = {f"sensorium/{folder}/{path.name}" for folder in folders for path in (ROOT / folder).iterdir()}
+    assert set(sizes) == kept
+    assert sum(sizes.values()) <= MAX_PAGE_BYTES
 
 
 def test_every_model_comes_with_its_card_and_the_licence(wheels: tuple[Path, Path]) -> None:

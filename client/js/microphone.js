@@ -34,11 +34,14 @@ export class Microphone {
     const microphone = new Microphone();
     microphone.recording = recording;
     microphone.#owned = !stream;
-    microphone.#stream = stream ?? (await microphoneStream(constraints));
+    // The audio thread is made ready while the person is asked: what is said then is not to be lost.
+    const worklet = contextOf({ sampleRate: rate });
     try {
-      await microphone.#prepare(rate);
+      microphone.#stream = stream ?? (await microphoneStream(constraints));
+      await microphone.#prepare(rate, await worklet);
     } catch (error) {
       microphone.#release();
+      worklet.then((context) => context.state !== "closed" && context.close(), () => {});
       throw error;
     }
     return microphone;
@@ -87,18 +90,17 @@ export class Microphone {
     this.#release();
   }
 
-  async #prepare(rate) {
+  async #prepare(rate, context) {
     this.rate = rate;
-    this.#context = new AudioContext({ sampleRate: rate, latencyHint: "interactive" });
+    this.#context = context;
     let source;
     try {
       source = this.#context.createMediaStreamSource(this.#stream);
     } catch {
       await this.#context.close(); // the device has another rate, and this browser does not convert it
-      this.#context = new AudioContext({ latencyHint: "interactive" });
+      this.#context = await contextOf({});
       source = this.#context.createMediaStreamSource(this.#stream);
     }
-    await this.#context.audioWorklet.addModule(new URL("./pcm-worklet.js", import.meta.url));
     this.#node = new AudioWorkletNode(this.#context, "sensorium-pcm", {
       numberOfOutputs: 0,
       processorOptions: { rate, chunkMs: CHUNK_MS },
@@ -144,9 +146,15 @@ export class Microphone {
   }
 
   #release() {
-    if (this.#owned) for (const track of this.#stream.getTracks()) track.stop();
+    if (this.#owned) for (const track of this.#stream?.getTracks() ?? []) track.stop();
     if (this.#context && this.#context.state !== "closed") this.#context.close();
   }
+}
+
+async function contextOf(options) {
+  const context = new AudioContext({ ...options, latencyHint: "interactive" });
+  await context.audioWorklet.addModule(new URL("./pcm-worklet.js", import.meta.url));
+  return context;
 }
 
 async function microphoneStream(constraints) {

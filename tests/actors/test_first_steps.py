@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import webbrowser
 from types import SimpleNamespace
 from typing import cast
 
@@ -50,7 +51,12 @@ def test_no_browser_is_said_in_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(first_steps.webbrowser, "open", lambda url: bool(opened.append(url)))
+
+    def refuse(url: str) -> bool:
+        opened.append(url)
+        return False
+
+    monkeypatch.setattr(webbrowser, "open", refuse)
     thread = first_steps.open_page("http://0.0.0.0:9000")
     thread.join(10)
     assert opened == ["http://localhost:9000/console"]

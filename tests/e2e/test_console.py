@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import dataclasses
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from sensorium.actors.config.server import DEFAULT_MODELS, ListenConfig, RealtimeConfig
-from support.browser import CHROMIUM, SKIP, WAIT_MS, chromium, opened, write_film
+from support.browser import CHROMIUM, SKIP, WAIT_MS, chromium, delayed, opened, write_film
 from support.cutting_proxy import cutting_proxy
 from support.server import Server, make_config, running_server
 
@@ -44,10 +46,10 @@ def keyed() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    film = write_film(DATA / "shapes.png", tmp_path_factory.mktemp("camera") / "shapes.y4m")
-    with chromium(
-        DATA / "kitchen_lights.wav", film, "--auto-select-tab-capture-source-by-title=shapes"
-    ) as found:
+    folder = tmp_path_factory.mktemp("devices")
+    film = write_film(DATA / "shapes.png", folder / "shapes.y4m")
+    speech = delayed(DATA / "kitchen_lights.wav", folder)
+    with chromium(speech, film, "--auto-select-tab-capture-source-by-title=shapes") as found:
         yield found
 
 
@@ -278,3 +280,30 @@ def test_a_server_without_the_page_answers_as_if_there_were_none() -> None:
         for path in ("/", "/console", "/console/app.js"):
             assert httpx.get(f"{server.url}{path}", headers=html).status_code == 404, path
         assert "/console" not in httpx.get(f"{server.url}/openapi.json").json()["paths"]
+
+
+@pytest.mark.parametrize("view", ["files", "chat", "server"])
+def test_the_lines_of_python_do_what_the_view_did(console: Server, browser: Browser, view: str) -> None:
+    with opened(browser, f"{console.url}/console#{view}") as page:
+        ready(page)
+        if view == "files":
+            page.set_input_files("#files-input", DATA / "kitchen_lights.wav")
+            expect(page.locator(".words")).to_have_text(LIGHTS)
+        if view == "chat":
+            page.set_input_files("#chat-file", DATA / "shapes.png")
+            ask(page, "What is where?")
+            expect(page.locator(".message:not(.user) .body")).to_have_text(SHAPES)
+        lines = page.locator(f"#{view}-code pre")
+        page.locator(f"#{view}-code").get_by_text("Python", exact=True).click()
+        expect(lines).to_contain_text("from sensorium import Client")
+        sdk = lines.inner_text()
+        page.locator(f"#{view}-code").get_by_text("openai", exact=True).click()
+        expect(lines).to_contain_text("from openai import OpenAI")
+        openai = lines.inner_text()
+    expected = {"files": LIGHTS[:-1], "chat": "red circle", "server": DEFAULT_MODELS[0]}[view]
+    for code in (sdk, openai) if view != "chat" else (sdk,):  # openai's shows no picture of this machine
+        done = subprocess.run(
+            (sys.executable, "-c", code), cwd=DATA, capture_output=True, text=True, check=False
+        )
+        assert expected in " ".join(done.stdout.split()), (code, done.stderr)
+    console.wait_quiet()

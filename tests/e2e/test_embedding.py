@@ -14,10 +14,11 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 from sensorium.actors.config.server import ListenConfig
-from support.browser import CHROMIUM, SKIP, WAIT_MS, chromium
+from support.browser import CHROMIUM, SKIP, WAIT_MS, chromium, delayed, new_page
 from support.server import Server, make_config, running_server
 
 ROOT = Path(__file__).parents[2]
+LIGHTS_FILE = ROOT / "examples" / "data" / "kitchen_lights.wav"
 LIGHTS = "Set the kitchen lights to ninety percent."
 (PAGE,) = re.findall(r"```html\n(.*?)```", (ROOT / "docs" / "embed.md").read_text(), re.DOTALL)
 MAX_LINES = 30
@@ -70,20 +71,22 @@ def site() -> Iterator[str]:
 
 
 @contextmanager
-def embedded(**listen: tuple[str, ...]) -> Iterator[tuple[Server, str, Page]]:
+def embedded(folder: Path, *api_key: str) -> Iterator[tuple[Server, str, Page]]:
     """A server, a site of another origin, and a browser's page."""
     with site() as address:
-        config = make_config(listen=ListenConfig(port=0, drain_s=5.0, allowed_origins=(address,), **listen))
-        with running_server(config) as server, chromium(ROOT / "examples/data/kitchen_lights.wav") as browser:
+        config = make_config(
+            listen=ListenConfig(port=0, drain_s=5.0, api_key=api_key, allowed_origins=(address,))
+        )
+        with running_server(config) as server, chromium(delayed(LIGHTS_FILE, folder)) as browser:
             Site.server_url = server.url
-            page = browser.new_page()
+            page = new_page(browser, width=800)
             page.set_default_timeout(WAIT_MS)
             yield server, address, page
 
 
-def test_the_page_of_the_document_transcribes_with_an_ephemeral_key() -> None:
+def test_the_page_of_the_document_transcribes_with_an_ephemeral_key(tmp_path: Path) -> None:
     assert len(PAGE.splitlines()) <= MAX_LINES
-    with embedded(api_key=("alice",)) as (server, address, page):
+    with embedded(tmp_path, "alice") as (server, address, page):
         page.goto(address)
         page.click("#button")
         expect(page.locator("#said")).to_have_text(LIGHTS)
@@ -91,8 +94,8 @@ def test_the_page_of_the_document_transcribes_with_an_ephemeral_key() -> None:
         server.wait_quiet()
 
 
-def test_the_example_page_transcribes_a_recorder() -> None:
-    with embedded() as (server, address, page):
+def test_the_example_page_transcribes_a_recorder(tmp_path: Path) -> None:
+    with embedded(tmp_path) as (server, address, page):
         page.goto(f"{address}/examples/recorder.html?server={server.url}")
         page.click("#button")
         expect(page.locator("#said p")).to_have_text(LIGHTS)

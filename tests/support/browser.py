@@ -10,10 +10,11 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import pytest
+import soundfile
 from PIL import Image
 from playwright.sync_api import Browser, Page, Playwright, Request, sync_playwright
 
@@ -29,7 +30,6 @@ _ARGUMENTS: Final = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--use-fake-ui-for-media-stream",
     "--use-fake-device-for-media-stream",
     "--host-resolver-rules=MAP speech.test 127.0.0.1",
 )
@@ -64,8 +64,7 @@ def opened(browser: Browser, url: str, *, width: int = 1440, allows_failures: bo
 
     `allows_failures`: of requests, which the browser's console lists as errors.
     """
-    context = browser.new_context(viewport={"width": width, "height": 900})
-    page = context.new_page()
+    page = new_page(browser, width=width)
     page.set_default_timeout(WAIT_MS)
     origin = "/".join(url.split("/", 3)[:3])
     requested: list[str] = []
@@ -82,11 +81,30 @@ def opened(browser: Browser, url: str, *, width: int = 1440, allows_failures: bo
     try:
         yield page
     finally:
-        context.close()
+        page.context.close()
     assert not requested, requested
     serious = [each for each in faults if not (allows_failures and "Failed to load resource" in each)]
     serious = [each for each in serious if not (allows_failures and "WebSocket connection to" in each)]
     assert not serious, serious
+
+
+def new_page(browser: Browser, *, width: int, height: int = 900, dark: bool = False) -> Page:
+    """A page that may use the microphone and the camera."""
+    scheme: Literal["dark", "light"] = "dark" if dark else "light"
+    context = browser.new_context(
+        viewport={"width": width, "height": height},
+        color_scheme=scheme,
+        permissions=["microphone", "camera"],
+    )
+    return context.new_page()
+
+
+def delayed(speech: Path, folder: Path) -> Path:
+    """A WAV file with a second of silence in front: a microphone takes a while to be opened."""
+    samples, rate = soundfile.read(speech, dtype="int16")
+    path = folder / speech.name
+    soundfile.write(path, np.concatenate([np.zeros(rate, np.int16), samples]), rate)
+    return path
 
 
 def write_film(picture: Path, film: Path, *, num_frames: int = 20) -> Path:

@@ -11,7 +11,7 @@ from typing import Final
 
 from playwright.sync_api import Page
 
-from .browser import chromium
+from .browser import chromium, new_page
 from .command_line import serving
 
 ROOT: Final = Path(__file__).parents[2]
@@ -59,14 +59,13 @@ def main() -> None:
     with serving("--port", "0") as (_, url), chromium(DATA / "conversation.wav") as browser:
         kinds = [(view, 1200, "light") for view in views] + [("live", 1200, "dark"), ("live", 390, "light")]
         for view, width, scheme in kinds:
-            page = browser.new_page(viewport={"width": width, "height": 800})
-            page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+            page = new_page(browser, width=width, height=800, dark=scheme == "dark")
             page.goto(f"{url}/console#{view}")
             page.locator(".status.ok").wait_for()
             VIEWS[view](page)
             end = "" if (width, scheme) == (1200, "light") else f"-{'dark' if scheme == 'dark' else 'phone'}"
             page.screenshot(path=folder / f"console-{view}{end}.png")
-            page.close()
+            page.context.close()
 
 
 if __name__ == "__main__":
