@@ -6,9 +6,9 @@ made for one piece of work; the one that asks, which does other work later, wait
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import ContextVar, copy_context
@@ -31,26 +31,43 @@ def nicely(work: Callable[[], _T]) -> _T:
         return work()
     result: Future[_T] = Future()
     questions: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    has_begun = False
 
     def call(question: Callable[[], object]) -> object:
         answer: Future[object] = Future()
         questions.put(partial(_settle, answer, question))
         return answer.result()
 
-    def run() -> None:
+    def run(ending: _Ending) -> None:
+        nonlocal has_begun
+        del ending  # an error that is kept would keep it with this frame
+        has_begun = True
         os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS))
         _runner.set(call)
         _settle(result, work)
-        questions.put(None)
 
-    thread = threading.Thread(target=copy_context().run, args=(run,), name="sensorium-nicer", daemon=True)
     try:
-        thread.start()
+        # Not by `threading.Thread`: its `start` waits for ever for a thread that finds no memory to begin.
+        _thread.start_new_thread(copy_context().run, (run, _Ending(questions)))
     except RuntimeError:  # the system gives no more
         return work()
     while (answer := questions.get()) is not None:
         answer()
+    if not has_begun:
+        return work()
+    if not result.done():
+        raise MemoryError("a thread ended before its work did")
     return result.result()
+
+
+class _Ending:
+    """What a thread holds alone: with it, however it ends, goes whoever waits for its questions."""
+
+    def __init__(self, questions: SimpleQueue[Callable[[], None] | None]) -> None:
+        self._questions = questions
+
+    def __del__(self) -> None:
+        self._questions.put(None)
 
 
 def from_caller(question: Callable[[], _T]) -> _T:
