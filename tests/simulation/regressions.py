@@ -17,4 +17,12 @@ REGRESSIONS: Final = (
         plans_in_flight=2,
         num_blocks=72,
     ),
+    # A decode process that hung when it was asked what keeps it in held up the answer to its file for ever.
+    Scenario(
+        seed=684,
+        clients=(Client("c3", "file stream", 0.9533, 1, ASR),),
+        faults=(Fault("worker hangs", 1.0061),),
+        plans_in_flight=2,
+        num_blocks=72,
+    ),
 )
