@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import os
 import sys
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import ContextVar, copy_context
@@ -30,7 +31,7 @@ def nicely(work: Callable[[], _T]) -> _T:
     if sys.platform != "linux":
         return work()
     result: Future[_T] = Future()
-    questions: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    questions: SimpleQueue[Callable[[], object]] = SimpleQueue()
     has_begun = False
 
     def call(question: Callable[[], object]) -> object:
@@ -38,36 +39,29 @@ def nicely(work: Callable[[], _T]) -> _T:
         questions.put(partial(_settle, answer, question))
         return answer.result()
 
-    def run(ending: _Ending) -> None:
+    def run() -> None:
         nonlocal has_begun
-        del ending  # an error that is kept would keep it with this frame
         has_begun = True
         os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS))
         _runner.set(call)
         _settle(result, work)
 
+    # The thread alone holds `begin`: with it, however it ends, goes the wait for its questions. All of it is in
+    # C, for there may be no memory for a frame. `threading.Thread.start` would wait for ever then.
+    begin = partial(copy_context().run, run)
+    ended = weakref.ref(begin, questions.put)
     try:
-        # Not by `threading.Thread`: its `start` waits for ever for a thread that finds no memory to begin.
-        _thread.start_new_thread(copy_context().run, (run, _Ending(questions)))
+        _thread.start_new_thread(begin, ())
     except RuntimeError:  # the system gives no more
         return work()
-    while (answer := questions.get()) is not None:
+    del begin
+    while (answer := questions.get()) is not ended:
         answer()
     if not has_begun:
         return work()
     if not result.done():
         raise MemoryError("a thread ended before its work did")
     return result.result()
-
-
-class _Ending:
-    """What a thread holds alone: with it, however it ends, goes whoever waits for its questions."""
-
-    def __init__(self, questions: SimpleQueue[Callable[[], None] | None]) -> None:
-        self._questions = questions
-
-    def __del__(self) -> None:
-        self._questions.put(None)
 
 
 def from_caller(question: Callable[[], _T]) -> _T:

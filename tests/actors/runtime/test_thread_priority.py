@@ -32,7 +32,7 @@ def test_what_work_raises_is_raised() -> None:
 
 def test_a_thread_that_never_begins_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where there is no memory for its first frame: Python drops it, and says so on standard error."""
-    monkeypatch.setattr(_thread, "start_new_thread", lambda function, args: 0)
+    monkeypatch.setattr(_thread, "start_new_thread", lambda begin, args: 0)
     assert nicely(niceness) == niceness()
 
 
