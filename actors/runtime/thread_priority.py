@@ -46,8 +46,8 @@ def nicely(work: Callable[[], _T]) -> _T:
         _runner.set(call)
         _settle(result, work)
 
-    # The thread alone holds `begin`: with it, however it ends, goes the wait for its questions. All of it is in
-    # C, for there may be no memory for a frame. `threading.Thread.start` would wait for ever then.
+    # The thread alone holds `begin`: with it, however it ends, goes the wait for its questions. All of it is
+    # in C, for there may be no memory for a frame. `threading.Thread.start` would wait for ever then.
     begin = partial(copy_context().run, run)
     ended = weakref.ref(begin, questions.put)
     try:
