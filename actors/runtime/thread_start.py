@@ -59,4 +59,4 @@ class _Started(threading.Event):
 
 def use_in_trio() -> None:
     """Have trio start its threads so."""
-    thread_cache.Thread = StartingThread  # type: ignore[misc]  # a class of its module
+    thread_cache.Thread = StartingThread  # type: ignore[attr-defined]  # which it imports for itself
