@@ -39,6 +39,11 @@ class Clients:
         self._is_over = threading.Event()
         self.text: str = self._transcribe().json()["text"]
 
+    @property
+    def num_answers(self) -> int:
+        """Of the model."""
+        return self.counts["file answered"] + self.counts["three live turns answered"]
+
     @contextmanager
     def at_work(self) -> Iterator[None]:
         """Two send files, two speak, one probes."""

@@ -103,8 +103,8 @@ def _run(scenario: Scenario, expected: dict[str, str], *, is_reference: bool = F
 
 async def _live(run: Run, watch: _Watch) -> None:
     """The server's life: it starts, everybody comes and goes, it rests, and is told to stop."""
-    coming_s = max((each.at for each in (*run.scenario.clients, *run.scenario.faults)), default=0.0)
-    with trio.move_on_after(coming_s + _GIVEN_UP_S) as scope:
+    times = [*(each.at for each in run.scenario.clients), *(each.at for each in run.scenario.faults)]
+    with trio.move_on_after(max(times, default=0.0) + _GIVEN_UP_S) as scope:
         async with trio.open_nursery() as nursery:
             await nursery.start(run.server.run)
             await trio.sleep(1.0)
