@@ -17,7 +17,7 @@ import os
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -290,13 +290,17 @@ class DecoderPool:
         return outcome
 
     async def _report_protections(self) -> None:
-        """Once, as soon as a worker can say it."""
+        """Once, as soon as a worker can say it. The file is decoded: whatever fails here is not its error."""
         if self._context is None:
             return
         self._are_protections_known = True
-        with suppress(trio_parallel.BrokenWorkerError):
-            held = await in_worker(self._context, protections, self._inner_limiter)
-            log_protections(held)
+        try:
+            with trio.fail_after(_SILENCE_S):
+                held = await in_worker(self._context, protections, self._inner_limiter)
+        except Exception:
+            self._are_protections_known = False  # the next file's worker is asked
+            return
+        log_protections(held)
 
     def statistics(self) -> MediaStatistics:
         """Counters since start, and gauges now."""

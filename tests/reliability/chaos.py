@@ -48,7 +48,7 @@ def run(seconds: float, seed: int, surroundings: Surroundings | None) -> int:
             assert server.stdout is not None
             clients = Clients(server.stdout.readline().split()[2])
             before = open_files(server.pid)
-            processes = ProcessFaults(server.pid)
+            processes = ProcessFaults(server.pid, lambda: clients.num_answers)
             lanes: list[tuple[Deed, ...]] = [
                 (processes.send_signal, processes.refuse_memory, processes.refuse_descriptors)
             ]

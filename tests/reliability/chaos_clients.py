@@ -33,10 +33,16 @@ class Clients:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self._realtime = f"ws{url.removeprefix('http')}/v1/realtime"
         self.counts = Counter[str]()
         self.broken: list[str] = []
         self._is_over = threading.Event()
         self.text: str = self._transcribe().json()["text"]
+
+    @property
+    def num_answers(self) -> int:
+        """Of the model."""
+        return self.counts["file answered"] + self.counts["three live turns answered"]
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -81,7 +87,7 @@ class Clients:
     def talk(self) -> str:
         """Three live turns, none of which may be lost; a session may be refused as it opens."""
         try:
-            with raw_session(f"ws{self.url.removeprefix('http')}/v1/realtime") as session:
+            with raw_session(self._realtime, ping_interval=None) as session:
                 session.configure()
                 for _ in range(3):
                     session.append(pcm(LIGHTS))

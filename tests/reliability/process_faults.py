@@ -12,14 +12,15 @@ import resource
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-LEAST_BETWEEN_ENDS_S: Final = 25.0
-"""Between two ends of the models' process: after more than five in a minute of service it is given up."""
+LEAST_SERVICE_S: Final = 15.0
+"""Of the models' process, from its first answer to its end: after more than five ends in a minute of service
+it is given up."""
 SIGNALS: Final = (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGSTOP)
 MARKS: Final = {"models": "actors.engine_process", "decoder": "spawn_main"}
 """What their command lines hold."""
@@ -32,8 +33,11 @@ class ProcessFaults:
     """Of a running server. Each method does one, and gives its name; None where there is nothing to hit."""
 
     server: int
-    next_end: float = 0.0
-    """When the models' process may end again."""
+    num_answers: Callable[[], int]
+    """Of requests for the model so far."""
+    _num_before: int = 0
+    """As it last ended."""
+    _serves_since: float | None = None
 
     def send_signal(self, chance: random.Random) -> str | None:
         """Kill, crash or stop the models' process or one that decodes."""
@@ -85,10 +89,13 @@ class ProcessFaults:
         return self.server if kind == "server" else next(iter(children(self.server, kind)), None)
 
     def _may_end(self) -> bool:
-        """Whether the models' process may; if so, not again for a while."""
-        if time.monotonic() < self.next_end:
+        """Whether the models' process may; if so, not again before it has served for a while."""
+        now = time.monotonic()
+        if self._serves_since is None and self.num_answers() > self._num_before:
+            self._serves_since = now
+        if self._serves_since is None or now < self._serves_since + LEAST_SERVICE_S:
             return False
-        self.next_end = time.monotonic() + LEAST_BETWEEN_ENDS_S
+        self._num_before, self._serves_since = self.num_answers(), None
         return True
 
 

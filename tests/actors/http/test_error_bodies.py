@@ -33,3 +33,20 @@ def test_what_is_meant_for_clients_is_told_as_it_is(caplog: pytest.LogCaptureFix
     error = BadRequestError("no")
     assert shown(error, "POST /v1/x") is error
     assert not caplog.records
+
+
+def test_what_led_to_an_error_holds_no_frames() -> None:
+    """They hold the request's media, and a reference cycle may hold them."""
+    try:
+        try:
+            raise ExceptionGroup("", [ValueError("of one"), OSError("of another")])
+        except ExceptionGroup as group:
+            raise BadRequestError("no") from group
+    except BadRequestError as error:
+        caught = error
+    cause = caught.__cause__
+    assert isinstance(cause, ExceptionGroup)
+    assert cause.__traceback__ is not None
+    shown(caught, "POST /v1/x")
+    assert caught.__traceback__ is None
+    assert cause.__traceback__ is None
