@@ -40,7 +40,8 @@ DIGITS = {
 LANGUAGES = ("en", "es", "fr", "it", "ru")
 MOST_LENGTHS, MOST_EXTRA_S = 3.0, 0.5
 """A word lasts at most so many times its expected length, and this."""
-_ENGLISH, _BASIC = EnglishTextNormalizer({}), BasicTextNormalizer()
+_ENGLISH, _BASIC = EnglishTextNormalizer({}), BasicTextNormalizer(remove_diacritics=True)
+"""The texts of Spanish prompts have no accents."""
 
 
 @dataclass(frozen=True, slots=True)
