@@ -173,13 +173,20 @@ class Recording:
         look = partial(find_cut, samples, search_samples=2 * eighth, activity=self._activity)
         return part[0] + await compute(look)
 
-    async def count_copies(self, part: Range, most: int) -> int | None:
-        """How often one utterance is repeated in a range, `most` times at the most; None: it is not clear."""
+    async def count_copies(
+        self, part: Range, most: int, span_s: tuple[float, float] | None = None
+    ) -> int | None:
+        """How often one utterance is repeated in a range, or between the seconds `span_s` of it, `most` times
+        at the most; None: it is not clear."""
         if self._activity is None:
             return None
-        speech = [(start - part[0], end - part[0]) for start, end in await self.speech(part, min_silence=0)]
-        samples = await self.samples(part)
-        return await compute(partial(count_copies, samples, speech, most))
+        first, last = part
+        if span_s is not None:
+            first, last = (part[0] + round(second * INTERNAL_RATE) for second in span_s)
+        speech = await self.speech(part, min_silence=0)
+        within = [(max(start, first) - first, min(end, last) - first) for start, end in speech]
+        within = [(start, end) for start, end in within if start < end]
+        return await compute(partial(count_copies, await self.samples((first, last)), within, most))
 
     async def is_echo(self, text: str, context: str, part: Range) -> bool:
         """Whether a range's text is but the context it was asked with, and more than was said."""

@@ -32,36 +32,34 @@ _SMOOTHED_FRAMES: Final = 5
 def count_copies(samples: Samples, speech: Sequence[Region], most: int) -> int | None:
     """How many copies of one utterance are in `samples` [n], `most` at the most; None: no period is clear.
 
-    Somebody speaks in the regions of `speech`. 2 ms a second of audio.
+    Somebody speaks in the regions of `speech`; what is between them does not count. 2 ms a second of audio.
     """
-    if not speech or most < _LEAST_COPIES:
+    if most < _LEAST_COPIES:
         return None
-    start, end = (place // HOP_SAMPLES for place in (speech[0][0], speech[-1][1]))
-    levels = band_levels(samples[start * HOP_SAMPLES : end * HOP_SAMPLES])
-    period = _period(levels, shortest=max(SHORTEST_S / FRAME_S, _FASTER * len(levels) / most))
-    if period is None:
-        return None
-    is_speech = np.zeros(len(levels))
-    for first, last in speech:
-        is_speech[first // HOP_SAMPLES - start : last // HOP_SAMPLES - start] = 1.0
-    num_whole = len(levels) // period
-    in_period = float(is_speech[: num_whole * period].sum()) / num_whole
-    return min(most, int(float(is_speech.sum()) / in_period + 0.5))
+    levels = band_levels(samples)
+    is_speech = np.zeros(len(levels), np.bool_)
+    for start, end in speech:
+        is_speech[start // HOP_SAMPLES : end // HOP_SAMPLES] = True
+    spoken = levels[is_speech]
+    period = _period(spoken, shortest=max(SHORTEST_S / FRAME_S, _FASTER * len(spoken) / most))
+    return None if period is None else min(most, int(len(spoken) / period + 0.5))
 
 
-def _period(levels: FloatArray, shortest: float) -> int | None:
+def _period(levels: FloatArray, shortest: float) -> float | None:
     """Frames after which `levels` [frames, bands] come back, several times; None: they do not."""
     longest = len(levels) // _LEAST_COPIES
     first = int(shortest)
     if first + 2 >= longest:
         return None
     similarity = _similarities(levels, longest + 1)
-    inner = similarity[first:longest]
-    is_peak = (inner >= similarity[first - 1 : longest - 1]) & (inner >= similarity[first + 1 : longest + 1])
-    peaks = np.flatnonzero(is_peak)
+    before, inner, after = (similarity[first + by : longest + by] for by in (-1, 0, 1))
+    peaks = np.flatnonzero((inner >= before) & (inner >= after))
     if not len(peaks) or inner[peaks].max() < LEAST_SIMILARITY:
         return None
-    return first + int(peaks[inner[peaks] >= _ALIKE * inner[peaks].max()][0])
+    peak = int(peaks[inner[peaks] >= _ALIKE * inner[peaks].max()][0])
+    # Between frames: the top of the parabola through the three values.
+    bend = before[peak] - 2 * inner[peak] + after[peak]
+    return first + peak + (0.5 * (before[peak] - after[peak]) / bend if bend else 0.0)
 
 
 def _similarities(levels: FloatArray, num_lags: int) -> FloatArray:

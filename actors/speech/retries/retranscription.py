@@ -3,8 +3,8 @@
 What makes an answer doubtful, and others better, is in `media/transcript/coverage_checks.py`;
 `actors/speech/recipe.py` asks for each range that grows no more, so files and live finals are treated alike.
 A range is cut at the best pause of its middle half, or else where it is quiet near its middle, and halves
-that are still doubtful are cut again. The first answer stays where none is better. What is nothing but one
-utterance again and again is counted in the sound (`media/speech/repetition.py`).
+that are still doubtful are cut again. The first answer stays where none is better. What is
+said again and again is counted in the sound (`media/speech/repetition.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ....media.transcript.coverage_checks import (
 from ....media.transcript.language_detection import CLEAR, CLEAR_OTHER, MIN_RANGE, Piece
 from ....media.transcript.plausibility import mean_logprob
 from ....media.transcript.range_answer import Range, RangeAnswer
-from ....media.transcript.repetition import copies, with_copies
+from ....media.transcript.repetition import rows
 from ....media.transcript.word_probabilities import tokens_of_text
 from ....protocols.shared.audio_format import INTERNAL_RATE
 from ....protocols.transcription.transcript import Doubt
@@ -102,16 +102,22 @@ class Retranscriber:
         return (piece,)
 
     async def _count(self, piece: Piece) -> None:
-        """Leave out copies of one utterance that the sound does not have; a cut may double one, too."""
+        """Leave out copies of an utterance that the sound does not have; a cut may double one, too."""
         part, memory = piece[0], self.asker.memory
         answer = memory.answers[piece]
-        size = len(answer.text)
-        found = await off_loop(partial(copies, answer.text), size=size, most_inline=MEASURED_INLINE)
-        if not found or answer.is_cut:
+        text = answer.text
+        if answer.is_cut:
             return
-        count = await self.asker.recording.count_copies(part, len(found))
-        if count is not None and count < len(found):
-            text = with_copies(answer.text, count)
+        find = partial(lambda spoken: list(rows(spoken)), text)
+        for row in await off_loop(find, size=len(text), most_inline=MEASURED_INLINE):
+            span = None
+            if not row.is_all(answer.text):
+                span = row.times_s(answer.text, await self.asker.words(*piece))
+                if span is None:
+                    continue
+            count = await self.asker.recording.count_copies(part, len(row.ends), span)
+            text = text if count is None else row.shortened(text, count)
+        if text != answer.text:
             tokens = tokens_of_text(answer.tokens, text)
             memory.replace(piece, replace(answer, text=text, tokens=tokens), "cut")
 

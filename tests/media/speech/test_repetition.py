@@ -55,6 +55,17 @@ def test_words_are_counted_with_pauses_and_in_one_breath(
     assert unclear <= len(found) // 6
 
 
+def test_a_longer_pause_is_no_copy() -> None:
+    """Card numbers are said in groups."""
+    for word in spoken("en", 0.3)[:4]:
+        samples, speech = repeated(word, 8, 0.08, 0.0)
+        place = speech[3][1]
+        pause = 8_000
+        samples = np.concatenate((samples[:place], np.zeros(pause, np.float32), samples[place:]))
+        speech = speech[:4] + [(start + pause, end + pause) for start, end in speech[4:]]
+        assert count_copies(samples, speech, 11) == 8
+
+
 def test_no_more_are_counted_than_are_asked_for() -> None:
     samples, speech = repeated(spoken("en", 0.3)[0], 9, 0.2, 0.0)
     assert count_copies(samples, speech, 9) == 9

@@ -99,6 +99,23 @@ async def test_a_word_counted_too_often_is_counted_in_the_sound(count: int, most
     assert [each.reason for each in transcript.retranscribed] == ["cut"]
 
 
+@pytest.mark.parametrize("count", [6, 8, 12])
+async def test_a_digit_counted_too_often_is_counted_among_others(count: int) -> None:
+    """whisper-base writes ten zeros of a card number as thirteen."""
+    talk = Talk()
+    for word in ("five", "four", *["seven"] * count, "six", "three"):
+        talk.say(word, 0.1)
+
+    def hear(said: list[Said], request: RangeRequest) -> RangeAnswer:
+        texts = [each.text for each in said]
+        place = texts.index("seven")
+        return answer(" ".join(texts[:place] + ["seven"] * (count // 4) + texts[place:]))
+
+    transcript = await heard(HearingFamily(talk, hear))
+    assert transcript.text == " ".join(["five", "four", *["seven"] * count, "six", "three"])
+    assert [each.reason for each in transcript.retranscribed] == ["cut"]
+
+
 async def test_what_has_no_period_is_not_counted() -> None:
     """The model is believed."""
     talk = Talk().say("seven eight nine ten eleven twelve")
