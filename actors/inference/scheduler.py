@@ -9,6 +9,7 @@ scheduler; knows neither device nor text. Read `engine/planning/scheduler.py` fo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, assert_never
@@ -27,6 +28,10 @@ from ...protocols.errors import SensoriumError
 from ..runtime.actor import Handle, Inbox, Reply
 from .detokenizer import StreamId
 
+_MAX_PAUSE_S: Final = 0.1
+"""Longest an engine pauses between two steps while another one serves live requests."""
+_POLL_S: Final = 0.005
+"""How often it asks meanwhile whether that one still does."""
 INBOX_CAPACITY: Final = 4096
 """Requests that may arrive in one turn of the loop; those that must wait do so in the scheduler."""
 
@@ -141,6 +146,9 @@ class SchedulerActor:
         self._streams: dict[RequestId, StreamId] = {}
         self._replies: dict[RequestId, Reply[Outcome]] = {}
         self._clocks = RequestClocks()
+        self._pause_until = -math.inf
+        """While another engine of the process serves live requests."""
+        self._is_pausing = False
 
     def statistics(self) -> EngineStatistics:
         """Counters and gauges of the scheduler."""
@@ -154,9 +162,8 @@ class SchedulerActor:
         with self.inbox:
             task_status.started()
             while True:
-                first = await self.inbox.receive()
                 tokens: list[tuple[StreamId, TokensSampled]] = []
-                for message in (first, *self.inbox.take_all()):
+                for message in await self._receive():
                     for event in self._handle_message(scheduler, message):
                         self._route(event, tokens)
                 if self._plan(scheduler):
@@ -164,9 +171,18 @@ class SchedulerActor:
                 if tokens:
                     self._decode(tokens)
 
+    async def _receive(self) -> Sequence[_Message]:
+        """All that came; nothing after a while, where the next step is put off."""
+        with trio.move_on_after(_POLL_S if self._is_pausing else math.inf):
+            return (await self.inbox.receive(), *self.inbox.take_all())
+        return ()
+
     def _plan(self, scheduler: Scheduler) -> bool:
         """Give the device as many plans as may be in flight. False if there was none to give."""
         has_planned = False
+        self._is_pausing = trio.current_time() < self._pause_until and scheduler.stands_back
+        if self._is_pausing:
+            return False
         while scheduler.num_in_flight < scheduler.config.max_plans_in_flight:
             plan = scheduler.schedule()
             if not plan:
@@ -181,7 +197,9 @@ class SchedulerActor:
 
     def _handle_message(self, scheduler: Scheduler, message: _Message) -> Iterable[SchedulerEvent]:
         match message:
-            case StepResult():
+            case StepResult(busy_s=busy_s):
+                pause_s = (scheduler.config.low_priority_interval - 1) * busy_s
+                self._pause_until = trio.current_time() + min(pause_s, _MAX_PAUSE_S)
                 return scheduler.update(message)
             case _Submit() | _Perform():
                 return self._admit(scheduler, message)

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...media.audio.container_in_pcm import refusal_of_file
 from ...media.audio.downmix import Mixer
-from ...media.audio.pcm import PcmDecoder
+from ...media.audio.pcm import PcmDecoder, is_sound
 from ...protocols.errors import BadRequestError, SensoriumError
 from ...protocols.realtime.events import InputAudioBufferClear, InputAudioBufferCommit, InputAudioBufferFlush
 from ...protocols.realtime.vllm_events import FlatControl
@@ -255,12 +255,34 @@ class ListeningMachine:
             return self._admit_container(batch)
         effects: list[LiveEffect] = []
         stored: list[list[Samples]] = []
-        for piece in batch:
+        for piece in self._joined(batch):
             effects += self._append(piece, stored, now)
         if stored:
             whole = stored[0] if len(stored) == 1 else map(np.concatenate, zip(*stored, strict=True))
             effects += _detect(whole)
         return effects
+
+    def _joined(self, batch: Sequence[AudioPiece]) -> Sequence[AudioPiece]:
+        """Appends that are all taken, as one: a batch of tiny ones costs no more than one large append."""
+        assert isinstance(self._format, AudioFormat)
+        size = self._format.bytes_per_frame
+        if (
+            len(batch) == 1
+            or self._is_fresh
+            or not all(
+                piece.is_first
+                and len(piece.data) == piece.num_bytes_total
+                and not piece.num_bytes_total % size
+                for piece in batch
+            )
+        ):
+            return batch
+        data = b"".join(piece.data for piece in batch)
+        if not self.session.would_admit(len(data)):
+            return batch
+        if self._format.encoding == "float32" and not is_sound(np.frombuffer(data, "<f4")):
+            return batch
+        return [AudioPiece(data, len(data), is_first=True)]
 
     def _append(self, piece: AudioPiece, stored: list[list[Samples]], now: float) -> Sequence[Effect]:
         if piece.is_first:

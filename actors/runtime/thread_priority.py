@@ -26,8 +26,8 @@ _runner: Final[ContextVar[Callable[[Callable[[], object]], object] | None]] = Co
 )
 
 
-def nicely(work: Callable[[], _T]) -> _T:
-    """Do `work` in a nicer thread, or else in this one. Raises what it raises."""
+def nicely(work: Callable[[], _T], niceness: int = NICENESS) -> _T:
+    """Do `work` in a thread that is nicer by `niceness`, or else in this one. Raises what it raises."""
     if sys.platform != "linux":
         return work()
     result: Future[_T] = Future()
@@ -42,7 +42,7 @@ def nicely(work: Callable[[], _T]) -> _T:
     def run() -> None:
         nonlocal has_begun
         has_begun = True
-        os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS))
+        os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + niceness))
         _runner.set(call)
         _settle(result, work)
 

@@ -71,14 +71,18 @@ class Planner:
         """See `Presence.is_quiet`."""
         return self._lanes.is_quiet
 
+    @property
+    def stands_back(self) -> bool:
+        """See `Lanes.stands_back`."""
+        return self._lanes.stands_back(self._wanted())
+
     def plan(self) -> Making:
         """Everybody's share of one step; encodes are taken in their queue."""
         running = self._queues.running
         making = Making(num_lacking=sum(each.num_planned == each.capacity for each in running))
         if not self._slots.is_encoding:
             self._overlapped_service = len(SERVICES)
-        classes = range(len(SERVICES))
-        shares = self._lanes.shares([self._num_wanted(service) for service in classes])
+        shares = self._lanes.shares(self._wanted())
         self._slots.is_overlapped = self._config.overlap_encoder and not self.is_quiet
         for share in shares:
             making.num_slots[share.service] = share.num_slots
@@ -108,9 +112,13 @@ class Planner:
         self._overlapped_service = service
         self._lanes.note_overlapped(service)
 
-    def _num_wanted(self, service: int) -> int:
+    def _wanted(self) -> list[int]:
+        """How many requests of each class want something."""
         queues = self._queues
-        return queues.num_running[service] + queues.num_waiting(service) + queues.num_wholes[service]
+        return [
+            queues.num_running[service] + queues.num_waiting(service) + queues.num_wholes[service]
+            for service in range(len(SERVICES))
+        ]
 
     def _plan_class(self, making: Making, share: Share) -> None:
         service = share.service

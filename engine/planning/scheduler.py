@@ -79,6 +79,12 @@ class Scheduler:
         """Plans whose results are outstanding, but for those of encodes apart."""
         return sum(not flight.plan.is_overlapped for flight in self._flights.values())
 
+    @property
+    def stands_back(self) -> bool:
+        """Whether another engine of the process serves live requests, and this one none: see
+        `engine/planning/service_classes.py`."""
+        return self._planner.stands_back
+
     def submit(
         self,
         message: AnyRequest,

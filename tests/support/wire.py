@@ -23,6 +23,15 @@ HANDSHAKE = (
 WAIT_S = 60.0
 
 
+def h11_request(head: bytes) -> h11.Request:
+    """What the server reads of a request's head, without its last line."""
+    parser = h11.Connection(h11.SERVER)
+    parser.receive_data(head + b"\r\n")
+    request = parser.next_event()
+    assert isinstance(request, h11.Request)
+    return request
+
+
 @dataclass
 class Echo:
     """Answers with what it is sent. Paths under `/early` are answered before the body is read."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable
 
@@ -29,12 +31,14 @@ class Compiler:
     def __init__(self) -> None:
         self.go_on = threading.Event()
         self.threads: set[int] = set()
+        self.niceness: list[int] = []
         self.compiled: list[Grammar] = []
         self.held: list[tuple[Grammar, str]] = []
 
     def compile(self, grammar: Grammar, caller: str = "") -> None:
         """See `actors/inference/grammars.py`."""
         self.threads.add(threading.get_ident())
+        self.niceness.append(os.getpriority(os.PRIO_PROCESS, 0))
         if grammar == WRONG:
             raise BadRequestError("a bracket is open", param="response_format")
         if grammar == ENDLESS:
@@ -199,3 +203,11 @@ async def test_one_given_up_while_its_thread_begins_leaves_once(
     await wait_all_tasks_blocked()
     assert compiler.compiled == [FINE]
     await found.compile(FINE, caller="ada")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a thread has no niceness of its own")
+async def test_compiling_leaves_processors_to_steps() -> None:
+    ours, compiler = os.getpriority(os.PRIO_PROCESS, 0), Compiler()
+    await GrammarCompiler(compiler).compile(FINE)
+    assert compiler.niceness == [min(19, ours + 5)]
+    assert os.getpriority(os.PRIO_PROCESS, 0) == ours

@@ -23,7 +23,7 @@ from sensorium.protocols.realtime.session import AudioPatch, FormatPatch, InputP
 from sensorium.protocols.shared.audio_format import AudioFormat
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.effects import Effect, Send
-from sensorium.realtime.events import SessionEvent
+from sensorium.realtime.events import AudioAppended, SessionEvent
 from sensorium.realtime.session import Session
 from support.vad_streams import LoudnessStream, Stream, settled
 
@@ -136,6 +136,43 @@ def test_pieces_that_come_together_are_heard_as_one_by_one(
         alone.tracks[0].store.copy(0, alone.tracks[0].store.end),
         together.tracks[0].store.copy(0, together.tracks[0].store.end),
     )
+
+
+@settings(max_examples=20, deadline=None)
+@given(bad=st.sets(st.integers(0, 7), max_size=2), room_ms=st.integers(20, 60), is_float=st.booleans())
+def test_tiny_appends_that_come_together_are_refused_one_by_one(
+    bad: set[int], room_ms: int, is_float: bool
+) -> None:
+    """Those of sizes or numbers that cannot be, and those beyond the backlog; the others are stored."""
+    good, wrong = bytes(240), bytes(239)  # 5 ms of pcm16, of the format that a session has at first
+    if is_float:
+        good, wrong, room_ms = bytes(480), np.full(120, np.nan, "<f4").tobytes(), 10_000
+    appends = [wrong if number in bad else good for number in range(8)]
+    audio_format = AudioFormat("float32" if is_float else "pcm16", 24_000)
+    alone, together = (machine(audio_format, replace(CONFIG, max_backlog_ms=room_ms)) for _ in range(2))
+    for each in (alone, together):
+        append(each, good)
+    first = [effect for audio in appends for effect in append(alone, audio)]
+    second = receive(together, AudioBatch([piece for audio in appends for piece in pieces(audio)]), SILENCE)
+    assert codes(first) == codes(second)
+    assert alone.tracks[0].store.end == together.tracks[0].store.end
+
+
+def test_tiny_appends_that_come_together_reach_the_session_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    appended = list[int]()
+    receive_event = Session.receive
+
+    def counted(session: Session, event: SessionEvent, *, now: float) -> list[Effect]:
+        if isinstance(event, AudioAppended):
+            appended.append(event.num_samples)
+        return receive_event(session, event, now=now)
+
+    monkeypatch.setattr(Session, "receive", counted)
+    ears = machine(AudioFormat("pcm16", 16_000))
+    append(ears, bytes(160))
+    appended.clear()
+    receive(ears, AudioBatch([piece for _ in range(20) for piece in pieces(bytes(160))]), SILENCE)
+    assert appended == [1600]
 
 
 def test_a_refused_append_changes_nothing() -> None:

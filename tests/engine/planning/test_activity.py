@@ -41,3 +41,16 @@ def test_an_engine_that_was_given_up_speaks_no_more() -> None:
         assert not files.is_quiet
         files.shares(WRITES)
     assert files.is_quiet
+
+
+def test_an_engine_stands_back_while_another_one_serves_live_requests() -> None:
+    presence = Presence()
+    ears, files = Lanes(CONFIG, presence), Lanes(CONFIG, presence)
+    assert not files.stands_back(WRITES)
+    ears.shares(SPEAKS)
+    assert files.stands_back(WRITES)
+    assert not ears.stands_back(SPEAKS)
+    assert not files.stands_back(SPEAKS), "each has live requests"
+    assert not ears.stands_back(SPEAKS)
+    ears.shares(NOTHING)
+    assert not files.stands_back(WRITES)
