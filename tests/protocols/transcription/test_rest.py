@@ -17,7 +17,8 @@ from sensorium.protocols.errors import NotFoundError, OverloadedError
 from sensorium.protocols.server.models import ModelCard, models_body
 from sensorium.protocols.shared.event_stream import DONE, error_body, error_event
 from sensorium.protocols.transcription import rest
-from sensorium.protocols.transcription.form import ResponseFormat, TranscriptionRequest
+from sensorium.protocols.transcription.form import TranscriptionRequest
+from sensorium.protocols.transcription.options import ResponseFormat
 from sensorium.protocols.transcription.transcript import (
     Segment,
     TimedSegment,
