@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import json
 import re
 import subprocess
 import sys
@@ -307,3 +308,35 @@ def test_the_lines_of_python_do_what_the_view_did(console: Server, browser: Brow
         )
         assert expected in " ".join(done.stdout.split()), (code, done.stderr)
     console.wait_quiet()
+
+
+def test_reasoning_is_folded_and_calls_and_code_are_shown(console: Server, browser: Browser) -> None:
+    """What the embedded models do not write, as a server streams it."""
+    call = {"index": 0, "id": "call_1", "function": {"name": "weather", "arguments": '{"city": '}}
+    rest = {"index": 0, "function": {"arguments": '"Wien"}'}}
+    deltas: list[dict[str, object]] = [
+        {"reasoning_content": "They ask "},
+        {"reasoning_content": "for code."},
+        {"content": "Here <b>it</b> is:\n``"},
+        {"content": "`python\nprint(1)\n"},
+        {"content": "```\nDone."},
+        {"tool_calls": [call]},
+        {"tool_calls": [rest]},
+    ]
+    chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    stream = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+    with opened(browser, f"{console.url}/console#chat") as page:
+        ready(page)
+        page.route(
+            "**/v1/chat/completions",
+            lambda route: route.fulfill(content_type="text/event-stream", body=stream),
+        )
+        ask(page, "Write code.")
+        answer = page.locator(".message:not(.user)")
+        expect(answer.locator(".meta button")).to_be_visible()
+        expect(answer.locator("details")).not_to_have_attribute("open", "")
+        expect(answer.locator("details")).to_have_text("ReasoningThey ask for code.")
+        expect(answer.locator("pre code")).to_have_text("print(1)\n")
+        expect(answer.get_by_label("Tool call")).to_have_text('weather({"city": "Wien"})')
+        expect(answer.locator(".body")).to_contain_text("Here <b>it</b> is:")
+        expect(answer.locator(".body")).to_contain_text("Done.")
