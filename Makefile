@@ -16,7 +16,7 @@ help:
 	@echo "make demo    set up, start the server, stream a spoken conversation through it, show it pictures"
 	@echo "make test    set up, run every test"
 	@echo "make test-avx2, test-bare  the same as on a processor without AVX-512, and without a compiler"
-	@echo "make quick   the tests that need no real clock, process or model"
+	@echo "make quick   a minute of tests: wire formats, sessions, SDK, HTTP; no model, process or real clock"
 	@echo "make fuzz    every test again with new random examples"
 	@echo "make fuzz-parsers  every parser for a minute, by coverage (Linux)"
 	@echo "make peers   other projects' suites against a server of embedded models (downloads their packages once)"
@@ -60,8 +60,11 @@ test-bare: $(READY)
 	HOME=$(CURDIR)/build/bare PATH=$(CURDIR)/build/bare/bin OMP_NUM_THREADS=1 \
 	  $(BIN)/python -m pytest $(WORKERS)
 
+# Folders whose tests import no torch and wait for nothing, with a tenth of the random examples.
+QUICK := $(addprefix tests/,protocols realtime client actors/config actors/http actors/runtime actors/transport \
+  test_project.py test_texts.py)
 quick: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) -m "not slow and not heavy"
+	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest $(WORKERS) -m "not slow and not heavy" $(QUICK)
 
 fuzz: $(READY)
 	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest $(WORKERS)

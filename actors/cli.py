@@ -7,6 +7,8 @@ import os
 import sys
 from typing import NoReturn
 
+from .. import __version__
+from .help import is_overview, overview
 from .importing import importing
 from .signals import LeavingAtOnce
 
@@ -40,12 +42,7 @@ def main() -> None:
 
 def _run() -> int:
     try:
-        with LeavingAtOnce(), importing():
-            from .commands import run
-    except ModuleNotFoundError as error:
-        _leave_without(error)
-    try:
-        code = run(sys.argv[1:])
+        code = _answer(sys.argv[1:])
         sys.stdout.flush()
     except ModuleNotFoundError as error:
         _leave_without(error)
@@ -58,6 +55,18 @@ def _run() -> int:
         _write_nowhere()
         sys.exit(f"sensorium: {error.strerror}")
     return code
+
+
+def _answer(arguments: list[str]) -> int:
+    if is_overview(arguments):
+        print(overview())
+        return 0
+    if arguments == ["--version"]:
+        print(__version__)
+        return 0
+    with LeavingAtOnce(), importing():
+        from .commands import run
+    return run(arguments)
 
 
 def _leave_if_short(error: Exception) -> None:

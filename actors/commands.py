@@ -47,7 +47,7 @@ from .errors import AddressError, ConfigError
 from .importing import importing
 from .runtime.nursery import first_error
 from .signals import LeavingAtOnce, leave
-from .telemetry.logs import LogConfig, configure, flush, say
+from .telemetry.logs import LogConfig, configure, flush, print_line
 
 _ENVIRONMENT: Final = Env("SENSORIUM_", command=False)
 _OF_CLIENTS: Final = ("SENSORIUM_BASE_URL", "SENSORIUM_CLIENT_API_KEY")
@@ -192,7 +192,7 @@ def _report_unknown() -> None:
     own = {f"SENSORIUM_{each.upper()}" for each in ("config", *_known_options()["serve"])}
     for name in sorted(os.environ.keys() - own - {*_OF_CLIENTS}):
         if name.startswith("SENSORIUM_") and not _OF_KUBERNETES.fullmatch(name):
-            fail(f"{name} is no option; it is ignored")
+            fail(f"{name} is not an option; it is ignored")
 
 
 @cache
@@ -215,6 +215,8 @@ def serve(
     *,
     served_model_name: tuple[str, ...] = (),
     alias: tuple[str, ...] = (),
+    console: Annotated[bool, Parameter(negative="--no-console")] = True,
+    open_console: Annotated[bool, Parameter(name="--open")] = False,
     model: tuple[str, ...] = (),
     model_tables: Annotated[tuple[str, ...], Parameter(parse=False)] = (),
     listen: Annotated[ListenConfig, _FLAT] = _DEFAULTS.listen,
@@ -232,8 +234,8 @@ def serve(
 
     Prints `listening on http://HOST:PORT` when ready; stops on Ctrl-C. Every option is also an environment
     variable (`--max-sessions` is SENSORIUM_MAX_SESSIONS) and a key of the file given by `--config`. If the
-    process of the models dies or a GPU fails, that process is started again; with --engine-process off a GPU
-    that fails ends the server with status 1, for a service manager to start it again.
+    engine process dies or a GPU fails, that process is restarted. With --engine-process off, a GPU that fails
+    ends the server with status 1, for a service manager to restart it.
 
     Examples:
 
@@ -252,12 +254,18 @@ def serve(
     alias
         Another name of a model, ALIAS=NAME by its public name, as whisper-1=tiny-whisper; repeat it.
     model
-        What holds for one model only, NAME:OPTION=VALUE by its public name, as tiny-whisper:kv-memory=1GiB;
-        repeat it. Any option that says how a model runs: dtype, max-context, num-threads, … In the file of
-        --config they are tables: [model.tiny-whisper].
+        Option of one model only, NAME:OPTION=VALUE by its public name, as tiny-whisper:kv-memory=1GiB; repeat
+        it. Any option of how a model runs: dtype, max-context, num-threads, … In the file of --config it is a
+        table: [model.tiny-whisper].
+    console
+        Serve the page /console to try the models in a browser.
+    open_console
+        Open that page in the browser of this machine once the server is ready.
     model_tables
-        Those tables; what `model` says of the same option goes first.
+        Those tables; `model` overrides them.
     """
+    if open_console and not console:
+        raise ConfigError("--open opens the page that --no-console leaves out; give one of the two")
     config = ServerConfig(
         models or DEFAULT_MODELS,
         served_model_name,
@@ -273,10 +281,11 @@ def serve(
         responses,
         mcp,
         alias,
+        console,
     )
     try:
         with LeavingAtOnce():
-            _serve(config)
+            _serve(config, opens_console=open_console)
     except BaseExceptionGroup as group:
         error = first_error(group)
         if isinstance(error, BrokenPipeError):  # nobody reads where we listen
@@ -294,7 +303,7 @@ def serve(
     return 0
 
 
-def _serve(config: ServerConfig) -> None:
+def _serve(config: ServerConfig, *, opens_console: bool) -> None:
     configure(config.logs)
     # Imported late: the other commands, and a wrong option, need none of it.
     from .engine_process.process import engine_process
@@ -304,6 +313,7 @@ def _serve(config: ServerConfig) -> None:
         with importing():
             if process is None:  # torch, too: while the loop imports it no signal would be heard
                 from . import model_loading as models  # noqa: F401
+            from .first_steps import open_page
             from .server import serve as serve_forever  # takes a second, in which the models' process loads
 
         async def run_until_signal() -> None:
@@ -313,8 +323,10 @@ def _serve(config: ServerConfig) -> None:
                 # What models brought stays; a full collection that looks through it holds the loop for long.
                 gc.collect()
                 gc.freeze()
-                say(f"listening on {url}")
+                print_line(f"listening on {url}")
                 ready.set()
+                if opens_console:
+                    open_page(url)
 
             async with trio.open_nursery() as nursery:
                 await nursery.start(_watch_signals, ready, stop, nursery.cancel_scope)
@@ -367,9 +379,9 @@ def kernels(
     table: Path | None = None,
     save: Path | None = None,
 ) -> int:
-    """Measure the ways in which a model's operations can run on this CPU, and show which are used.
+    """Measure the kernels of a model on this CPU, and show which are used.
 
-    What is measured is kept: servers of this machine use it from then on.
+    The measurements are kept: servers on this machine use them from then on.
 
     Examples:
 
@@ -382,13 +394,17 @@ def kernels(
     model
         Embedded name, local folder or Hugging Face id.
     dtype
-        As of serve, like quantization and num_threads.
+        Data type, as for serve.
+    quantization
+        Weight-only quantization, as for serve.
+    num_threads
+        Threads for tensor operations, as for serve.
     pin
-        Use these ways, as linear=onednn or linear=c,attention=fused.
+        Force implementations, as linear=onednn or linear=c,attention=fused.
     table
         Use the choices of this file, which another run saved on a machine of the same kind.
     save
-        Write the choices to this file, for --kernels of serve.
+        Write the choices to this file, for `sensorium serve --kernels`.
     """
     config = EngineConfig(
         device="cpu",

@@ -169,6 +169,7 @@ def open_engine(
             max_rows_during_live=None if overlap_encoder else choices.max_rows_during_live,
             max_plans_in_flight=config.plans_in_flight or choices.max_plans_in_flight,
             vocab_size=info.vocab_size,
+            positions=source.positions,
         ),
         bounds=EngineBounds(
             max_encoder_bytes=max(1, memory.encoder_bytes),

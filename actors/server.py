@@ -28,6 +28,7 @@ from .engines import Engines
 from .errors import AddressError
 from .fetching.dns import Names
 from .fetching.fetcher import Fetcher
+from .first_steps import first_steps
 from .http.access_log import AccessLog, RefusalLog
 from .http.api_keys import ApiKeys
 from .http.pending_auth import PendingAuth
@@ -85,7 +86,7 @@ async def serve(
     limits = connection_limits(
         listen.max_connections, listen.max_connections_per_address, idle_s=listen.keep_alive_s
     )
-    door, listeners = StartupApp(), [_listen(listen, listen.port, "--port")]
+    startup_app, listeners = StartupApp(), [_listen(listen, listen.port, "--port")]
     url = _url(listeners[0])
     try:
         if listen.health_port:
@@ -103,16 +104,18 @@ async def serve(
                     refusals=refusals,
                 )
                 connections.start_soon(
-                    partial(serving, AccessLog(door, config.logs), listeners[0], guard=guard)
+                    partial(serving, AccessLog(startup_app, config.logs), listeners[0], guard=guard)
                 )
                 for listener in listeners[1:]:
-                    probed, few = AccessLog(HealthApp(door), config.logs), Guard(_OF_PROBES)
+                    probed, few = AccessLog(HealthApp(startup_app), config.logs), Guard(_OF_PROBES)
                     connections.start_soon(partial(serving, probed, listener, guard=few))
                 service = await _load(config, keys, engines, actors, limits)
                 service.metrics.add_connections(lambda: guard.statistics, lambda: refusals.num_by_status)
-                door.open(application(service))
+                startup_app.open(application(service))
                 task_status.started(service)
                 on_ready(url)
+                for line in first_steps(service, url):
+                    logger.info("%s", line)
                 await stop.wait()
                 await _drain(service, listen.drain_s)
                 service.give_up_requests()
@@ -165,8 +168,8 @@ async def _load(
             metrics.add_speech(loaded.name, loaded.speech.statistics)
         text = _text_model(loaded, config, prompter)
         models[loaded.name] = ServedModel(loaded.name, loaded.engine, int(time.time()), loaded.speech, text)
-    hearing = VoiceActivityActor(activity)
-    await actors.start(hearing.run)
+    voice_activity = VoiceActivityActor(activity)
+    await actors.start(voice_activity.run)
     sound = SoundActor()
     await actors.start(sound.run)
     metrics.add(SOUND, sound.statistics)
@@ -177,7 +180,7 @@ async def _load(
         budget,
         AddressBook(budget, fetcher),
         names,
-        hearing.open_ear,
+        voice_activity.open_vad_stream,
         sound.open_sound,
         metrics,
         keys,

@@ -113,7 +113,7 @@ class AsyncClient:
         **options: Unpack[TranscriptOptions],
     ) -> Transcript | str:
         """The transcript of a whole file in any format the server can decode, as `Client.transcribe`."""
-        return await self._ask(transcription(file, response_format, **options))
+        return await self._send(transcription(file, response_format, **options))
 
     async def transcribe_stream(
         self, file: AudioFile, **options: Unpack[TranscriptOptions]
@@ -209,23 +209,23 @@ class AsyncClient:
 
     async def models(self) -> list[Model]:
         """The models the server offers."""
-        return await self._ask(MODELS)
+        return await self._send(MODELS)
 
     async def health(self) -> bool:
         """True if the server is ready to serve. Raises SensoriumConnectionError if there is none."""
         try:
-            await self._ask(HEALTH)
+            await self._send(HEALTH)
         except APIError:
             return False
         return True
 
     async def version(self) -> str:
         """The version the server says it is."""
-        return await self._ask(VERSION)
+        return await self._send(VERSION)
 
     async def metrics(self) -> dict[str, float]:
         """The server's counters and gauges by name, summed over labels."""
-        return await self._ask(METRICS)
+        return await self._send(METRICS)
 
     async def close(self) -> None:
         """Close idle connections."""
@@ -247,7 +247,7 @@ class AsyncClient:
                 wait_s = retries.wait_s(error)
             await anyio.sleep(wait_s)
 
-    async def _ask(self, call: Call[T]) -> T:
+    async def _send(self, call: Call[T]) -> T:
         return await self._tried(partial(self._request_once, call), is_repeatable=call.is_repeatable)
 
     async def _request_once(self, call: Call[T]) -> T:

@@ -133,7 +133,7 @@ class Client:
         expect, likelier by `keyword_boost` (these three are extensions, for models that know them). With
         `task` `translate` the text is in English.
         """
-        return self._ask(transcription(file, response_format, **options))
+        return self._send(transcription(file, response_format, **options))
 
     def transcribe_stream(
         self, file: AudioFile, **options: Unpack[TranscriptOptions]
@@ -222,23 +222,23 @@ class Client:
 
     def models(self) -> list[Model]:
         """The models the server offers."""
-        return self._ask(MODELS)
+        return self._send(MODELS)
 
     def health(self) -> bool:
         """True if the server is ready to serve. Raises SensoriumConnectionError if there is none."""
         try:
-            self._ask(HEALTH)
+            self._send(HEALTH)
         except APIError:
             return False
         return True
 
     def version(self) -> str:
         """The version the server says it is."""
-        return self._ask(VERSION)
+        return self._send(VERSION)
 
     def metrics(self) -> dict[str, float]:
         """The server's counters and gauges by name, summed over labels."""
-        return self._ask(METRICS)
+        return self._send(METRICS)
 
     def close(self) -> None:
         """Close idle connections."""
@@ -260,7 +260,7 @@ class Client:
                 wait_s = retries.wait_s(error)
             time.sleep(wait_s)
 
-    def _ask(self, call: Call[T]) -> T:
+    def _send(self, call: Call[T]) -> T:
         return self._tried(partial(self._request_once, call), is_repeatable=call.is_repeatable)
 
     def _request_once(self, call: Call[T]) -> T:

@@ -61,7 +61,7 @@ def picture_file(picture: object, *, max_side: int = MAX_SIDE) -> bytes:
             kind = type(picture).__name__
             raise PictureError(f"a picture is {kind}: expected a path, bytes, a PIL image or a uint8 array")
     if _kind(data) is None:
-        raise PictureError(f"{name} is no JPEG, PNG or WebP file")
+        raise PictureError(f"{name} is not a JPEG, PNG or WebP file")
     return data
 
 
@@ -104,6 +104,6 @@ def _image_of(array: PixelArray) -> PillowImage:
         image = Image.fromarray(array)
     except (TypeError, ValueError, KeyError) as error:
         raise PictureError(
-            f"the array is no picture: {error}; expected rows x columns x 3 of uint8"
+            f"the array is not a picture: {error}; expected rows x columns x 3 of uint8"
         ) from None
     return image

@@ -127,7 +127,7 @@ def given(options: Mapping[str, object], known: type) -> dict[str, object]:
     for name, value in options.items():
         if name not in names:
             hint = meant(name, names) or f"; there are: {', '.join(names)}"
-            raise TypeError(f"{name!r} is no option here{hint}")
+            raise TypeError(f"{name!r} is not an option{hint}")
         if isinstance(value, str) and not names[name].takes_one:
             raise ValueError(f"{name} is {value!r}: expected several, as [{value!r}]")
         if isinstance(value, Iterable) and not isinstance(value, str | Mapping):

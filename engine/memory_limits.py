@@ -44,7 +44,7 @@ def shortage(error: BaseException) -> str | None:
             pass
         case OSError(errno=errno.ENOMEM):
             pass
-        case ImportError() if library := _LIBRARY.search(text):
+        case ImportError() | OSError() if library := _LIBRARY.search(text):
             return _refused(f"loading {library[1]}")
         case RuntimeError() if "start new thread" in text:
             return _refused("one more thread")

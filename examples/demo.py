@@ -51,7 +51,7 @@ def demo(url: str) -> int:
             rows = [[name, f"{value:.3g}"] for name, value in work.per_audio_s.items()]
             live.line(table(["work per second of audio", "counted by the engine"], rows))
         answers = show(client, live, able(client, "chat"))
-    missed = [turn for turn in spoken if not log.heard(turn)]
+    missed = [turn for turn in spoken if not log.turns_of(turn)]
     wrong = [answer for answer in answers if not answer.is_right]
     return 1 if missed or wrong else 0
 
@@ -91,27 +91,27 @@ def converse(client: Client, audio: Audio, spoken: list[SpokenTurn], live: LiveT
 def show_turn(log: TurnLog, turn: Turn, spoken: list[SpokenTurn], at: str, live: LiveText) -> None:
     """The final transcript next to what was said."""
     live.line(f"{at}  heard: {turn.transcript}")
-    said = " ".join(part.text for part in spoken if turn in log.heard(part))
-    live.line(f"{'':{len(at)}}   said: {said or '(nothing)'}\n")
+    words = " ".join(part.text for part in spoken if turn in log.turns_of(part))
+    live.line(f"{'':{len(at)}}   said: {words or '(nothing)'}\n")
 
 
 def summary(log: TurnLog, spoken: list[SpokenTurn]) -> str:
     """A table of the turns, then the medians."""
     rows, latencies = [], []
     errors = log.word_errors(spoken)
-    for number, said in enumerate(spoken, 1):
-        heard = log.heard(said)
-        if not heard:
-            rows.append([str(number), said.language, "not heard", "", "", ""])
+    for number, part in enumerate(spoken, 1):
+        found = log.turns_of(part)
+        if not found:
+            rows.append([str(number), part.language, "not heard", "", "", ""])
             continue
         each = (
-            log.first_partial_s(heard[0], said),
-            heard[-1].final_s,
-            log.after_last_word_s(heard[-1], said),
+            log.first_partial_s(found[0], part),
+            found[-1].final_s,
+            log.after_last_word_s(found[-1], part),
         )
         latencies.append(each)
-        wrong = word_errors(said.text, " ".join(turn.transcript or "" for turn in heard))
-        rows.append([str(number), said.language, *map(ms, each), f"{wrong.errors} of {wrong.words}"])
+        wrong = word_errors(part.text, " ".join(turn.transcript or "" for turn in found))
+        rows.append([str(number), part.language, *map(ms, each), f"{wrong.errors} of {wrong.words}"])
     middle = [
         ms(percentile([value for value in column if value is not None], 50))
         for column in zip(*latencies, strict=True)

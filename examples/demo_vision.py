@@ -21,7 +21,7 @@ DATA = Path(__file__).parent / "data"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Answered:
     """A question about a file of `data/`, the right answer, what was said and how soon it began."""
 
     file: str
@@ -38,18 +38,20 @@ class Asked:
         return self.answer == self.expected
 
 
-def show(client: Client, live: LiveText, model: str) -> list[Asked]:
+def show(client: Client, live: LiveText, model: str) -> list[Answered]:
     """Show and ask, and print it all."""
     files: dict[str, list[dict[str, str]]] = json.loads((DATA / "pictures.json").read_text("utf-8"))
     live.line(f"\nPictures and a film go to {model}, which answers while it watches.\n")
     return [
-        asked for name, questions in files.items() for asked in _about(client, live, model, name, questions)
+        answered
+        for name, questions in files.items()
+        for answered in _about(client, live, model, name, questions)
     ]
 
 
 def _about(
     client: Client, live: LiveText, model: str, name: str, questions: list[dict[str, str]]
-) -> Iterator[Asked]:
+) -> Iterator[Answered]:
     path = DATA / name
     with client.realtime(model, type="realtime") as session:
         is_film = path.suffix == ".mp4"
@@ -59,21 +61,21 @@ def _about(
                 session.send_frame(frame, timestamp_ms)
         for number, each in enumerate(questions):
             pictures = () if is_film or number else (path,)
-            asked = _ask(session, name, each["question"], each["answer"], pictures)
-            verdict = "" if asked.is_right else f"   ✗ right is: {asked.expected}"
-            live.line(f"  asked:    {asked.question}")
+            answered = _answer(session, name, each["question"], each["answer"], pictures)
+            verdict = "" if answered.is_right else f"   ✗ right is: {answered.expected}"
+            live.line(f"  asked:    {answered.question}")
             live.line(
-                f"  answered: {asked.answer}{verdict}\n"
-                f"            first text after {1000 * asked.first_text_s:.0f} ms,"
-                f" {asked.num_read} of {asked.num_tokens} tokens had been read"
+                f"  answered: {answered.answer}{verdict}\n"
+                f"            first text after {1000 * answered.first_text_s:.0f} ms,"
+                f" {answered.num_read} of {answered.num_tokens} tokens had been read"
             )
-            yield asked
+            yield answered
     live.line()
 
 
-def _ask(
+def _answer(
     session: DialogueSession, file: str, question: str, expected: str, pictures: tuple[Path, ...]
-) -> Asked:
+) -> Answered:
     begun = time.monotonic()
     first_s: float | None = None
     answer = session.ask(question, pictures=pictures, max_output_tokens=100)
@@ -82,4 +84,4 @@ def _ask(
     usage = answer.usage
     read = usage.input_token_details.cached_tokens if usage else 0
     count = usage.input_tokens if usage else 0
-    return Asked(file, question, expected, answer.text(), first_s or 0.0, count, read)
+    return Answered(file, question, expected, answer.text(), first_s or 0.0, count, read)

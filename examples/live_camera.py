@@ -20,7 +20,7 @@ KEPT = {"type": "retention_ratio", "retention_ratio": 0.5, "token_limits": {"pos
 """However long it runs: frames, questions and answers of so many tokens, the oldest half goes at a time."""
 
 
-def told(answer: Answer) -> str:
+def shown(answer: Answer) -> str:
     """The answer, printed as it is written."""
     for piece in answer:
         print(piece, end="", flush=True)
@@ -41,14 +41,14 @@ def main(
 ) -> list[str]:
     """Show, ask, and return the answers."""
     session: DialogueSession
-    answers, asked_ms = [], 0
+    answers, last_ms = [], 0
     with Client(url) as client, client.realtime(model, type="realtime", truncation=KEPT) as session:
         for timestamp_ms, picture in frames(source, max_fps=session.max_fps, speed=speed):
             session.send_frame(picture, timestamp_ms)
-            if timestamp_ms - asked_ms >= 1000 * EVERY_S:
-                asked_ms = timestamp_ms
-                answers.append(told(session.ask(question)))
-        answers.append(told(session.ask(question)))
+            if timestamp_ms - last_ms >= 1000 * EVERY_S:
+                last_ms = timestamp_ms
+                answers.append(shown(session.ask(question)))
+        answers.append(shown(session.ask(question)))
     return answers
 
 

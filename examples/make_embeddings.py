@@ -49,7 +49,7 @@ def sound_part(folder: Path, file: Path) -> dict[str, Any]:
     return part("audio_embeds", model.get_audio_features(inputs["input_features"], mask).pooler_output)
 
 
-def part(kind: str, rows: Tensor, **beside: object) -> dict[str, Any]:
+def part(kind: str, rows: Tensor, **fields: object) -> dict[str, Any]:
     """Rows as a part; any of float32, bfloat16 and float16 may be sent."""
     raw = rows.contiguous().view(torch.uint8).numpy().tobytes()
     embeds = {
@@ -57,7 +57,7 @@ def part(kind: str, rows: Tensor, **beside: object) -> dict[str, Any]:
         "dtype": str(rows.dtype).removeprefix("torch."),
         "shape": list(rows.shape),
     }
-    return {"type": kind, kind: {**embeds, **beside}}
+    return {"type": kind, kind: {**embeds, **fields}}
 
 
 if __name__ == "__main__":

@@ -36,9 +36,9 @@ def listen(path: str, url: str | None) -> tuple[list[tuple[float, float]], list[
             match event:
                 case Committed(item_id=item, audio_start_ms=int(start), audio_end_ms=int(end)):
                     turns[item] = (start / 1000, end / 1000)
-                case Completed(item_id=item, words=list(said)):
+                case Completed(item_id=item, words=list(timed_words)):
                     begin = turns[item][0]
-                    words += [Word(each.word, begin + each.start, begin + each.end) for each in said]
+                    words += [Word(each.word, begin + each.start, begin + each.end) for each in timed_words]
                 case _:
                     pass
     return list(turns.values()), words

@@ -76,26 +76,26 @@ def speak(session: DialogueSession, chunks: Iterable[bytes]) -> None:
 
 def turns(events: Iterable[Event]) -> Iterator[tuple[str, str]]:
     """What was heard and what was answered, until all that was said is answered."""
-    heard = said = ""
+    question = answer_text = ""
     open_turns, is_owed, is_over = set[str](), False, False
     for event in events:
         match event:
             case SpeechStarted():
                 open_turns.add(event.item_id)
             case Completed():
-                heard = event.transcript
-                print(f"> {heard}")
+                question = event.transcript
+                print(f"> {question}")
                 open_turns.discard(event.item_id)
-                is_owed = is_owed or bool(heard)
+                is_owed = is_owed or bool(question)
             case AnswerBegan():
-                said = ""
+                answer_text = ""
             case AnswerDelta():
-                said += event.delta
+                answer_text += event.delta
                 print(event.delta, end="", flush=True)
             case AnswerDone(response=response):
                 print("" if response.status == "completed" else f" ({response.status})")
                 is_owed = False
-                yield heard, said
+                yield question, answer_text
             case Cleared():
                 is_over = True
         if is_over and not open_turns and not is_owed:

@@ -117,7 +117,7 @@ def read_table(path: Path, here: Table) -> Table:
             raise TableError(f"{path} is larger than {MAX_TABLE_BYTES} bytes")
         table = msgspec.json.decode(content, type=Table)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise TableError(f"{path} is no table of kernels: {error}") from None
+        raise TableError(f"{path} is not a table of kernels: {error}") from None
     if here.processors[0] not in table.processors:
         names = ", ".join(table.processors)
         raise TableError(f"{path} is for processors {names}; this one is {here.processors[0]}")

@@ -29,7 +29,7 @@ def embeds_item(data: bytes, embeds: Embeds) -> EncoderItem:
     Raises MediaError if a number is not finite, or beyond `MAX_NUMBER`."""
     if not all(_are_good(data, embeds, first) for first in range(0, _size(embeds), _AT_A_TIME)):
         raise MediaError(
-            f"its numbers are not all finite and between -{MAX_NUMBER:,} and {MAX_NUMBER:,}.",
+            f"its numbers are not all finite and between -{MAX_NUMBER:,} and {MAX_NUMBER:,}",
             code="not_finite",
         )
     label = f"embeds {embeds.dtype} {embeds.shape} {embeds.grid}"

@@ -13,6 +13,7 @@ import ctypes
 import importlib
 import importlib.util
 import math
+import mmap
 import os
 import pkgutil
 import resource
@@ -56,9 +57,13 @@ _LIBRARIES: Final = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cac
 _STATUS: Final = Path("/proc/self/status")
 _RETIRE_FRACTION: Final = 0.5
 """Of the address space: a worker that once needed this much resident memory is replaced by a fresh one."""
+_LEFT_BYTES: Final = 1 << 20
+"""Less than the rest of the address space is asked for: reading how much is used takes some."""
 _status_file: int | None = None
 """Held open by a process that may open it no more."""
 _held: Protections | None = None
+_max_bytes: int | None = None
+"""The address space that `confine` left this process."""
 
 
 class Protections(NamedTuple):
@@ -76,7 +81,7 @@ def confine(max_bytes: int, folder: str, niceness: int = 0) -> None:
     `folder` becomes its working directory, whose files it may read and write. `niceness` is added to what the
     system gives way by: speech goes before files.
     """
-    global _held, _status_file
+    global _held, _max_bytes, _status_file
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that closes is for the server, which drains
     os.nice(niceness)
     has_no_network = leave_network()  # for whoever is not root only while there is one thread
@@ -90,6 +95,8 @@ def confine(max_bytes: int, folder: str, niceness: int = 0) -> None:
         now, _ = resource.getrlimit(limit)
         most = most if now == resource.RLIM_INFINITY else min(now, most)
         resource.setrlimit(limit, (most, most))
+        if limit == resource.RLIMIT_AS:
+            _max_bytes = most
     if sys.platform == "linux":
         _status_file = os.open(_STATUS, os.O_RDONLY | os.O_CLOEXEC)
     os.chdir(folder)
@@ -209,14 +216,39 @@ def peak_bytes() -> int:
     Not `ru_maxrss` where that can be avoided: it includes the process this one was forked from, a server
     with its weights, and every worker would retire after its first job.
     """
+    peak = _status(b"VmHWM:")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 if peak is None else peak
+
+
+def has_its_memory() -> bool:
+    """Whether the system gives this process all the address space that `confine` left it.
+
+    If so, what was refused memory was too large. If not, the system has none left, or somebody has lowered
+    the limit, and the same may succeed later.
+    """
+    used = _status(b"VmSize:")
+    if _max_bytes is None or used is None:
+        return True
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < _max_bytes:
+        return False
+    left = _max_bytes - used - _LEFT_BYTES
+    try:
+        if left > 0:
+            mmap.mmap(-1, left, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
+    except OSError:
+        return False
+    return True
+
+
+def _status(field: bytes) -> int | None:
+    """Bytes that the system counts for this process; None where it does not say."""
     try:
         status = _STATUS.read_bytes() if _status_file is None else os.pread(_status_file, 1 << 16, 0)
     except OSError:
-        status = b""
-    for line in status.splitlines():
-        if line.startswith(b"VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return None
+    values = (line.split()[1] for line in status.splitlines() if line.startswith(field))
+    return next((int(value) * 1024 for value in values), None)
 
 
 def should_retire(max_bytes: int) -> bool:

@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 
 from ..protocols.engine.messages import MediaItems
-from ..protocols.errors import MediaError, SensoriumError
+from ..protocols.errors import MediaError, OverloadedError, SensoriumError
 from .audio.decode import DecodedAudio, DecodeLimits, decode_audio
-from .sandbox import within
+from .sandbox import has_its_memory, within
 
 _T = TypeVar("_T")
 
@@ -80,6 +80,8 @@ def _outcome(job: Callable[[], _T], param: str) -> _T | SensoriumError:
     except SensoriumError as error:
         return type(error)(error.message, code=error.code, param=error.param)
     except MemoryError:
+        if not has_its_memory():
+            return OverloadedError("The server has no memory left for the file now; try again.")
         return MediaError(f"The {param} needs too much memory to decode.", param=param)
 
 

@@ -37,7 +37,7 @@ def check_body_address(names: Iterable[str], path: str, known: Collection[str] =
             allowed = (
                 f"allowed there: {', '.join(known)}" if known else "send options as fields of the JSON body"
             )
-            raise _refused(name, f"is not read from the address of {path}; {allowed}.")
+            raise _refused(name, f"is not read from the address of {path}; {allowed}")
 
 
 def check_session_address(names: Iterable[str], known: Collection[str]) -> None:
@@ -49,9 +49,9 @@ def check_session_address(names: Iterable[str], known: Collection[str]) -> None:
             raise _refused(
                 name,
                 f"is not read from the address of a session; send it as `{_SESSION_FIELDS[name]}` of a "
-                "`session.update`.",
+                "`session.update`",
             )
-        raise _refused(name, f"is no option in the address of a session; allowed: {', '.join(known)}.")
+        raise _refused(name, f"is not an option in the address of a session; allowed: {', '.join(known)}")
 
 
 def _refused(name: str, problem: str) -> BadRequestError:

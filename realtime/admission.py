@@ -38,7 +38,7 @@ class Admission:
         """Why an append of `num_bytes` cannot be taken. How much sound a container holds shows later."""
         config = self._config
         if not settings.model:
-            return ClientError("no model that hears is served here", code="audio_not_served", param="audio")
+            return ClientError("no model of this server takes audio", code="audio_not_served", param="audio")
         if num_bytes > config.max_append_bytes:
             return TooLargeError(
                 f"`audio` is {num_bytes} bytes; the limit is {config.max_append_bytes}", param="audio"

@@ -137,6 +137,12 @@ class Session:
         self._outgoing.refuse(refusal, event_id)
         return self._outgoing.take()
 
+    def would_admit(self, num_bytes: int) -> bool:
+        """Whether `admit` would take an append of so many bytes. Changes nothing."""
+        if self.closed or self._lifetime.refuses_audio:
+            return False
+        return self._admission.refusal(num_bytes, self.settings) is None
+
     def admit_sound(self, num_samples: int, *, event_id: str | None = None) -> list[Effect] | None:
         """Ask before sound that came out of an admitted container is stored; answers as `admit` does."""
         if self.closed:
@@ -290,7 +296,7 @@ class Session:
             return
         if self._has_begun:
             raise BadRequestError(
-                f"audio has come: the session goes on hearing {self.num_channels} channels apart",
+                f"the number of channels cannot change after audio was received; it is {self.num_channels}",
                 code="channels_are_fixed",
                 param=MULTICHANNEL,
             )

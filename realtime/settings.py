@@ -211,10 +211,10 @@ def _check_channels(audio_format: InputFormat, config: SessionConfig, *, multich
     if not multichannel:
         return
     if config.dialogue is not None:
-        raise unsupported(MULTICHANNEL, "is not served in a session that answers, but as false")
+        raise unsupported(MULTICHANNEL, "is not supported in a session that answers; allowed: false")
     if not audio_format.num_channels:
         raise BadRequestError(
-            f"`{MULTICHANNEL}` needs `{INPUT}.format.channels`: how many a container has shows too late",
+            f"`{MULTICHANNEL}` needs `{INPUT}.format.channels`: the number must be known before the audio",
             param=f"{INPUT}.format.channels",
         )
 
@@ -231,10 +231,10 @@ def _check_unserved(audio: InputPatch, *, answers: bool) -> None:
         if getattr(detection, name) is True and not answers:
             raise unsupported(
                 f"{where}.{name}",
-                "is not served in a transcription session, which has no responses, but as false",
+                "is not supported in a transcription session, which has no responses; allowed: false",
             )
     if isinstance(detection, ServerVadPatch) and isinstance(detection.idle_timeout_ms, int):
-        raise unsupported(f"{where}.idle_timeout_ms", "is not served here, but as null")
+        raise unsupported(f"{where}.idle_timeout_ms", "is not supported; allowed: null")
 
 
 def _format(

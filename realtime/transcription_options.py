@@ -91,7 +91,7 @@ def check_model(options: TranscriptionOptions, model: RealtimeModel, left_contex
         )
     if left_context_ms and not model.supports_left_context:
         where = f"{TRANSCRIPTION}.left_context_ms"
-        raise unsupported(where, f"is not served with the model {model.name!r}, but as 0")
+        raise unsupported(where, f"is not supported by the model {model.name!r}; allowed: 0")
     written = [options.language] if options.language else options.languages
     check_numerals(
         options.numerals,

@@ -63,7 +63,7 @@ def session_view(
             limits=limits,
             capabilities=sorted(capabilities),
         )
-    answers, sees = dialogue.answers, bool(config.dialogue.video.max_fps)
+    answers, takes_video = dialogue.answers, bool(config.dialogue.video.max_fps)
     return DialogueView(
         id=session_id,
         expires_at=expires_at,
@@ -79,7 +79,7 @@ def session_view(
         top_p=UNSET if answers.top_p is None else answers.top_p,
         seed=UNSET if answers.seed is None else answers.seed,
         audio=settings.audio_view(),  # Pipecat's sessions that answer know no `delay`, and read none with it
-        video=dialogue.video if sees else UNSET,
+        video=dialogue.video if takes_video else UNSET,
         include=settings.include_view(),
         limits=DialogueLimitsView(
             **msgspec.structs.asdict(limits),
@@ -88,7 +88,7 @@ def session_view(
             max_media_bytes=config.dialogue.max_media_bytes,
             max_item_chars=config.dialogue.max_item_chars,
             max_fps=config.dialogue.video.max_fps,
-            max_frame_bytes=config.dialogue.video.max_frame_bytes if sees else 0,
+            max_frame_bytes=config.dialogue.video.max_frame_bytes if takes_video else 0,
         ),
-        capabilities=sorted({*capabilities, *_OF_ANSWERS, *(_OF_VIDEO if sees else ())}),
+        capabilities=sorted({*capabilities, *_OF_ANSWERS, *(_OF_VIDEO if takes_video else ())}),
     )

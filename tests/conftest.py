@@ -17,12 +17,18 @@ from support.children import Children, children_from_now
 HERE: Final = Path(__file__).parent
 SLOW: Final = ("e2e/",)
 """Real servers and sockets, all of them."""
-HEAVY: Final = ("engine/models/", "engine/execution/", "kernels/", "examples/", "actors/live/test_hours.py")
+HEAVY: Final = (
+    *("engine/models/", "engine/execution/", "kernels/", "examples/", "actors/live/test_hours.py"),
+    *("realtime/dialogue/test_truncation.py", "realtime/dialogue/test_video_machine.py"),
+    *("realtime/dialogue/test_dialogue_machine.py", "realtime/turns/test_silence_duration.py"),
+    *("realtime/test_endless_speech.py", "realtime/test_heard.py", "realtime/turns/test_partial_interval.py"),
+)
 """Models and kernels against their references, and sessions of many hours."""
 
 # No deadline: how long an example takes says something about the machine, not about the code.
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fixed", patient, derandomize=True)
+settings.register_profile("quick", patient, derandomize=True, max_examples=10, stateful_step_count=20)
 settings.register_profile("random", patient, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
@@ -37,8 +43,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """A process more than there are cores: a third of the time tests wait for a clock or another process."""
-    return len(os.sched_getaffinity(0)) + 1
+    """A process more than there are cores: a third of the time tests wait for a clock or another process.
+    Those of `make quick` wait for nothing, and each process more would import everything once more."""
+    return len(os.sched_getaffinity(0)) + (os.environ.get("HYPOTHESIS_PROFILE") != "quick")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -81,9 +81,9 @@ def test_nobody_asks_what_class_an_info_or_a_text_side_is() -> None:
             continue
         for node in nodes(path):
             match node:
-                case ast.Call(func=ast.Name(id="isinstance"), args=[asked, _]):
-                    if isinstance(asked, ast.Attribute | ast.Name) and re.search(
-                        r"\b(info|text|source)$", ast.unparse(asked)
+                case ast.Call(func=ast.Name(id="isinstance"), args=[subject, _]):
+                    if isinstance(subject, ast.Attribute | ast.Name) and re.search(
+                        r"\b(info|text|source)$", ast.unparse(subject)
                     ):
                         found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
     assert not found

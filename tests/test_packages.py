@@ -18,6 +18,7 @@ from support.command_line import serving
 
 ROOT = Path(__file__).resolve().parents[1]
 MAX_CODE_BYTES = 2_000_000
+MAX_PAGE_BYTES = 300_000
 TO_INSTALL = "pip install ./engine/checkpoints"
 
 pytestmark = pytest.mark.slow
@@ -65,6 +66,18 @@ def test_the_code_is_small_and_has_no_weights(wheels: tuple[Path, Path]) -> None
     assert any(name.startswith("sensorium/kernels/cpu/") for name in names)
 
 
+def test_the_console_and_the_javascript_client_come_with_the_code(wheels: tuple[Path, Path]) -> None:
+    folders = ("actors/http/console/static", "client/js")
+    sizes = {
+        each.filename: each.file_size
+        for each in zipfile.ZipFile(wheels[0]).infolist()
+        if each.filename.startswith(tuple(f"sensorium/{folder}/" for folder in folders))
+    }
+    kept = {f"sensorium/{folder}/{path.name}" for folder in folders for path in (ROOT / folder).iterdir()}
+    assert set(sizes) == kept
+    assert sum(sizes.values()) <= MAX_PAGE_BYTES
+
+
 def test_every_model_comes_with_its_card_and_the_licence(wheels: tuple[Path, Path]) -> None:
     assert wheels[1].name.startswith("sensorium_checkpoints-")
     names = zipfile.ZipFile(wheels[1]).namelist()
@@ -100,9 +113,9 @@ def test_a_server_without_them_says_what_to_install(code_alone: Path, in_process
     arguments = ("serve", "--port", "0", "--engine-process", in_process)
     done = run(code_alone.with_name("sensorium"), *arguments)
     assert (done.returncode, done.stdout) == (1, "")
-    told = [line for line in done.stderr.splitlines() if "sensorium-checkpoints" in line]
+    lines = [line for line in done.stderr.splitlines() if "sensorium-checkpoints" in line]
     assert "Traceback" not in done.stderr
-    assert any(line.startswith("sensorium: tiny-qwen3-vl: ") and TO_INSTALL in line for line in told)
+    assert any(line.startswith("sensorium: tiny-qwen3-vl: ") and TO_INSTALL in line for line in lines)
 
 
 def test_a_local_engine_and_the_list_without_them_say_so(code_alone: Path) -> None:

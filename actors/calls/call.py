@@ -88,7 +88,7 @@ class Audience:
         """Supervisors of a caller."""
         return len(self._outboxes.get(caller, ()))
 
-    def tell(self, caller: Caller, frame: str) -> None:
+    def broadcast(self, caller: Caller, frame: str) -> None:
         """Tell all of them; who does not read is cut off."""
         for outbox in tuple(self._outboxes.get(caller, ())):
             try:
@@ -189,7 +189,7 @@ class CallActor:
         """The server stops: the call ends when its sessions have finished what was said."""
         for effect in self.machine.drain(now=trio.current_time()):
             assert isinstance(effect, SendEvent | Hang), "a call without tracks has nothing to wait for"
-            self._say(effect)
+            self._perform(effect)
         self._stirred.unpark_all()
 
     async def track_gone(self, name: str, code: str, message: str) -> None:
@@ -203,7 +203,7 @@ class CallActor:
                 case Begin(parameters):
                     await self.perform(self._begin(parameters))
                 case SendEvent() | Hang():
-                    self._say(effect)
+                    self._perform(effect)
                 case OpenTrack(track, audio_format):
                     await self._open(track, audio_format)
                 case AppendTrackAudio(track, audio):
@@ -276,17 +276,17 @@ class CallActor:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
 
-    def _say(self, effect: SendEvent | Hang) -> None:
+    def _perform(self, effect: SendEvent | Hang) -> None:
         match effect:
             case SendEvent(event):
-                self._tell(encode_call_event(event))
+                self._send_event(encode_call_event(event))
             case Hang(code, reason):
                 for socket in self._tracks.values():
                     socket.frames.close()
                 self._outbox.close(code, reason)
 
-    def _tell(self, frame: str) -> None:
-        self._audience.tell(self.caller, frame)
+    def _send_event(self, frame: str) -> None:
+        self._audience.broadcast(self.caller, frame)
         if not self._is_quiet:
             try:
                 self._outbox.put(frame)
@@ -298,7 +298,7 @@ class CallActor:
     def _problem(self, code: str, message: str) -> None:
         for effect in self.machine.problem(code, message):
             assert isinstance(effect, SendEvent)
-            self._say(effect)
+            self._perform(effect)
 
     def _give_up(self, error: SlowReaderError) -> None:
         logger.info("a call's socket is not read: %s; closed", error)

@@ -71,7 +71,7 @@ class PostingActor:
         assert self._nursery is not None
         if not has_room(self._held[caller], len(self), self._most, is_shared=is_shared):
             raise OverloadedError(
-                f"{self._held[caller]} of your callbacks still post what was told of calls; {len(self)} of "
+                f"{self._held[caller]} of your callbacks are still being sent; {len(self)} of "
                 f"{self._most} places are taken.",
                 code="too_many_callbacks",
             )

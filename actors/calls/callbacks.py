@@ -49,9 +49,9 @@ def read_address(text: str, config: CallConfig) -> httpx.URL:
     if target is None:
         raise _refused("cannot be read")
     if target.scheme not in ("http", "https") or not target.raw_host or target.userinfo:
-        raise _refused("is no http: or https: address without a user's name")
+        raise _refused("must be an http: or https: address without a user's name")
     if not has_port(target):
-        raise _refused("has a port that there is not")
+        raise _refused("has a port that does not exist")
     if not config.is_allowed_name(host_of(target).rstrip(".").lower()):
         raise _refused("is of a host that is not allowed here (--call-callback-domains)")
     return target
@@ -79,7 +79,7 @@ class Callback:
         self._target = target
         self._config = config
         self._report_problem = report_problem
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._connections = connections
         self._caller = caller
         self._waiting: deque[bytes] = deque()
@@ -154,8 +154,8 @@ class Callback:
         return "" if 200 <= head.status < 300 else f"it answered with status {head.status}"
 
     def _problem(self, code: str, message: str) -> None:
-        if code not in self._told:
-            self._told.add(code)
+        if code not in self._reported:
+            self._reported.add(code)
             self._report_problem(code, message)
 
 

@@ -23,9 +23,9 @@ class CallConfig:
     ----------
     call_callback_domains
         Host that events of calls may be posted to, as hooks.example.com, or *.example.com for all below it;
-        repeat for several. If none is given, no call may name a callback.
+        repeat it for several. Without it, no call may name a callback.
     call_callback_networks
-        Network that they may be posted to though it is not public, as 10.1.0.0/16; repeat for several.
+        Private network that they may be posted to, as 10.1.0.0/16; repeat it for several.
     call_callback_secret
         Secret that signs them, 16 characters at least; better set as SENSORIUM_CALL_CALLBACK_SECRET.
     """

@@ -25,77 +25,75 @@ STEP_TIMEOUT_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """How one model runs. Holds for each served model, unless --model says else for one.
+    """How a model runs. Applies to every served model; --model sets an option for one.
 
     Attributes
     ----------
     device
-        Where to compute. auto: cuda if there is one, else cpu.
+        Device to run on. auto: cuda if there is one, else cpu.
     dtype
-        Number format of weights and computing. auto: float32 for embedded models (too small to gain
-        from less), else bfloat16 where the device computes in it, else float32.
+        Data type of weights and activations. auto: float32 for embedded models (too small to gain from
+        less), else bfloat16 where the device computes in it, else float32.
     quantization
-        Bits of the weights of products, rounded when they are read: int8 halves what a step reads, int4
-        leaves a third. Embeddings, norms and convolutions stay in dtype. On CPUs only.
+        Weight-only quantization of linear layers, applied when the weights are loaded: int8 halves what a
+        step reads, int4 leaves a third. Embeddings, norms and convolutions keep dtype. CPUs only.
     kv_dtype
-        Number format of keys and values, and of what a Whisper decoder listens to. auto: dtype's. int8: whole
-        numbers with a scale for every vector; about twice the tokens in the same memory, half as many bytes
-        read for each; answers are no longer exact. On CPUs only. fp8 is refused: it gains nothing over int8.
+        Data type of the KV cache, Whisper's cross-attention included. auto: dtype. int8: with a scale per
+        vector; about twice the tokens in the same memory and half the bytes read per token; answers are no
+        longer exact. CPUs only. fp8 is refused: it gains nothing over int8.
     num_threads
-        Threads for tensor work on a CPU; 0 takes all cores (one for embedded models, whose matrices are
-        too small to share).
+        Threads for tensor operations on a CPU; 0 takes all cores (one for embedded models, whose matrices
+        are too small to share).
     kv_memory
-        Memory for keys and values: a size as 2GiB, or a share, 0 to 1, of what is free beside weights and
-        encoder cache. auto: for all models together 0.9 on a GPU; on a CPU 0.25, for each at most what
-        max_running requests of full context need, and up to 0.5 where one would not fit else. On a CPU it is
-        taken as it is used.
+        Memory of the KV cache: a size as 2GiB, or a share, 0 to 1, of what weights and encoder cache leave
+        free. auto: for all models together 0.9 on a GPU and 0.25 on a CPU, per model at most what max_running
+        requests of full context need, and up to 0.5 where not even one would fit. On a CPU memory is taken as
+        it is used.
     num_blocks
-        Blocks of key-value memory, in place of kv_memory; 0 leaves it to that.
+        Blocks of the KV cache, in place of kv_memory; 0 uses kv_memory.
     block_size
         Tokens per block.
     max_context
-        Tokens of prompt and answer together; 0 takes the model's own limit. Less lets more requests fit.
+        Tokens of prompt and answer together; 0 takes the model's own limit. With less, more requests fit.
     encoder_memory
-        Memory for encoded audio and images, in use or for reuse: a size or a share. auto: 0.1, at most 1GiB.
+        Memory of the encoder cache (encoded audio and images): a size or a share. auto: 0.1, at most 1GiB.
     max_running
-        Requests decoded together; 0 takes 64 on a CPU, 256 on a GPU. With fewer than four, batches may wait
-        for as long as speech and chats are there.
+        Requests decoded together; 0 takes 64 on a CPU, 256 on a GPU. With fewer than four, requests of the
+        class batch may wait as long as others run.
     max_waiting
         Requests that may wait for the engine before new ones are refused with 503.
     plans_in_flight
-        Steps given to the device at once: with 2 the next is planned while one runs. 0 takes 1 on a CPU, 2 on
-        a GPU.
+        Steps in flight on the device: with 2 the next step is planned while one runs. 0 takes 1 on a CPU, 2
+        on a GPU.
     ngram_drafts
-        Tokens of text answers to guess at each step, by looking up in prompt and answer what followed the
-        newest ones before; the same forward verifies them, so answers do not change. Worth it where answers
-        repeat their prompt (code to edit, text to quote); 0 guesses nothing.
+        Draft tokens per step of text answers, found by n-gram lookup in prompt and answer and verified in the
+        same forward pass, so answers do not change. Useful where answers repeat their prompt (code to edit,
+        text to quote); 0 drafts none.
     cuda_graphs
-        Record decode steps as CUDA graphs at start, and replay them: the fewer sequences, the more of a step
-        it saves, for some GPU memory beside kv_memory and some seconds of the start. auto: on a GPU, of
-        models whose steps can be recorded. Whisper's and those that run by transformers' code cannot: on is
-        refused.
+        Record decode steps as CUDA graphs at start and replay them. Saves most with few sequences; costs some
+        GPU memory on top of kv_memory and some seconds of the start. auto: on a GPU, for models whose steps
+        can be recorded. on is refused for Whisper and for models that run by transformers' code.
     generation_config
-        How text is sampled where a request does not say. auto: as the checkpoint's generation_config.json
-        does; none: without it, as OpenAI's defaults.
+        Default sampling options of text. auto: those of the checkpoint's generation_config.json; none:
+        OpenAI's defaults.
     chat_template
-        Jinja file that conversations are written by, in place of the checkpoint's own template.
+        Jinja file of a chat template, in place of the checkpoint's own.
     default_chat_template_kwargs
-        JSON object of what templates are told where a request does not say, as {"enable_thinking": false}.
+        JSON object of default variables of chat templates, as {"enable_thinking": false}.
     tool_parser
-        The format a model's tool calls are read in. auto: the one its chat template writes; none: calls stay
-        text.
+        Format of the model's tool calls. auto: the one its chat template writes; none: calls stay text.
     max_logprob_entries
-        Log-probabilities one request may be answered with: alternatives, prompt and all its answers together.
-        Each is some 100 bytes of JSON.
+        Log-probabilities per request, with alternatives, prompt and all answers. Each is some 100 bytes of
+        JSON.
     kernels
-        Which of several ways an operation runs by. auto: the fastest on this machine, measured at the first
-        start (up to 3 s) and kept beside the compiled kernels; default: fixed ones; or the JSON file of a
-        table that `sensorium kernels` wrote. float32 has fixed ones.
+        Implementation of each operation. auto: the fastest on this machine, measured at the first start (up
+        to 3 s) and kept with the compiled kernels; default: a fixed choice; or a JSON file that `sensorium
+        kernels --save` wrote. float32 always uses the fixed choice.
     pin_kernels
-        Operations to run by a way of your choice, as linear=onednn or linear=c,attention=fused
-        (`sensorium kernels MODEL` lists them). Answers may then depend on what runs beside them.
+        Force implementations, as linear=onednn or linear=c,attention=fused (`sensorium kernels MODEL` lists
+        them). Answers may then depend on other requests of the same batch.
     step_timeout_s
-        Seconds one step may take before the device counts as hung and the model is started again.
+        Seconds a step may take before the device counts as hung and the model is restarted.
     """
 
     device: Device = "auto"
@@ -157,10 +155,10 @@ class ProcessConfig:
     Attributes
     ----------
     engine_process
-        on runs the models in a process of their own, which is started again when it dies or hangs; off runs
-        them in the process that serves clients.
+        on: run the models in a process of their own, which is restarted when it dies or hangs; off: run them
+        in the process that serves clients.
     engine_silence_s
-        Seconds the models' process may say nothing before it counts as hung and is killed; three times as
+        Seconds without a heartbeat before the engine process counts as hung and is killed; three times as
         long while it loads.
     """
 

@@ -27,18 +27,17 @@ class FetchConfig:
     fetch_media
         Whether http: and https: addresses are fetched, on or off.
     allowed_media_domains
-        Host whose files are fetched, as images.example.com, or *.example.com for all below it; repeat for
-        several. If none is given, those of every host.
+        Host whose files are fetched, as images.example.com, or *.example.com for all below it; repeat it for
+        several. Default: every host.
     allowed_media_networks
-        Network whose files are fetched though it is not public, as 10.1.0.0/16 or 192.168.0.7; repeat for
-        several. Any else that is private, of this machine or link, or special is refused.
+        Private network whose files are fetched, as 10.1.0.0/16 or 192.168.0.7; repeat it for several. Other
+        private, loopback, link-local and reserved addresses are refused.
     allowed_media_folder
-        Folder whose files may be named by file: addresses; repeat for several. If none is given, no file of
-        this machine.
+        Folder whose files may be named by file: addresses; repeat it for several. Default: none.
     max_fetch_mib
-        Largest file to fetch, and most of one request altogether, in MiB.
+        Largest file to fetch, and largest total of one request, in MiB.
     fetch_timeout_s
-        Seconds in which a file must have arrived, redirects and further attempts included.
+        Seconds in which a file must arrive, redirects and retries included.
     """
 
     fetch_media: FetchMedia = "on"

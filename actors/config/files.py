@@ -33,26 +33,26 @@ class FileConfig:
         is 230 MB, an image of 2 megapixels 48 MB). One request gets at most half; those that find too little
         left for some seconds are answered 503.
     media_cache
-        Memory for what images, videos and audio of prompts came to, as 1GiB: files that are sent again are
-        not opened again. 0 keeps nothing.
+        Memory for decoded images, videos and audio of prompts, as 1GiB: a file that is sent again is not
+        decoded again. 0 keeps nothing.
     max_image_pixels
-        Larger images and video frames are made this small before they are encoded; 0 leaves that to the
-        model.
+        Larger images and video frames are scaled down to this size before they are encoded; 0 leaves that to
+        the model.
     rgba_background
-        Colour that transparent pictures lie on, as #ffffff.
+        Background colour of transparent images, as #ffffff.
     max_media_items
         Images, videos and audio clips in one prompt.
     max_clip_s
         Longest video or audio clip in a prompt, in seconds.
     enable_mm_embeds
-        Take encodings made elsewhere in place of pictures and sound (`image_embeds`, `audio_embeds`).
+        Accept precomputed encodings in place of images and audio (`image_embeds`, `audio_embeds`).
     decode_workers
-        Files decoded at the same time, each in a process of its own; one more of a caller that has none and
-        waits for a second.
+        Files decoded at the same time, each in its own process; one more for a caller that has none running
+        and waits for a second.
     decode_timeout_s
         Seconds one file may take to decode before its process is killed.
     max_requests
-        Requests with files or bodies over 1 MiB in hand at once; more are answered 503.
+        Requests with files or bodies over 1 MiB at a time; more are answered 503.
     """
 
     max_upload_mib: float = 25.0

@@ -28,12 +28,12 @@ class McpConfig:
     Attributes
     ----------
     allowed_mcp_servers
-        Address of an MCP server that requests may name, as https://mcp.example.com/mcp, with all below it;
-        repeat for several. If none is given, no request may name one.
+        Address of an MCP server that requests may name, as https://mcp.example.com/mcp, and of all below it;
+        repeat it for several. Without it, no request may name one.
     allowed_mcp_networks
-        Network that such a server may be in though it is not public, as 10.1.0.0/16; repeat for several.
+        Private network in which such servers are allowed, as 10.1.0.0/16; repeat it for several.
     mcp_timeout_s
-        Seconds in which an MCP server must have told its tools, or the result of a call.
+        Seconds in which an MCP server must list its tools, or return the result of a call.
     """
 
     allowed_mcp_servers: tuple[str, ...] = ()

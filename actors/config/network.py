@@ -21,33 +21,32 @@ class ListenConfig:
     port
         Port to listen on; 0 takes a free one.
     health_port
-        A second port of the same address, for nothing but /live, /health and /ping. Open to what probes the
-        server and not to clients, it is not affected by connections to the first one. 0: none.
+        A second port of the same address, for /live, /health and /ping only: for probes, unaffected by the
+        connections of clients. 0: none.
     api_key
-        Accepted API key; repeat for several. Without one, everybody may come in.
+        Accepted API key; repeat it for several. Without one, no key is needed.
     api_key_file
-        File with one accepted API key a line (# begins a comment). It may change while the server runs.
+        File with one accepted API key per line (# begins a comment). It may change while the server runs.
     allowed_origins
-        Origin of web pages that may use the server, as https://app.example.com; repeat for several, or * for
-        every page there is. Pages of the server's own address always may.
+        Origin of web pages that may use the server, as https://app.example.com; repeat it for several; * is
+        every page. Pages of the server's own address always may.
     allowed_hosts
-        Name by which the server may be called, as asr.example.com or *.example.com; repeat for several, or *
-        for any. IP addresses and localhost always are. If none is given: no other name where only this
-        machine reaches the server, else any name with an API key, and without one only names that public DNS
-        does not have.
+        Host name of the server, as asr.example.com or *.example.com; repeat it for several; * is any. IP
+        addresses and localhost are always allowed. Default: no other name if only this machine can reach the
+        server; else any name if there is an API key, and names that are not in public DNS if there is none.
     drain_s
         Seconds that open turns and requests may take to finish after SIGINT or SIGTERM.
     send_timeout_s
-        Seconds a client may read nothing of what we send before its connection is cut.
+        Seconds a client may read nothing of an answer before its connection is closed.
     keep_alive_s
         Seconds a connection may be without a request before it is closed.
     max_connections
-        Connections at once, never more than the process' limit of descriptors (`ulimit -n`) allows less a
-        third. One more closes the one that has been idle longest; where none is idle it is answered 503,
-        all but /health. 0 takes 4096.
+        Connections at a time, at most two thirds of the process' limit of descriptors (`ulimit -n`). One more
+        closes the one that has been idle longest; if none is idle it is answered 503, except /health. 0 takes
+        4096.
     max_connections_per_address
-        Of them, those of one address (of IPv6: one /64). Behind a proxy all have its address: give it all of
-        max_connections then. 0 takes half of them.
+        Connections of one address (IPv6: one /64) at a time. Behind a proxy all connections have its address:
+        set it to max_connections there. 0 takes half of max_connections.
     """
 
     host: str = "127.0.0.1"

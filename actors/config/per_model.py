@@ -75,7 +75,7 @@ def _way_out(of: str, option: str, names: Collection[str]) -> str:
     name = public_name(of)
     own = f"--model {name}{option[len(of) :]}"
     return (
-        f"; say {own}"
+        f"; use {own}"
         if name in names
         else f"; name the model as an argument, too: sensorium serve {of} {own}"
     )

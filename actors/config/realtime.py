@@ -26,9 +26,9 @@ class RealtimeConfig:
         How soon the text of sessions that name no delay is released: minimal is soonest, xhigh is corrected
         least.
     force_turn_s
-        Longest turn where the server finds the turns, in seconds: it is ended at a quiet place then.
+        Longest turn with turn detection, in seconds: it is ended at a quiet place then.
     max_turn_s
-        Longest turn where the client ends them, in seconds: more audio is refused then.
+        Longest turn that the client ends, in seconds: more audio is refused then.
     max_session_s
         Longest life of one session, in seconds.
     idle_s
@@ -36,8 +36,8 @@ class RealtimeConfig:
     resume_grace_s
         Seconds a session waits for a client whose socket was lost; 0 ends it with its socket.
     max_detached
-        Sessions that wait so at once, of max_sessions; with more ends, of the caller with most of them, the
-        one that has waited longest.
+        Sessions kept for a disconnected client, of max_sessions. With more, the oldest one of the caller with
+        most of them ends.
     outbox_events
         Events that may wait for a slow reader before its session is closed.
     outbox_mib

@@ -11,15 +11,16 @@ from .validation import check, check_bytes
 
 @dataclass(frozen=True, slots=True)
 class ResponseConfig:
-    """Responses that can be asked for again (docs/responses.md).
+    """Responses that can be retrieved later (docs/responses.md).
 
     Attributes
     ----------
     response_store
-        SQLite file that keeps the responses of /v1/responses over restarts; it is made where there is none,
-        and is one server's. Without it they are in memory, for an hour.
+        SQLite file that keeps the responses of /v1/responses over restarts; created if missing, and used by
+        one server only. Without it responses are kept in memory for an hour.
     response_store_size
-        What it keeps at most, as 1GiB: the oldest of whoever keeps most go first.
+        Largest size of the store, as 1GiB. When it is full, the oldest responses of the key that keeps most
+        are dropped.
     response_store_days
         Days after which a response is forgotten.
     """

@@ -68,6 +68,8 @@ class ServerConfig:
     mcp: McpConfig = field(default_factory=McpConfig)
     alias: tuple[str, ...] = ()
     """Other names of models, as ALIAS=NAME."""
+    console: bool = True
+    """Serve the page in which the server is tried."""
 
     def __post_init__(self) -> None:
         if not self.models:

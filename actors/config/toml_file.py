@@ -99,18 +99,21 @@ class _Reader:
         found: list[str] = []
         for name, options in tables.items():
             if not isinstance(options, dict):
-                raise self.error(f"[{where}{_MODEL}] {name} is no table; allowed: [{where}{_MODEL}.NAME]")
+                raise self.error(f"[{where}{_MODEL}] {name} is not a table; allowed: [{where}{_MODEL}.NAME]")
             table_name = f"[{where}{_MODEL}.{name}]"
             found += (
-                f"{name}:{option}={self._said(table_name, option, options[option])}" for option in options
+                f"{name}:{option}={self._option_text(table_name, option, options[option])}"
+                for option in options
             )
         return tuple(found)
 
-    def _said(self, where: str, option: str, value: object) -> str:
+    def _option_text(self, where: str, option: str, value: object) -> str:
         """What a table of one model says of one option, as the command line would have it."""
         name = option.replace("-", "_")
         if name not in self.of_models:
-            raise self.error(f"{where} {option} is no option of one model; a name with dots goes in quotes")
+            raise self.error(
+                f"{where} {option} is not an option of one model; put a name with dots in quotes"
+            )
         self._check_type(f"{where} ", option, value, self.of_models[name])
         return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -119,8 +122,8 @@ class _Reader:
         types, name = self.known.get(command, {}), option.replace("-", "_")
         if name not in types:
             raise self.error(
-                f"{where}{option} is no option of `sensorium {command}`; what belongs to another command "
-                "goes under a table of its name"
+                f"{where}{option} is not an option of `sensorium {command}`; options of another command "
+                "belong under a table of its name"
             )
         if isinstance(value, dict):
             raise self.error(f"it has a table [{command}.{option}]; allowed below [{command}]: options")

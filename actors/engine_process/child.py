@@ -108,17 +108,22 @@ async def _run(
     config: Orders, stream: trio.abc.Stream, open_next: Open[OpenedT], nursery: trio.Nursery
 ) -> None:
     opened: list[OpenedT] = []
-    async with trio.open_nursery() as loading:
-        loading.start_soon(_report_loading, stream)
-        for order in config.models:
-            started = time.monotonic()
-            with naming_shortage(order.name):
-                opened.append(await trio.to_thread.run_sync(open_next, config, tuple(opened)))
-                await nursery.start(opened[-1].engine.run)
-            logger.info("%s: ready after %.1f s", order.name, time.monotonic() - started)
-        gc.collect()
-        gc.freeze()
-        loading.cancel_scope.cancel()
+    # Where memory is refused, a thread may end without its result: whoever fails first ends the wait for it.
+    with naming_shortage(", ".join(order.name for order in config.models)):
+        async with trio.open_nursery() as loading:
+            loading.start_soon(_report_loading, stream)
+            for order in config.models:
+                started = time.monotonic()
+                with naming_shortage(order.name):
+                    model = await trio.to_thread.run_sync(
+                        open_next, config, tuple(opened), abandon_on_cancel=True
+                    )
+                    opened.append(model)
+                    await nursery.start(model.engine.run)
+                logger.info("%s: ready after %.1f s", order.name, time.monotonic() - started)
+            gc.collect()
+            gc.freeze()
+            loading.cancel_scope.cancel()
     hello = messages.Opened(tuple(info_fields(each.info) for each in opened))
     await EngineServer([each.engine for each in opened], stream).run(hello)
     os._exit(0)  # there is nobody to give anything back to

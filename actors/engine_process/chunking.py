@@ -31,7 +31,7 @@ async def send_message(link: Link, call: int, message: Message) -> None:
     if buffers:
         await link.send(call, messages.encode(message), buffers)
     else:
-        link.tell(call, messages.encode(message))
+        link.send_nowait(call, messages.encode(message))
 
 
 async def read_message(parts: Sequence[bytes]) -> tuple[Message, Sequence[bytes]]:
@@ -44,7 +44,7 @@ async def read_message(parts: Sequence[bytes]) -> tuple[Message, Sequence[bytes]
     for long in message.long:
         members: list[object] = []
         for _ in range(long.num_slices):
-            members += messages.decode_slice(next(left), type(body), long.path)
+            members += messages.decode_slice(next(left), body, long.path)
             await trio.lowlevel.checkpoint()
         body = messages.replaced(body, long.path, tuple(members))
     return msgspec.structs.replace(message, body=body, long=()), ()

@@ -16,13 +16,13 @@ import trio
 from ...engine.models.info import ModelInfo
 from ...protocols.engine.messages import (
     INTERACTIVE,
-    Align,
-    Generate,
+    AnyRequest,
     ItemKey,
     Lane,
+    Outcome,
+    SampleRequest,
     SessionKey,
     TextGenerated,
-    TokensAligned,
 )
 from ...protocols.engine.statistics import EngineStatistics
 from ...protocols.errors import SensoriumError, UnavailableError
@@ -126,23 +126,23 @@ class RemoteEngine(EngineClient):
             yield
 
     @asynccontextmanager
-    async def generate(self, request: Generate) -> AsyncIterator[TextStream]:
+    async def generate(self, request: SampleRequest) -> AsyncIterator[TextStream]:
         stream = TextStream(request.request_id)
         async with self._live().call(messages.Run(self._index, request, whole=False), stream) as call:
             await call.answer(messages.Accepted)
             yield stream
 
-    async def complete(self, request: Generate) -> TextGenerated:
+    async def complete(self, request: SampleRequest) -> TextGenerated:
         async with self._live().call(messages.Run(self._index, request, whole=True)) as call:
             return (await call.answer(messages.Text)).body
 
-    async def align(self, command: Align) -> TokensAligned:
-        async with self._live().call(messages.Times(self._index, command)) as call:
-            return (await call.answer(messages.Aligned)).aligned
+    async def perform(self, request: AnyRequest) -> Outcome:
+        async with self._live().call(messages.Perform(self._index, request)) as call:
+            return (await call.answer(messages.Performed)).outcome
 
     def close_session(self, session: SessionKey) -> None:
         if self._line is not None:
-            self._line.tell(messages.CloseSession(self._index, session))
+            self._line.send_nowait(messages.CloseSession(self._index, session))
 
     def _live(self) -> Line:
         if self._line is None or self.health != "ready":

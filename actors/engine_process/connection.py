@@ -133,11 +133,11 @@ class Line:
         finally:
             del self._calls[number]
             if self._link.abandon(number) or not call.is_over:
-                self._link.tell(number, messages.encode(messages.Leave()))
+                self._link.send_nowait(number, messages.encode(messages.Leave()))
 
-    def tell(self, message: Message) -> None:
+    def send_nowait(self, message: Message) -> None:
         """Say something that needs no answer."""
-        self._link.tell(next(self._ids), messages.encode(message))
+        self._link.send_nowait(next(self._ids), messages.encode(message))
 
     async def _count_silence(self) -> None:
         while True:

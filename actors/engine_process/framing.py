@@ -143,7 +143,7 @@ class FrameReader:
         if self._kind == _PART:
             encoded = self._begun.get(self._call)
             if encoded is None:
-                raise FrameError(f"call {self._call} goes on with what it did not begin")
+                raise FrameError(f"call {self._call} continues a message it did not begin")
             encoded.pieces += body
             encoded.num_bytes += size
         else:
@@ -160,7 +160,7 @@ class FrameReader:
 
 def _sizes(body: bytes) -> tuple[int, ...]:
     if not body or len(body) % 8:
-        raise FrameError(f"{len(body)} bytes are no sizes")
+        raise FrameError(f"{len(body)} bytes are not a list of sizes")
     sizes = struct.unpack(f"!{len(body) // 8}Q", body)
     if sum(sizes) > MAX_MESSAGE:
         raise FrameError(f"a message of {sum(sizes)} bytes")

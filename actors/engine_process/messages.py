@@ -15,16 +15,16 @@ import msgspec
 
 from ...protocols import errors
 from ...protocols.engine.messages import (
-    Align,
+    AnyRequest,
     ContentHash,
     Features,
     FloatType,
-    Generate,
     ItemKey,
     Lane,
+    Outcome,
+    SampleRequest,
     SessionKey,
     TextGenerated,
-    TokensAligned,
 )
 from ...protocols.engine.statistics import EngineStatistics
 from ..runtime.actor import InboxStatistics
@@ -75,16 +75,16 @@ class Run(_Message, frozen=True):
     """`generate` (answered by `Accepted` and texts) or, `whole`, `complete` (by its one text)."""
 
     model: int
-    body: Generate
+    body: SampleRequest
     whole: bool
     long: tuple[Long, ...] = ()
 
 
-class Times(_Message, frozen=True):
-    """`align`."""
+class Perform(_Message, frozen=True):
+    """`perform`."""
 
     model: int
-    body: Align
+    body: AnyRequest
     long: tuple[Long, ...] = ()
 
 
@@ -120,10 +120,10 @@ class Text(_Message, frozen=True):
     long: tuple[Long, ...] = ()
 
 
-class Aligned(_Message, frozen=True):
-    """The answer to `Times`."""
+class Performed(_Message, frozen=True):
+    """The answer to `Perform`."""
 
-    aligned: TokensAligned
+    outcome: Outcome
 
 
 class Failed(_Message, frozen=True):
@@ -161,11 +161,11 @@ class Opened(_Message, frozen=True):
 
 
 Message = (
-    Hold | Supply | Run | Times | CloseSession | Look | Leave
-    | Accepted | Missing | Text | Aligned | Failed | State | Loading | Opened
+    Hold | Supply | Run | Perform | CloseSession | Look | Leave
+    | Accepted | Missing | Text | Performed | Failed | State | Loading | Opened
 )  # fmt: skip
 
-Lengthy = Run | Times | Text
+Lengthy = Run | Perform | Text
 """What may be long: `body` then lacks the `long` tuples, which travel behind."""
 
 _DECODER: Final = msgspec.msgpack.Decoder(Message)
@@ -239,9 +239,12 @@ def encode_slice(members: tuple[object, ...]) -> bytes:
     return _ENCODER.encode(members)
 
 
-def decode_slice(data: bytes, kind: type[msgspec.Struct], path: tuple[str, ...]) -> tuple[object, ...]:
-    """A slice of the field at `path` of a `kind`."""
-    members: tuple[object, ...] = _slice_decoder(kind, path).decode(data)
+def decode_slice(data: bytes, body: msgspec.Struct, path: tuple[str, ...]) -> tuple[object, ...]:
+    """A slice of the field at `path` of `body`. Raises AttributeError for a path that there is not."""
+    *outer, name = path
+    for each in outer:
+        body = getattr(body, each)
+    members: tuple[object, ...] = _slice_decoder(type(body), name).decode(data)
     return members
 
 
@@ -269,12 +272,6 @@ def replaced(value: T, path: tuple[str, ...], members: tuple[object, ...]) -> T:
 
 
 @cache
-def _slice_decoder(kind: type[msgspec.Struct], path: tuple[str, ...]) -> msgspec.msgpack.Decoder[Any]:
-    """For members of the field at `path`. Raises KeyError for a path that there is not."""
-    found: Any = kind
-    for name in path:
-        found = next(
-            (each for each in getattr(found, "__args__", ()) if hasattr(each, "__struct_fields__")), found
-        )
-        found = get_type_hints(found)[name]
-    return msgspec.msgpack.Decoder(found)
+def _slice_decoder(kind: type[msgspec.Struct], name: str) -> msgspec.msgpack.Decoder[Any]:
+    """For members of one field. Raises KeyError for a field that there is not."""
+    return msgspec.msgpack.Decoder(get_type_hints(kind)[name])

@@ -57,7 +57,7 @@ class Link:
         self._has_work = trio.lowlevel.ParkingLot()
         self._has_room = trio.lowlevel.ParkingLot()
 
-    def tell(self, call: int, head: bytes) -> None:
+    def send_nowait(self, call: int, head: bytes) -> None:
         """Send a message that is a head only, behind what its call has under way. Does not wait.
 
         Does nothing once the link is lost; `run_receiving` says so.
@@ -134,7 +134,7 @@ class Link:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         except FrameError as error:
-            raise LinkLostError(f"what the other process says makes no sense: {error}") from error
+            raise LinkLostError(f"malformed message from the other process: {error}") from error
         finally:
             self._is_lost = True
             self._has_room.unpark_all()

@@ -205,7 +205,7 @@ class EngineProcess:
         while True:
             limit_s = self._silence_s * (1 if news.is_ready else _PATIENCE)
             if line.silent_s >= limit_s:
-                raise EngineProcessError(f"the engines' process has said nothing for {limit_s:g} s")
+                raise EngineProcessError(f"the engine process has not responded for {limit_s:g} s")
             await trio.sleep(_LOOK_S)
 
 

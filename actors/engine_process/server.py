@@ -15,7 +15,7 @@ from typing import Final
 
 import trio
 
-from ...protocols.engine.messages import ContentHash, Features, Generate, TextGenerated
+from ...protocols.engine.messages import ContentHash, Features, SampleRequest, TextGenerated
 from ...protocols.errors import InternalError, OverloadedError, SensoriumError
 from ..inference.engine import Engine
 from ..runtime.panic_guard import contained
@@ -82,7 +82,7 @@ class EngineServer:
         )
 
     def _answer(self, number: int, message: Message) -> None:
-        self._link.tell(number, messages.encode(message))
+        self._link.send_nowait(number, messages.encode(message))
 
     async def _take(self, number: int, parts: list[bytes]) -> None:
         message, buffers = await read_message(parts)
@@ -101,16 +101,16 @@ class EngineServer:
                 if work is not None:
                     work.scope.cancel()
                     await work.done.wait()  # who leaves may use its request id again at once
-            case messages.Hold() | messages.Run() | messages.Times() if len(self._works) < MAX_CALLS:
+            case messages.Hold() | messages.Run() | messages.Perform() if len(self._works) < MAX_CALLS:
                 self._works[number] = work = _Work()
                 self._nursery.start_soon(self._work, number, message, work)
-            case messages.Hold() | messages.Run() | messages.Times():
+            case messages.Hold() | messages.Run() | messages.Perform():
                 self._answer(number, messages.failed(OverloadedError("too many requests are in flight")))
             case _:
                 pass  # of a call that is over
 
     async def _work(
-        self, number: int, message: messages.Hold | messages.Run | messages.Times, work: _Work
+        self, number: int, message: messages.Hold | messages.Run | messages.Perform, work: _Work
     ) -> None:
         try:
             with contained, work.scope:
@@ -133,14 +133,14 @@ class EngineServer:
         self._answer(number, messages.failed(error))
 
     async def _perform(
-        self, number: int, message: messages.Hold | messages.Run | messages.Times, work: _Work
+        self, number: int, message: messages.Hold | messages.Run | messages.Perform, work: _Work
     ) -> None:
         engine = self._engines[message.model]
         match message:
             case messages.Hold():
                 await self._hold(number, engine, message, work)
-            case messages.Times():
-                self._answer(number, messages.Aligned(await engine.align(message.body)))
+            case messages.Perform():
+                self._answer(number, messages.Performed(await engine.perform(message.body)))
             case messages.Run(whole=True):
                 await send_message(self._link, number, messages.Text(await engine.complete(message.body)))
             case messages.Run():
@@ -159,7 +159,7 @@ class EngineServer:
             self._answer(number, messages.Accepted())
             await trio.sleep_forever()
 
-    async def _stream(self, number: int, engine: Engine, request: Generate) -> TextGenerated:
+    async def _stream(self, number: int, engine: Engine, request: SampleRequest) -> TextGenerated:
         """Send all texts but the last, which follows when the engine has let go of the request."""
         async with engine.generate(request) as stream:
             self._answer(number, messages.Accepted())

@@ -190,7 +190,8 @@ class Fetcher:
             raise FetchError(f"The host answered with status {head.status}.", code="fetch_refused")
         if head.fields.get("content-encoding", "identity").strip().lower() != "identity":
             raise FetchError(
-                "The host packs the file (Content-Encoding), which it was asked not to.", code="fetch_refused"
+                "The host compressed the file (Content-Encoding); only uncompressed files are accepted.",
+                code="fetch_refused",
             )
         length = head.fields.get("content-length", "")
         if length.isdigit():

@@ -78,7 +78,7 @@ class Get:
             target=self._target.raw_path,
             headers=[("Host", host), *ours, *length, *fields],
         )
-        with _telling():
+        with _broken_connections():
             sent = self._http.send(request) or b""
             if body:
                 sent += self._http.send(h11.Data(data=body)) or b""
@@ -97,7 +97,7 @@ class Get:
     async def piece(self) -> bytes:
         """The next piece of the body, empty at its end. Raises BrokenError if it ends before it is whole."""
         while True:
-            with _telling():
+            with _broken_connections():
                 event = await self._next()
             if isinstance(event, h11.Data) and event.data:
                 return bytes(event.data)
@@ -147,7 +147,7 @@ class Connections:
                 name = host.rstrip(".")
                 secure = trio.SSLStream(stream, self._tls, server_hostname=name, https_compatible=True)
                 stream = secure
-                with _telling():
+                with _broken_connections():
                     await secure.do_handshake()
             yield Get(stream, target)
         finally:
@@ -182,7 +182,7 @@ def _fields(response: h11.Response) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
 
 
-class _telling:  # noqa: N801 (a context manager)
+class _broken_connections:  # noqa: N801 (a context manager)
     """What goes wrong on a connection is a BrokenError."""
 
     def __enter__(self) -> None:

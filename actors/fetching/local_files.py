@@ -22,7 +22,9 @@ def read_local_file(url: str, folders: Sequence[Path], max_bytes: int) -> bytes:
     """The file at a `file:` address. Raises FetchError; that of a file elsewhere does not tell whether it is
     there."""
     if not folders:
-        raise FetchError("file: addresses are not served here (--allowed-media-folder).", code="url_refused")
+        raise FetchError(
+            "Addresses with file: are not served here (--allowed-media-folder).", code="url_refused"
+        )
     path = _path(url)
     try:
         _check_inside(path, folders)  # so that nothing elsewhere is even opened

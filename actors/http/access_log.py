@@ -68,9 +68,9 @@ class RefusalLog:
         self._is_on = config.access_log == "on"
         self._skipped = frozenset(config.access_log_skip)
 
-    def __call__(self, refusal: Refusal, num_untold: int) -> None:
+    def __call__(self, refusal: Refusal, num_unreported: int) -> None:
         """Write the line, and how many there might have been before it."""
-        if not self._is_on or (refusal.path in self._skipped and not num_untold):
+        if not self._is_on or (refusal.path in self._skipped and not num_unreported):
             return
         method, path = refusal.method[:16] or "-", refusal.path[:_MAX_PATH] or "-"
         fields: dict[str, object] = {
@@ -79,9 +79,9 @@ class RefusalLog:
             "status": refusal.status,
             "caller": refusal.client[0],
             "refused": refusal.code,
-            "untold": num_untold,
+            "unreported": num_unreported,
         }
-        before = f" ({num_untold} more before it)" if num_untold else ""
+        before = f" ({num_unreported} more before it)" if num_unreported else ""
         token = REQUEST_ID.set(refusal.request_id)
         logger.info(
             "%s %s %d refused %s %s%s",

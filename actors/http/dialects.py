@@ -9,6 +9,7 @@ from starlette.types import Scope
 from .anthropic.dialect import ANTHROPIC
 from .calls.dialect import CALLS
 from .chat.dialect import CHAT
+from .console.dialect import CONSOLE
 from .dialect import Dialect
 from .error_bodies import OPENAI_ERRORS, ErrorShape
 from .realtime.dialect import REALTIME
@@ -24,6 +25,7 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
     ANTHROPIC,
     REALTIME,
     CALLS,
+    CONSOLE,
 )
 _ERRORS: Final = {path: dialect.errors for dialect in DIALECTS for path in dialect.operations.paths}
 _MODELS: Final = "/v1/models"

@@ -26,8 +26,9 @@ ERROR_SHAPE: Final = "sensorium.error_shape"
 def shown(error: Exception, what: str) -> SensoriumError:
     """What a client is told of an error; one that is not meant for clients is logged, with `what` failed.
 
-    What the machine has too little of is no defect, and may be there the next time. The error's frames are
-    dropped: trio may leave it in a reference cycle, and they hold the request's media.
+    What the machine has too little of is no defect, and may be there the next time. The frames of the error,
+    and of those that led to it, are dropped: trio may leave it in a reference cycle, and they hold the
+    request's media.
     """
     try:
         if isinstance(error, SensoriumError):
@@ -38,7 +39,22 @@ def shown(error: Exception, what: str) -> SensoriumError:
         logger.error("%s failed", what, exc_info=error)
         return InternalError("The server failed on this request.")
     finally:
-        error.__traceback__ = None
+        _drop_frames(error)
+
+
+def _drop_frames(error: BaseException) -> None:
+    """Of an error, its causes, contexts and members."""
+    found: dict[int, BaseException] = {}
+    left: list[BaseException | None] = [error]
+    while left:
+        each = left.pop()
+        if each is None or id(each) in found:
+            continue
+        found[id(each)] = each
+        each.__traceback__ = None
+        left += [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            left += each.exceptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class EventStream(Response):
         """Send the response."""
         with self._hold():
             async with open_work() as nursery:
-                nursery.start_soon(watch_for_disconnect, receive, nursery.cancel_scope, self._ask)
+                nursery.start_soon(watch_for_disconnect, receive, nursery.cancel_scope, self._probe)
                 nursery.start_soon(self._do_work, error_shape(scope))
                 await self._write(send)
                 nursery.cancel_scope.cancel()
@@ -113,7 +113,7 @@ class EventStream(Response):
         self._finished = True
         self._wake.set()
 
-    def _ask(self) -> None:
+    def _probe(self) -> None:
         if self._has_begun:
             self._put(KEEP_ALIVE)
 

@@ -25,6 +25,7 @@ from ...protocols.shared.event_stream import DONE
 from ...protocols.shared.route_hints import hint
 from ..runtime.panic_guard import contained
 from ..transport.http_exchange import BODY_FAULT
+from .console.routes import is_console, leads_to_console, to_console
 from .dialect import route
 from .dialects import DIALECTS, errors_for
 from .error_bodies import ERROR_SHAPE, ErrorShape, error_response, shown
@@ -52,6 +53,7 @@ class Gate:
         self._paths = frozenset(each.path for each in found)
         self._with_parameters = [each for each in found if each.param_convertors]
         self._origins = Origins(service.config.listen)
+        self._has_console = service.config.console
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -70,7 +72,10 @@ class Gate:
                 cors += self._origins.preflight(request.headers)
                 await Response(status_code=204)(scope, receive, answer.send)
                 return
-            if path not in OPEN_PATHS:
+            if self._has_console and leads_to_console(request):
+                await to_console()(scope, receive, answer.send)
+                return
+            if not self._is_open(path):
                 self._service.caller(request)
             with contained, self._service.answering() as in_time:
                 answer.on_plain = partial(self._service.let_finish, in_time)
@@ -94,6 +99,10 @@ class Gate:
             metrics = self._service.metrics
             metrics.requests.labels(label, str(answer.status or 499)).inc()
             metrics.request_duration.labels(label).observe(trio.current_time() - began)
+
+    def _is_open(self, path: str) -> bool:
+        """Whether it is answered without a key."""
+        return path in OPEN_PATHS or (self._has_console and is_console(path))
 
     def _label(self, path: str) -> str:
         """The route of a path, as metrics name it: few, whatever clients send."""

@@ -27,7 +27,7 @@ from ..fetching.dns import Names
 from ..inference.client import EngineClient
 from ..live.container_decoder import OpenSound
 from ..live.registry import SessionRegistry
-from ..live.voice_activity import OpenEar
+from ..live.voice_activity import OpenVadStream
 from ..mcp.client import McpClients
 from ..media_decoding.memory_budget import MediaBudget
 from ..media_decoding.worker_pool import MediaHandle
@@ -118,7 +118,7 @@ class Service:
     budget: MediaBudget
     addresses: AddressBook
     names: Names
-    open_ear: OpenEar
+    open_vad_stream: OpenVadStream
     open_sound: OpenSound
     metrics: Metrics
     keys: ApiKeys

@@ -14,7 +14,14 @@ from typing import Protocol
 import msgspec
 
 from ...engine.text.beam_search import Beam, BeamSearch
-from ...protocols.engine.messages import Generate, RequestId, SessionKey, TextGenerated, TokensSampled
+from ...protocols.engine.messages import (
+    RequestId,
+    Sample,
+    SampleRequest,
+    SessionKey,
+    TextGenerated,
+    TokensSampled,
+)
 from ...protocols.errors import BadRequestError
 from ..runtime.nursery import all_of
 from .detokenizer import TextStream
@@ -24,12 +31,14 @@ from .scheduler import Part
 class Submit(Protocol):
     """Queues a request whose answer comes in one message; leaving ends it."""
 
-    def __call__(self, request: Generate, /, *, part: Part) -> AbstractAsyncContextManager[TextStream]: ...
+    def __call__(
+        self, request: SampleRequest, /, *, part: Part
+    ) -> AbstractAsyncContextManager[TextStream]: ...
 
 
-def check_beams(request: Generate) -> None:
+def check_beams(request: SampleRequest) -> None:
     """Raise BadRequestError if a request with beams asks for what they do not go with."""
-    sampling = request.sampling
+    sampling = request.task.sampling
     others = {
         "a temperature": sampling.temperature > 0,
         "a grammar": sampling.grammar is not None,
@@ -42,19 +51,21 @@ def check_beams(request: Generate) -> None:
         "log-probabilities of the prompt": sampling.prompt_logprobs is not None,
         "a session": request.session is not None,
     }
-    for name, is_asked in others.items():
-        if is_asked:
-            raise BadRequestError(f"{sampling.num_beams} beams go without {name}", param="num_beams")
+    for name, is_used in others.items():
+        if is_used:
+            raise BadRequestError(
+                f"{sampling.num_beams} beams cannot be combined with {name}", param="num_beams"
+            )
 
 
 async def search(
-    request: Generate, submit: Submit, close_session: Callable[[SessionKey], None]
+    request: SampleRequest, submit: Submit, close_session: Callable[[SessionKey], None]
 ) -> TokensSampled:
     """The likeliest answer to `request`, or what became of the first of its questions that failed.
 
     Cancelling ends all questions. A draft is not looked at.
     """
-    sampling = request.sampling
+    sampling = request.task.sampling
     beams = BeamSearch(
         sampling.num_beams,
         max_tokens=sampling.max_tokens,
@@ -62,14 +73,10 @@ async def search(
         length_penalty=sampling.length_penalty,
         patience=sampling.patience,
     )
-    base = msgspec.structs.replace(
-        request,
-        draft_token_ids=(),
-        ngram=None,
-        sampling=msgspec.structs.replace(
-            sampling, num_beams=1, max_tokens=1, stop_token_ids=(), logprobs=beams.num_candidates
-        ),
+    one_token = msgspec.structs.replace(
+        sampling, num_beams=1, max_tokens=1, stop_token_ids=(), logprobs=beams.num_candidates
     )
+    base = msgspec.structs.replace(request, task=Sample(one_token, probe=request.task.probe))
     keys = [SessionKey(f"{request.request_id}/{place}") for place in range(sampling.num_beams)]
     first: TextGenerated | None = None
     try:
@@ -80,8 +87,8 @@ async def search(
                 return _ended(request.request_id, failed)
             if first is None:
                 first = answers[0]
-                later = msgspec.structs.replace(base.sampling, begin_suppress_token_ids=())
-                base = msgspec.structs.replace(base, sampling=later, probe=None)
+                later = msgspec.structs.replace(one_token, begin_suppress_token_ids=())
+                base = msgspec.structs.replace(base, task=Sample(later))
             beams.advance([each.top_logprobs[0] for each in answers])
             keys = _handed_on(keys, beams.running)
     finally:
@@ -100,7 +107,7 @@ async def search(
 
 
 async def _generate(
-    base: Generate, running: Sequence[Beam], keys: Sequence[SessionKey], submit: Submit
+    base: SampleRequest, running: Sequence[Beam], keys: Sequence[SessionKey], submit: Submit
 ) -> list[TextGenerated]:
     """The next token of each beam, and what else is likely there."""
 

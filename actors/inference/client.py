@@ -9,21 +9,21 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ...engine.models.info import ModelInfo
 from ...protocols.engine.messages import (
     INTERACTIVE,
-    Align,
+    AnyRequest,
     ContentHash,
     EncoderItem,
     Features,
-    Generate,
     ItemKey,
     Lane,
+    Outcome,
+    SampleRequest,
     SessionKey,
     TextGenerated,
-    TokensAligned,
 )
 from ...protocols.engine.statistics import EngineStatistics
 from ...protocols.errors import BadRequestError, EngineFailedError, InternalError, UnavailableError
@@ -31,6 +31,8 @@ from ..runtime.actor import InboxStatistics
 from ..runtime.supervisor import Health
 
 logger = logging.getLogger(__name__)
+
+OutcomeT = TypeVar("OutcomeT", bound=Outcome)
 
 Fetch = Callable[[Sequence[ContentHash]], Awaitable[Sequence[Features]]]
 """Gives the features of items, in order."""
@@ -105,7 +107,7 @@ class EngineClient(Protocol):
         """
         ...
 
-    def generate(self, request: Generate) -> AbstractAsyncContextManager[AsyncIterable[TextGenerated]]:
+    def generate(self, request: SampleRequest) -> AbstractAsyncContextManager[AsyncIterable[TextGenerated]]:
         """Run `request`; its text comes through the stream. Leaving before the end aborts it.
 
         With a session it ends the session's previous request (its reason is "abort") and takes over what
@@ -114,15 +116,15 @@ class EngineClient(Protocol):
         """
         ...
 
-    async def complete(self, request: Generate) -> TextGenerated:
+    async def complete(self, request: SampleRequest) -> TextGenerated:
         """All of `request`'s text in one message. Raises as `generate` does.
 
         A search with several beams (`SamplingParams.num_beams`) ends only here.
         """
         ...
 
-    async def align(self, command: Align) -> TokensAligned:
-        """When each text token was spoken. InternalError if it failed alone."""
+    async def perform(self, request: AnyRequest) -> Outcome:
+        """The outcome of a request that does not sample; see `outcome_of`. Raises as `generate` does."""
         ...
 
     def close_session(self, session: SessionKey) -> None:
@@ -138,13 +140,22 @@ def check_answer(answer: TextGenerated) -> None:
         return
     match answer.fault:
         case "no_token" | "cannot_follow":
-            raise BadRequestError(f"The answer cannot go on: {answer.error}.", code="no_possible_token")
+            raise BadRequestError(f"The answer cannot continue: {answer.error}.", code="no_possible_token")
         case _:
             raise InternalError(f"Generating failed: {failed_alone(answer)}.")
 
 
-def failed_alone(answer: TextGenerated) -> str:
+async def outcome_of(engine: EngineClient, request: AnyRequest, kind: type[OutcomeT]) -> OutcomeT:
+    """The outcome of `request`, which is one of `kind`. Raises as `EngineClient.perform` does, and
+    InternalError if the request failed alone."""
+    outcome = await engine.perform(request)
+    if isinstance(outcome, kind):
+        return outcome
+    raise InternalError(f"The engine failed on this request: {failed_alone(outcome)}.")
+
+
+def failed_alone(answer: TextGenerated | Outcome) -> str:
     """Why an engine could not do what was asked of it, though it goes on: said in the log as well."""
-    reason = answer.error or "no reason is known"
+    reason = getattr(answer, "error", None) or "no reason is known"
     logger.error("a request failed alone: %s", reason)
     return reason

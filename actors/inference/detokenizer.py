@@ -177,7 +177,7 @@ class DetokenizerHandle:
 
     def open(self, stream_id: StreamId, stream: TextStream, sampling: SamplingParams | None = None) -> None:
         """Give `stream` the text of what is decoded under `stream_id`, up to a stop string of `sampling`."""
-        self._handle.tell(_Open(stream_id, stream, sampling))
+        self._handle.send_nowait(_Open(stream_id, stream, sampling))
 
     def decode(self, tokens: Sequence[tuple[StreamId, TokensSampled]]) -> None:
         """Tokens of one step. Streams that are not open (any more) are skipped."""

@@ -65,13 +65,13 @@ class EncoderCacheHandle:
         Raises BadRequestError if it can never be, OverloadedError if too many of its class or better ones
         wait.
         """
-        return await self._handle.ask(lambda reply: _Need(ticket, items, lane, reply))
+        return await self._handle.call(lambda reply: _Need(ticket, items, lane, reply))
 
     async def supply(
         self, ticket: Ticket, features: Mapping[ContentHash, Features]
     ) -> Grant | FeaturesNeeded:
         """The slots, now that what was asked for is here, or what else has become missing."""
-        return await self._handle.ask(lambda reply: _Supply(ticket, features, reply))
+        return await self._handle.call(lambda reply: _Supply(ticket, features, reply))
 
     def release(self, ticket: Ticket, *, is_passing: bool = False) -> None:
         """Give up a claim, granted, waiting, refused or never made. `is_passing`: as the ledger says."""

@@ -28,14 +28,14 @@ from ...engine.text.detokenizer import Decode, Detokenizer, decoder_maker
 from ...engine.text.keyword_boosting import tree_of
 from ...protocols.engine.messages import (
     INTERACTIVE,
-    Align,
-    Generate,
+    AnyRequest,
     ItemKey,
     Lane,
+    Outcome,
     Phrases,
+    SampleRequest,
     SessionKey,
     TextGenerated,
-    TokensAligned,
 )
 from ...protocols.engine.statistics import EngineStatistics
 from ...protocols.errors import (
@@ -174,28 +174,28 @@ class Engine(EngineClient):
             group.cache.handle.release(ticket, is_passing=lane.service == "live")
 
     @asynccontextmanager
-    async def generate(self, request: Generate) -> AsyncIterator[TextReader]:
+    async def generate(self, request: SampleRequest) -> AsyncIterator[TextReader]:
         """See `EngineClient.generate`. Its grammar is compiled before it is queued."""
-        if request.sampling.num_beams > 1:
+        if request.task.sampling.num_beams > 1:
             raise BadRequestError("the answer of several beams comes at its end", param="num_beams")
-        async with self._generate(request, stride=request.tokens_a_message) as stream:
+        async with self._generate(request, stride=request.task.tokens_a_message) as stream:
             yield stream
 
-    async def complete(self, request: Generate) -> TextGenerated:
+    async def complete(self, request: SampleRequest) -> TextGenerated:
         """See `EngineClient.complete`; `finish_reason` is "error" if it failed alone."""
-        if request.sampling.num_beams > 1:
+        if request.task.sampling.num_beams > 1:
             return await self._search(request)
         async with self._generate(request, stride=None) as stream:
             return await stream.receive()
 
-    async def align(self, command: Align) -> TokensAligned:
-        """When each text token was spoken. Raises as `generate` does; InternalError if it failed alone."""
+    async def perform(self, request: AnyRequest) -> Outcome:
+        """See `EngineClient.perform`."""
         group = self._live()
-        slot = group.slot_of(command.encoder_hash)
+        slot, media_slots = group.slots_of(request)
         try:
-            return await group.scheduler.handle.align(command, slot)
+            return await group.scheduler.handle.perform_task(request, slot, media_slots)
         except trio.Cancelled:
-            group.scheduler.handle.abort(command.request_id)
+            group.scheduler.handle.abort(request.request_id)
             raise
 
     def close_session(self, session: SessionKey) -> None:
@@ -215,15 +215,15 @@ class Engine(EngineClient):
         return () if self._group is None else self._group.inboxes()
 
     @asynccontextmanager
-    async def _generate(self, request: Generate, *, stride: int | None) -> AsyncIterator[TextReader]:
-        if not all(request.sampling.stop):
+    async def _generate(self, request: SampleRequest, *, stride: int | None) -> AsyncIterator[TextReader]:
+        if not all(request.task.sampling.stop):
             raise BadRequestError("a stop string is empty", param="stop")
         self._live()
-        if request.sampling.phrases is not None:
-            async with self._expecting(request, request.sampling.phrases, stride=stride) as expected:
+        if request.task.sampling.phrases is not None:
+            async with self._expecting(request, request.task.sampling.phrases, stride=stride) as expected:
                 yield expected
             return
-        grammar, caller = request.sampling.grammar, request.lane.caller
+        grammar, caller = request.task.sampling.grammar, request.lane.caller
         with self._grammars.holding(grammar, caller=caller):
             await self._grammars.compile(grammar, caller=caller)
             async with self._submitted(request, stride=stride) as stream:
@@ -231,28 +231,27 @@ class Engine(EngineClient):
 
     @asynccontextmanager
     async def _expecting(
-        self, request: Generate, phrases: Phrases, *, stride: int | None
+        self, request: SampleRequest, phrases: Phrases, *, stride: int | None
     ) -> AsyncIterator[PhraseStream]:
-        check_phrased(request.sampling)
+        check_phrased(request.task.sampling)
         size = sum(map(len, phrases.first + phrases.within))
         tree = await off_loop(partial(tree_of, phrases), size=size)
-        detokenizer = Detokenizer(self._make_decoder(), request.sampling)
+        detokenizer = Detokenizer(self._make_decoder(), request.task.sampling)
         submit = partial(self._submitted, stride=stride)
         async with expecting(request, submit, tree, detokenizer) as stream:
             yield stream
 
     @asynccontextmanager
     async def _submitted(
-        self, request: Generate, *, stride: int | None, part: Part | None = None
+        self, request: SampleRequest, *, stride: int | None, part: Part | None = None
     ) -> AsyncIterator[TextStream]:
         """Queue `request`, whose grammar is ready, and end it on leaving."""
         group = self._live()
-        slot = None if request.encoder_hash is None else group.slot_of(request.encoder_hash)
-        media_slots = tuple(group.slot_of(span.content_hash) for span in request.media)
+        slot, media_slots = group.slots_of(request)
         stream_id = StreamId(next(self._ids))
         with group.stream(request.request_id, stride=stride) as stream:
             try:
-                group.detokenizer.handle.open(stream_id, stream, request.sampling)
+                group.detokenizer.handle.open(stream_id, stream, request.task.sampling)
                 await group.scheduler.handle.submit(
                     request, slot, stream_id, media_slots=media_slots, part=part
                 )
@@ -263,13 +262,13 @@ class Engine(EngineClient):
                     end(request.request_id, stream_id)
                     group.detokenizer.handle.close(stream_id)
 
-    async def _search(self, request: Generate) -> TextGenerated:
+    async def _search(self, request: SampleRequest) -> TextGenerated:
         check_beams(request)
         group = self._live()
-        self._served.check_generate(request)  # parts are shorter: one would only fail far into the answer
+        self._served.check(request)  # parts are shorter: one would only fail far into the answer
         with group.stream(request.request_id, stride=None):  # its id is in use
             sampled = await search(request, partial(self._submitted, stride=None), self.close_session)
-        return Detokenizer(self._make_decoder(), request.sampling).push(sampled)
+        return Detokenizer(self._make_decoder(), request.task.sampling).push(sampled)
 
     def _live(self) -> EngineGroup:
         if self._group is None or self.health != "ready":

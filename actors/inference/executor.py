@@ -120,7 +120,7 @@ class ThreadWorker:
         with trio.move_on_after(grace_s, shield=True):
             await self._stopped.wait()
             return
-        logger.error("%s: still busy after %g s, left behind", self._name, grace_s)
+        logger.error("%s: still busy after %g s, abandoned", self._name, grace_s)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -274,7 +274,7 @@ class ExecutorActor:
 
         Its result goes to `on_result`.
         """
-        self._messages.tell(plan)
+        self._messages.send_nowait(plan)
 
     def _make_line(self) -> _Line:
         return _Line(self._make_worker(), self._step_timeout_s)

@@ -2,7 +2,8 @@
 
 One that takes too long is its client's fault and fails alone; its thread is left to finish and keeps its
 place meanwhile, so that however many are sent only a few are compiled at once, and not all of them for one
-caller. Read `engine/execution/grammar.py` for what a grammar is.
+caller. These threads leave processors to those that run steps (`runtime/thread_priority.py`). Read
+`engine/execution/grammar.py` for what a grammar is.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ import trio
 
 from ...protocols.engine.messages import Grammar
 from ...protocols.errors import BadRequestError, OverloadedError
+from ..runtime.thread_priority import nicely
 from ..runtime.threads import in_thread, outlasting
 
 COMPILE_TIMEOUT_S: Final = 10.0
 """Longest a grammar may take; real ones take milliseconds."""
 _MAX_AT_ONCE: Final = 3
 _MAX_OF_CALLER: Final = 2
+_NICENESS: Final = 5
+"""A third of the time where the engine's threads want all of it: a step that somebody waits for goes first,
+and a grammar of a second is still ready within its timeout."""
 
 
 class Grammars(Protocol):
@@ -93,12 +98,15 @@ class GrammarCompiler:
             if not limiter.borrowed_tokens and self._limiters.get(caller) is limiter:
                 del self._limiters[caller]
 
+        def compile_it() -> None:
+            with outlasting():
+                grammars.compile(grammar, caller)
+
         def work() -> None:
             nonlocal has_begun
             has_begun = True
             try:
-                with outlasting():
-                    grammars.compile(grammar, caller)
+                nicely(compile_it, _NICENESS)
             finally:
                 with suppress(trio.RunFinishedError):
                     loop.run_sync_soon(leave)

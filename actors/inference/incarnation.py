@@ -15,7 +15,7 @@ from ...engine.planning.encoder.cache import EncoderCache
 from ...engine.planning.plan import Slot
 from ...engine.planning.scheduler import Scheduler
 from ...engine.text.text_decoder import TextDecoder
-from ...protocols.engine.messages import ContentHash, RequestId
+from ...protocols.engine.messages import AnyRequest, ContentHash, RequestId
 from ...protocols.engine.statistics import EngineStatistics
 from ...protocols.errors import BadRequestError, SensoriumError, UnavailableError
 from ..runtime.actor import InboxStatistics
@@ -95,6 +95,11 @@ class EngineGroup:
                 self._held[content_hash].remove(slot)
                 if not self._held[content_hash]:
                     del self._held[content_hash]
+
+    def slots_of(self, request: AnyRequest) -> tuple[Slot | None, tuple[Slot, ...]]:
+        """Of what a request cross-attends to, and of its media. Raises as `slot_of` does."""
+        slot = None if request.encoder_hash is None else self.slot_of(request.encoder_hash)
+        return slot, tuple(self.slot_of(span.content_hash) for span in request.media)
 
     def slot_of(self, content_hash: ContentHash) -> Slot:
         """The slot of a content that is held, the newest if its encode failed and was tried again.

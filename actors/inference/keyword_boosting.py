@@ -17,8 +17,8 @@ import trio
 from ...engine.text.detokenizer import Detokenizer
 from ...engine.text.keyword_boosting import PhraseTree, PhraseWatch
 from ...protocols.engine.messages import (
-    Generate,
     RequestId,
+    SampleRequest,
     SamplingParams,
     TextGenerated,
     TokensSampled,
@@ -35,13 +35,15 @@ MAX_RETURNS: Final = 16
 class Submit(Protocol):
     """Queues a request; leaving ends it."""
 
-    def __call__(self, request: Generate, /, *, part: Part | None) -> Opened[TextStream]: ...
+    def __call__(self, request: SampleRequest, /, *, part: Part | None) -> Opened[TextStream]: ...
 
 
 class PhraseStream(TextReader):
     """The text of a request as it becomes certain: as of a `TextStream`, whose errors it raises."""
 
-    def __init__(self, request: Generate, submit: Submit, tree: PhraseTree, detokenizer: Detokenizer) -> None:
+    def __init__(
+        self, request: SampleRequest, submit: Submit, tree: PhraseTree, detokenizer: Detokenizer
+    ) -> None:
         self._request = request
         self._submit = submit
         self._tree = tree
@@ -54,7 +56,7 @@ class PhraseStream(TextReader):
         self._start = 0
         """Tokens of the answer that stand in the prompt of what is asked now."""
         self._watch: PhraseWatch | None = None
-        self._asked = AsyncExitStack()
+        self._submitted = AsyncExitStack()
         self._stream: TextStream | None = None
         self._first: TextGenerated | None = None
         """It alone says what is said once."""
@@ -73,21 +75,21 @@ class PhraseStream(TextReader):
                 continue
             self.is_finished = part.finish_reason is not None
             num_sure = self._num_sure()
-            if self.is_finished or num_sure - self._num_given >= self._request.tokens_a_message:
+            if self.is_finished or num_sure - self._num_given >= self._request.task.tokens_a_message:
                 return self._given(part, num_sure)
         raise trio.EndOfChannel
 
-    async def ask(self, request: Generate) -> None:
+    async def start(self, request: SampleRequest) -> None:
         """Ask for the answer, or for what comes next in it, instead of what was asked so far."""
         await self.aclose()
-        is_watched = request.sampling.phrases is not None
+        is_watched = request.task.sampling.phrases is not None
         self._watch = PhraseWatch(self._tree, request.prompt_token_ids) if is_watched else None
         submitted = self._submit(request, part="later" if self._num_returns else None)
-        self._stream = await self._asked.enter_async_context(submitted)
+        self._stream = await self._submitted.enter_async_context(submitted)
 
     async def aclose(self) -> None:
         """End what is asked."""
-        await self._asked.aclose()
+        await self._submitted.aclose()
 
     def _take(self, part: TextGenerated) -> int | None:
         """Note what came; the token of the answer to go back to, if there is one."""
@@ -121,22 +123,25 @@ class PhraseStream(TextReader):
             self._stream.is_enough = True
         self._num_returns += 1
         self._start = start
-        request, sampling = self._request, self._request.sampling
-        draft = request.draft_token_ids
-        await self.ask(
+        request, task = self._request, self._request.task
+        sampling, draft = task.sampling, task.draft_token_ids
+        await self.start(
             msgspec.structs.replace(
                 request,
                 request_id=RequestId(f"{request.request_id}/{self._num_returns}"),
                 prompt_token_ids=request.prompt_token_ids + tuple(self._tokens),
-                draft_token_ids=draft[start:] if draft[:start] == tuple(self._tokens) else (),
-                probe=None,
-                sampling=msgspec.structs.replace(
-                    sampling,
-                    max_tokens=sampling.max_tokens - start,
-                    min_tokens=max(0, sampling.min_tokens - start),
-                    begin_suppress_token_ids=() if start else sampling.begin_suppress_token_ids,
-                    phrases=sampling.phrases if self._num_returns < MAX_RETURNS else None,
-                    phrases_from=1,
+                task=msgspec.structs.replace(
+                    task,
+                    draft_token_ids=draft[start:] if draft[:start] == tuple(self._tokens) else (),
+                    probe=None,
+                    sampling=msgspec.structs.replace(
+                        sampling,
+                        max_tokens=sampling.max_tokens - start,
+                        min_tokens=max(0, sampling.min_tokens - start),
+                        begin_suppress_token_ids=() if start else sampling.begin_suppress_token_ids,
+                        phrases=sampling.phrases if self._num_returns < MAX_RETURNS else None,
+                        phrases_from=1,
+                    ),
                 ),
             )
         )
@@ -172,19 +177,19 @@ def check_phrased(sampling: SamplingParams) -> None:
         "a grammar": sampling.grammar is not None,
         "penalties of the answer": bool(sampling.presence_penalty or sampling.frequency_penalty),
     }
-    for name, is_asked in others.items():
-        if is_asked:
-            raise BadRequestError(f"phrases go without {name}", param="phrases")
+    for name, is_used in others.items():
+        if is_used:
+            raise BadRequestError(f"keyword boosting cannot be combined with {name}", param="phrases")
 
 
 @asynccontextmanager
 async def expecting(
-    request: Generate, submit: Submit, tree: PhraseTree, detokenizer: Detokenizer
+    request: SampleRequest, submit: Submit, tree: PhraseTree, detokenizer: Detokenizer
 ) -> AsyncIterator[PhraseStream]:
     """The stream of a request with phrases. Leaving ends what is asked."""
     stream = PhraseStream(request, submit, tree, detokenizer)
     try:
-        await stream.ask(request)
+        await stream.start(request)
         yield stream
     finally:
         await stream.aclose()

@@ -9,6 +9,7 @@ scheduler; knows neither device nor text. Read `engine/planning/scheduler.py` fo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, assert_never
@@ -17,16 +18,20 @@ import msgspec
 import trio
 
 from ...engine.planning.encoder.effects import Drop, Encode, Free, SlotEffect
-from ...engine.planning.events import AlignFailed, EncodeDropped, EncodeFailed, SchedulerEvent, WindowEncoded
+from ...engine.planning.events import EncodeDropped, EncodeFailed, SchedulerEvent, WindowEncoded
 from ...engine.planning.plan import Plan, Slot, StepResult
 from ...engine.planning.request_times import RequestClocks
 from ...engine.planning.scheduler import Scheduler
-from ...protocols.engine.messages import Align, Generate, RequestId, SessionKey, TokensAligned, TokensSampled
+from ...protocols.engine.messages import Align, AnyRequest, Outcome, RequestId, SessionKey, TokensSampled
 from ...protocols.engine.statistics import EngineStatistics
-from ...protocols.errors import InternalError, SensoriumError
+from ...protocols.errors import SensoriumError
 from ..runtime.actor import Handle, Inbox, Reply
 from .detokenizer import StreamId
 
+_MAX_PAUSE_S: Final = 0.1
+"""Longest an engine pauses between two steps while another one serves live requests."""
+_POLL_S: Final = 0.005
+"""How often it asks meanwhile whether that one still does."""
 INBOX_CAPACITY: Final = 4096
 """Requests that may arrive in one turn of the loop; those that must wait do so in the scheduler."""
 
@@ -37,7 +42,9 @@ all, so later ones are not refused because many wait, nor others because of them
 
 @dataclass(frozen=True, slots=True)
 class _Submit:
-    request: Generate
+    """A request whose tokens go to a stream."""
+
+    request: AnyRequest
     slot: Slot | None
     media_slots: tuple[Slot, ...]
     stream_id: StreamId
@@ -46,10 +53,13 @@ class _Submit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Align:
-    command: Align
-    slot: Slot
-    reply: Reply[TokensAligned]
+class _Perform:
+    """A request with one outcome."""
+
+    request: AnyRequest
+    slot: Slot | None
+    media_slots: tuple[Slot, ...]
+    reply: Reply[Outcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +74,7 @@ class _CloseSession:
     session: SessionKey
 
 
-_Message = _Submit | _Align | _Abort | _CloseSession | SlotEffect | StepResult
+_Message = _Submit | _Perform | _Abort | _CloseSession | SlotEffect | StepResult
 
 
 class SchedulerHandle:
@@ -75,22 +85,27 @@ class SchedulerHandle:
 
     async def submit(
         self,
-        request: Generate,
+        request: AnyRequest,
         slot: Slot | None,
         stream_id: StreamId,
         *,
         media_slots: tuple[Slot, ...] = (),
         part: Part | None = None,
     ) -> None:
-        """Queue a request; its tokens go to the detokenizer under `stream_id`. Raises if it is refused."""
-        await self._handle.ask(lambda reply: _Submit(request, slot, media_slots, stream_id, part, reply))
+        """Queue a request that samples, whose tokens go to the detokenizer under `stream_id`.
 
-    async def align(self, command: Align, slot: Slot) -> TokensAligned:
-        """The result of an alignment. On cancellation, `abort` it."""
-        return await self._handle.ask(lambda reply: _Align(command, slot, reply))
+        Raises if it is refused.
+        """
+        await self._handle.call(lambda reply: _Submit(request, slot, media_slots, stream_id, part, reply))
+
+    async def perform_task(
+        self, request: AnyRequest, slot: Slot | None, media_slots: tuple[Slot, ...] = ()
+    ) -> Outcome:
+        """The outcome of a request that does not sample. On cancellation, `abort` it."""
+        return await self._handle.call(lambda reply: _Perform(request, slot, media_slots, reply))
 
     def abort(self, request_id: RequestId, stream_id: StreamId | None = None) -> None:
-        """End a request (the one submitted with `stream_id`) or an alignment, in whatever state."""
+        """End a request (the one submitted with `stream_id`, if it samples)."""
         self._handle.follow_up(_Abort(request_id, stream_id))
 
     def stop(self, request_id: RequestId, stream_id: StreamId) -> None:
@@ -129,8 +144,11 @@ class SchedulerActor:
         self._decode = decode
         self._report = report
         self._streams: dict[RequestId, StreamId] = {}
-        self._aligns: dict[RequestId, Reply[TokensAligned]] = {}
+        self._replies: dict[RequestId, Reply[Outcome]] = {}
         self._clocks = RequestClocks()
+        self._pause_until = -math.inf
+        """While another engine of the process serves live requests."""
+        self._is_pausing = False
 
     def statistics(self) -> EngineStatistics:
         """Counters and gauges of the scheduler."""
@@ -144,9 +162,8 @@ class SchedulerActor:
         with self.inbox:
             task_status.started()
             while True:
-                first = await self.inbox.receive()
                 tokens: list[tuple[StreamId, TokensSampled]] = []
-                for message in (first, *self.inbox.take_all()):
+                for message in await self._receive():
                     for event in self._handle_message(scheduler, message):
                         self._route(event, tokens)
                 if self._plan(scheduler):
@@ -154,9 +171,18 @@ class SchedulerActor:
                 if tokens:
                     self._decode(tokens)
 
+    async def _receive(self) -> Sequence[_Message]:
+        """All that came; nothing after a while, where the next step is put off."""
+        with trio.move_on_after(_POLL_S if self._is_pausing else math.inf):
+            return (await self.inbox.receive(), *self.inbox.take_all())
+        return ()
+
     def _plan(self, scheduler: Scheduler) -> bool:
         """Give the device as many plans as may be in flight. False if there was none to give."""
         has_planned = False
+        self._is_pausing = trio.current_time() < self._pause_until and scheduler.stands_back
+        if self._is_pausing:
+            return False
         while scheduler.num_in_flight < scheduler.config.max_plans_in_flight:
             plan = scheduler.schedule()
             if not plan:
@@ -171,9 +197,11 @@ class SchedulerActor:
 
     def _handle_message(self, scheduler: Scheduler, message: _Message) -> Iterable[SchedulerEvent]:
         match message:
-            case StepResult():
+            case StepResult(busy_s=busy_s):
+                pause_s = (scheduler.config.low_priority_interval - 1) * busy_s
+                self._pause_until = trio.current_time() + min(pause_s, _MAX_PAUSE_S)
                 return scheduler.update(message)
-            case _Submit() | _Align():
+            case _Submit() | _Perform():
                 return self._admit(scheduler, message)
             case _Abort(request_id, stream_id, is_answered):
                 if self._streams.get(request_id) == stream_id:
@@ -183,7 +211,7 @@ class SchedulerActor:
                     else:
                         self._clocks.aborted(request_id)
                     self._streams.pop(request_id, None)
-                    self._aligns.pop(request_id, None)
+                    self._replies.pop(request_id, None)
             case _CloseSession(session):
                 scheduler.close_session(session)
             case Encode(slot, features):
@@ -196,8 +224,8 @@ class SchedulerActor:
                 assert_never(message)
         return ()
 
-    def _admit(self, scheduler: Scheduler, message: _Submit | _Align) -> Iterable[SchedulerEvent]:
-        """Queue a request or an alignment, or answer why not."""
+    def _admit(self, scheduler: Scheduler, message: _Submit | _Perform) -> Iterable[SchedulerEvent]:
+        """Queue a request, or answer why not."""
         events: Iterable[SchedulerEvent] = ()
         try:
             match message:
@@ -207,9 +235,11 @@ class SchedulerActor:
                     if part is None:
                         self._clocks.submitted(request, now=trio.current_time())
                     reply.set(None)
-                case _Align(command, slot, align_reply):
-                    scheduler.align(command, slot)
-                    self._aligns[command.request_id] = align_reply
+                case _Perform(request, slot, media_slots, outcome_reply):
+                    events = scheduler.submit(request, slot, media_slots)
+                    self._replies[request.request_id] = outcome_reply
+                    if not isinstance(request.task, Align):  # an afterthought of a request that was timed
+                        self._clocks.submitted(request, now=trio.current_time())
         except SensoriumError as error:
             message.reply.fail(error)
         return events
@@ -222,11 +252,8 @@ class SchedulerActor:
                 tokens.append((self._streams[event.request_id], event))
                 if event.finish_reason is not None:
                     del self._streams[event.request_id]
-            case TokensAligned():
-                self._aligns.pop(event.request_id).set(event)
-            case AlignFailed(request_id, error):
-                self._aligns.pop(request_id).fail(InternalError(error))
             case WindowEncoded() | EncodeFailed() | EncodeDropped():
                 self._report(event)
             case _:
-                assert_never(event)
+                self._clocks.done(event, now=trio.current_time())
+                self._replies.pop(event.request_id).set(event)

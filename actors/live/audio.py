@@ -20,7 +20,7 @@ import numpy as np
 
 from ...media.audio.container_in_pcm import refusal_of_file
 from ...media.audio.downmix import Mixer
-from ...media.audio.pcm import PcmDecoder
+from ...media.audio.pcm import PcmDecoder, is_sound
 from ...protocols.errors import BadRequestError, SensoriumError
 from ...protocols.realtime.events import InputAudioBufferClear, InputAudioBufferCommit, InputAudioBufferFlush
 from ...protocols.realtime.vllm_events import FlatControl
@@ -62,7 +62,7 @@ Input = AudioPiece | SessionEvent | FlatControl
 
 @dataclass(frozen=True, slots=True)
 class Detect:
-    """Have the voice activity of a channel's next samples computed; then call `ListeningMachine.heard`."""
+    """Have the voice activity of a channel's next samples computed; then call `ListeningMachine.scored`."""
 
     samples: Samples
     channel: int = 0
@@ -157,19 +157,19 @@ class ListeningMachine:
                 if isinstance(self._format, ContainerFormat):
                     return [EndSound(is_wanted=False), Then(event)]
                 self._begin()
-                return self._tell(event, now)
+                return self._receive(event, now)
             case _:
-                return self._tell(event, now)
+                return self._receive(event, now)
 
-    def heard(self, scores: Iterable[tuple[int, float]], *, channel: int = 0, now: float) -> list[Effect]:
+    def scored(self, scores: Iterable[tuple[int, float]], *, channel: int = 0, now: float) -> list[Effect]:
         """The voice activity of what was to be heard."""
         effects: list[Effect] = []
         for end_sample, probability in scores:
             self.tracks[channel].scored(end_sample, probability)
-            effects += self._tell(SpeechScored(end_sample, probability, channel), now)
+            effects += self._receive(SpeechScored(end_sample, probability, channel), now)
         return effects
 
-    def _tell(self, event: SessionEvent | FlatControl, now: float) -> list[Effect]:
+    def _receive(self, event: SessionEvent | FlatControl, now: float) -> list[Effect]:
         return self._settled(self.dialect.receive(event, now=now), now)
 
     def _settled(self, effects: Iterable[Effect], now: float) -> list[Effect]:
@@ -178,14 +178,14 @@ class ListeningMachine:
         for effect in effects:
             if isinstance(effect, FindCut):
                 place = self.tracks[effect.channel].best_cut(effect)
-                settled += self._tell(CutFound(place, effect.channel), now)
+                settled += self._receive(CutFound(place, effect.channel), now)
             else:
                 settled.append(effect)
         return settled
 
     def proceed(self, then: Then, *, now: float) -> list[Effect]:
         """All audio before it was heard."""
-        return self._tell(then.event, now)
+        return self._receive(then.event, now)
 
     def configure(
         self, audio_format: InputFormat, num_channels: int = 1, *, now: float
@@ -215,7 +215,7 @@ class ListeningMachine:
         if self._format.rate == INTERNAL_RATE:
             return []
         tails = [track.flushed() for track in self.tracks]
-        return [*self._store(tails, now), *_hearing(tails)]
+        return [*self._store(tails, now), *_detect(tails)]
 
     def decoded(self, samples: Samples, *, event_id: str | None, now: float) -> Sequence[LiveEffect]:
         """Sound [n] or [channels, n] that was in a container. What there is no room for is refused."""
@@ -226,14 +226,14 @@ class ListeningMachine:
         if refusal is not None:
             self._is_full = True
             return refusal
-        return [*self._store(received, now), *_hearing(received)]
+        return [*self._store(received, now), *_detect(received)]
 
     def undecodable(self, error: SensoriumError, *, event_id: str | None, now: float) -> list[Effect]:
         """Bytes that could not be decoded; what came out before them was told. Once for an append."""
         if self._is_full:
             return []
         self._is_full = True
-        return self._tell(AudioRefused(error, event_id), now)
+        return self._receive(AudioRefused(error, event_id), now)
 
     def _admit_container(self, batch: Sequence[AudioPiece]) -> Sequence[LiveEffect]:
         effects: list[LiveEffect] = []
@@ -255,12 +255,34 @@ class ListeningMachine:
             return self._admit_container(batch)
         effects: list[LiveEffect] = []
         stored: list[list[Samples]] = []
-        for piece in batch:
+        for piece in self._joined(batch):
             effects += self._append(piece, stored, now)
         if stored:
             whole = stored[0] if len(stored) == 1 else map(np.concatenate, zip(*stored, strict=True))
-            effects += _hearing(whole)
+            effects += _detect(whole)
         return effects
+
+    def _joined(self, batch: Sequence[AudioPiece]) -> Sequence[AudioPiece]:
+        """Appends that are all taken, as one: a batch of tiny ones costs no more than one large append."""
+        assert isinstance(self._format, AudioFormat)
+        size = self._format.bytes_per_frame
+        if (
+            len(batch) == 1
+            or self._is_fresh
+            or not all(
+                piece.is_first
+                and len(piece.data) == piece.num_bytes_total
+                and not piece.num_bytes_total % size
+                for piece in batch
+            )
+        ):
+            return batch
+        data = b"".join(piece.data for piece in batch)
+        if not self.session.would_admit(len(data)):
+            return batch
+        if self._format.encoding == "float32" and not is_sound(np.frombuffer(data, "<f4")):
+            return batch
+        return [AudioPiece(data, len(data), is_first=True)]
 
     def _append(self, piece: AudioPiece, stored: list[list[Samples]], now: float) -> Sequence[Effect]:
         if piece.is_first:
@@ -275,7 +297,7 @@ class ListeningMachine:
             channels = self._decoder.decode(self._whole_frames(piece.data))
         except BadRequestError as error:
             self._refusing = True
-            return self._tell(AudioRefused(error, piece.event_id), now)
+            return self._receive(AudioRefused(error, piece.event_id), now)
         if len(channels) != len(self.tracks):
             channels = self._mixer.mix(channels, self._decoder.format.rate)[None]
         samples = [track.resampled(each) for track, each in zip(self.tracks, channels, strict=True)]
@@ -295,7 +317,7 @@ class ListeningMachine:
             self._is_fresh = False
             if (is_file := refusal_of_file(piece.data, self._format)) is not None:
                 self._is_file = True
-                return self._tell(AudioRefused(is_file, piece.event_id), now)
+                return self._receive(AudioRefused(is_file, piece.event_id), now)
         if self._is_file:
             return None
         if piece.num_bytes_total % self._format.bytes_per_frame:
@@ -306,7 +328,7 @@ class ListeningMachine:
                 code="invalid_audio",
                 param="audio",
             )
-            return self._tell(AudioRefused(error, piece.event_id), now)
+            return self._receive(AudioRefused(error, piece.event_id), now)
         return self.dialect.admit(piece.num_bytes_total, event_id=piece.event_id)
 
     def _store(self, samples: Sequence[Samples], now: float) -> list[Effect]:
@@ -315,9 +337,9 @@ class ListeningMachine:
         self.num_samples_received += len(samples[0])
         for channel, (track, each) in enumerate(zip(self.tracks, samples, strict=True)):
             track.store.append(each)
-            effects += self._tell(AudioAppended(len(each), channel), now)
+            effects += self._receive(AudioAppended(len(each), channel), now)
         return effects
 
 
-def _hearing(samples: Iterable[Samples]) -> list[LiveEffect]:
+def _detect(samples: Iterable[Samples]) -> list[LiveEffect]:
     return [Detect(each, channel) for channel, each in enumerate(samples)]

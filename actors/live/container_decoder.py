@@ -213,18 +213,18 @@ class _Shard:
 
     async def _request_all(self, works: Sequence[_Work]) -> list[Answer]:
         try:
-            return await self._ask(works)
+            return await self._decode_all(works)
         except _ProcessLostError:
             return [await self._request_alone(work) for work in works]
 
     async def _request_alone(self, work: _Work) -> Answer:
         try:
-            return (await self._ask([work]))[0]
+            return (await self._decode_all([work]))[0]
         except _ProcessLostError:
             logger.warning("a process died while it decoded a live stream; the stream is refused")
             return _DIED
 
-    async def _ask(self, works: Sequence[_Work]) -> list[Answer]:
+    async def _decode_all(self, works: Sequence[_Work]) -> list[Answer]:
         """Raises _ProcessLostError; then none of it was done, as far as anybody knows."""
         answers: list[Answer] | None = None
         while answers is None:
@@ -301,7 +301,7 @@ class _Stream(Sound):
         if self._is_broken or not (data or self._has_begun):
             return Decoded(np.zeros(0, np.float32), False)
         self._has_begun = True
-        answer = await self._shard.handle.ask(_Work(self, data, is_end=is_end).answering)
+        answer = await self._shard.handle.call(_Work(self, data, is_end=is_end).answering)
         if answer.problem:
             self._is_broken = True
             if answer.defect:

@@ -128,7 +128,7 @@ class Intake:
             with trio.CancelScope(shield=True):  # short, but where what comes in a container is decoded
                 await self._inbox.send(event)
 
-    async def tell(self, event: SessionEvent) -> None:
+    async def put_if_open(self, event: SessionEvent) -> None:
         """`put` what became of something, if the session still wants to know: it may be ending."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self.put(event)

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import msgspec
 import trio
 
-from ...protocols.engine.messages import Lane, SamplingParams, SessionKey, TextGenerated
+from ...protocols.engine.messages import Lane, Outcome, Prefill, Prefilled, Request, RequestId, SessionKey
 from ...protocols.errors import SensoriumError
 from ...realtime.dialogue.effects import HasReadAhead, ReadAhead, Warm
 from ..runtime.panic_guard import contained
-from ..text.generation import TextModel, make_request
+from ..text.generation import TextModel
 from .conversation_media import SessionMedia
 from .video import VideoSnapshot
 
@@ -67,10 +67,10 @@ class ReadingAhead:
         """Something is being read."""
         return any(reader.is_running for reader in self._readers.values())
 
-    def wish(self, effect: Warm | ReadAhead, nursery: trio.Nursery, stopped: Callable[[], None]) -> None:
+    def request(self, effect: Warm | ReadAhead, nursery: trio.Nursery, stopped: Callable[[], None]) -> None:
         """Have it read, behind what is being read; `stopped` is told when nothing of its kind is."""
         reader = self._readers[type(effect)]
-        reader.next = (effect, self._media.video.seen(effect.clips))
+        reader.next = (effect, self._media.video.snapshot(effect.clips))
         if not reader.is_running:
             reader.is_running = True
             nursery.start_soon(self._read_all, reader, stopped)
@@ -104,26 +104,25 @@ class ReadingAhead:
     async def _read(self, effect: Warm | ReadAhead, snapshot: VideoSnapshot) -> bool:
         try:
             with contained:
-                piece = await self._complete(effect, snapshot)
+                outcome = await self._prefill(effect, snapshot)
         except SensoriumError as error:
             logger.info("session %s: reading ahead: %s", self._session_id, error)
             return False
         except Exception:
             logger.exception("session %s: reading ahead failed", self._session_id)
             return False
-        return piece.finish_reason in ("stop", "length")
+        return isinstance(outcome, Prefilled)
 
-    async def _complete(self, effect: Warm | ReadAhead, snapshot: VideoSnapshot) -> TextGenerated:
+    async def _prefill(self, effect: Warm | ReadAhead, snapshot: VideoSnapshot) -> Outcome:
         session = SessionKey(self._session_id) if isinstance(effect, Warm) else None
-        params = SamplingParams(max_tokens=1)
         async with self._media.held(effect.conversation, self._lane, snapshot) as prompt:
-            request = make_request(
-                self._new_name(),
-                self._model,
-                prompt,
-                params,
-                self._lane,
-                self._cache_salt,
+            request = Request(
+                RequestId(self._new_name()),
+                prompt.token_ids,
+                Prefill(),
+                media=prompt.spans,
                 session=session,
+                cache_salt=self._cache_salt,
+                lane=self._lane,
             )
-            return await self._model.engine.complete(request)
+            return await self._model.engine.perform(request)

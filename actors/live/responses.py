@@ -43,7 +43,7 @@ from ...realtime.dialogue.effects import (
     ForgetFrames,
     ForgetMedia,
     ForgetPairs,
-    LookAtFrame,
+    OpenFrame,
     OpenMedia,
     ReadAhead,
     Respond,
@@ -126,7 +126,7 @@ class LiveAnswers:
                 if not effect.is_out_of_band:
                     self._reading.make_way()
                 self._running[effect.response_id] = scope = trio.CancelScope()
-                nursery.start_soon(self._respond, effect, self.media.video.seen(effect.clips), scope)
+                nursery.start_soon(self._respond, effect, self.media.video.snapshot(effect.clips), scope)
             case StopResponding(response_id):
                 if (running := self._running.pop(response_id, None)) is not None:
                     running.cancel()
@@ -136,8 +136,8 @@ class LiveAnswers:
                 self.media.forget(item_id)
             case Warm() | ReadAhead():
                 if not self._is_parked:
-                    self._reading.wish(effect, nursery, self._let_go)
-            case LookAtFrame() | ForgetFrames() | EncodePair() | ForgetPairs():
+                    self._reading.request(effect, nursery, self._let_go)
+            case OpenFrame() | ForgetFrames() | EncodePair() | ForgetPairs():
                 self.media.video.perform(effect, nursery)
 
     def park(self) -> None:

@@ -56,7 +56,7 @@ from .responses import OpenAnswers
 from .session_metrics import SessionMeter
 from .turns import LiveTurns
 from .vad_streams import VadStreams
-from .voice_activity import OpenEar
+from .voice_activity import OpenVadStream
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class SessionActor:
         self,
         config: SessionConfig,
         speech: Mapping[str, SpeechModel],
-        open_ear: OpenEar,
+        open_vad_stream: OpenVadStream,
         open_sound: OpenSound,
         meter: SessionMeter,
         replay: Replay,
@@ -97,14 +97,16 @@ class SessionActor:
         apart, all of a new session's included."""
         session = Session(config, _new_id, resume_token=resume_token, has_room=has_room)
         self._machine = ListeningMachine(session)
-        self._vad_streams = VadStreams(open_ear, open_sound, session.num_channels, caller=shares_as)
+        self._vad_streams = VadStreams(open_vad_stream, open_sound, session.num_channels, caller=shares_as)
         self._arrival = Arrival()
         self.id = session.id
         """Public id of the session."""
         self.caller = caller
         """Who began it."""
         self._intake = Intake(answers=config.dialogue is not None)
-        notify = self._intake.tell  # none of our own methods: a cycle would be left to the garbage collector
+        notify = (
+            self._intake.put_if_open
+        )  # none of our own methods: a cycle would be left to the garbage collector
         self.turns = LiveTurns(speech, config.model, notify, session_id=session.id, caller=shares_as)
         self._meter = meter
         self.delivery = Delivery(session.id, replay, meter, _new_id)
@@ -228,7 +230,7 @@ class SessionActor:
 
     async def returned(self) -> None:
         """After `resume`: the client is there again, and the session not idle."""
-        await self._intake.tell(ClientReturned())
+        await self._intake.put_if_open(ClientReturned())
 
     async def take(self, frame: str | bytes, line: SessionLine) -> SessionResume | None:
         """Take in one frame of `line`, unless the session has gone to another one, or has ended.
@@ -284,7 +286,7 @@ class SessionActor:
 
     async def _next_event(self) -> AudioBatch | SessionEvent | FlatControl:
         num_received = self._machine.num_samples_received
-        self._meter.heard((num_received - self._num_metered) * self.num_channels / INTERNAL_RATE)
+        self._meter.received_audio((num_received - self._num_metered) * self.num_channels / INTERNAL_RATE)
         self._num_metered = num_received
         num_withheld = self._machine.session.num_withheld
         self._meter.withheld(num_withheld - self._num_withheld)
@@ -336,8 +338,8 @@ class SessionActor:
         follow_ups: Sequence[LiveEffect] = ()
         match effect:
             case Detect(samples, channel):
-                scores = await self._vad_streams.hear(samples, channel, is_pushed=self._arrival.is_pushed)
-                follow_ups = self._machine.heard(scores, channel=channel, now=trio.current_time())
+                scores = await self._vad_streams.score(samples, channel, is_pushed=self._arrival.is_pushed)
+                follow_ups = self._machine.scored(scores, channel=channel, now=trio.current_time())
             case Then():
                 follow_ups = self._machine.proceed(effect, now=trio.current_time())
             case Decode(piece):

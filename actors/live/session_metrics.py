@@ -36,7 +36,7 @@ class SessionMeter:
         """Items that something is remembered of."""
         return len(self._began.keys() | self._released.keys() | self._committed.keys())
 
-    def heard(self, num_seconds: float) -> None:
+    def received_audio(self, num_seconds: float) -> None:
         """Audio arrived."""
         self._audio.inc(num_seconds)
 

@@ -41,13 +41,13 @@ class _Turn:
         self.make = make
         self.live: LiveTurn | None = None
         self.running: trio.CancelScope | None = None
-        self.asked: Transcribe | None = None
+        self.requested: Transcribe | None = None
         """The newest question."""
 
     def is_ending(self, channel: int) -> bool:
         """Whether it is one of that channel whose end is being transcribed."""
-        asked = self.asked if self.running is not None else None
-        return asked is not None and asked.final and asked.channel == channel
+        requested = self.requested if self.running is not None else None
+        return requested is not None and requested.final and requested.channel == channel
 
     def release(self) -> None:
         """Give back what is kept for the turn."""
@@ -118,7 +118,7 @@ class LiveTurns:
             turn.running.cancel()
         others = (each for each in self._turns.values() if each is not turn)
         is_queued = effect.final and any(each.is_ending(effect.channel) for each in others)
-        turn.asked = effect
+        turn.requested = effect
         turn.running = trio.CancelScope()  # from now on: the turn may be forgotten before the task begins
         nursery.start_soon(self._transcribe, effect, turn, turn.running, is_pushed, is_queued)
 

@@ -1,4 +1,4 @@
-"""What a session hears with: an ear for each channel, and what opens the container its sound comes in.
+"""Audio input of a session: a voice activity stream for each channel, and the decoder of its container.
 
 Voice activity is `actors/live/voice_activity.py`, decoding `actors/live/container_decoder.py`; both serve
 every session.
@@ -11,17 +11,19 @@ from functools import partial
 from ...media.transcript.range_answer import Samples
 from ...protocols.shared.container_format import ContainerFormat, InputFormat
 from .container_decoder import Decoded, OpenSound, Sound
-from .voice_activity import OpenEar
+from .voice_activity import OpenVadStream
 
 
 class VadStreams:
-    """Of one session. Cancelling a wait loses what was being heard."""
+    """Streams of one session. Cancelling a wait loses the audio that was being scored."""
 
-    def __init__(self, open_ear: OpenEar, open_sound: OpenSound, num_channels: int, *, caller: str) -> None:
+    def __init__(
+        self, open_vad_stream: OpenVadStream, open_sound: OpenSound, num_channels: int, *, caller: str
+    ) -> None:
         """`caller` is that of its lanes."""
-        self._open_ear = partial(open_ear, caller)
+        self._open_vad_stream = partial(open_vad_stream, caller)
         self._open_sound = open_sound
-        self._vad_streams = [self._open_ear() for _ in range(num_channels)]
+        self._vad_streams = [self._open_vad_stream() for _ in range(num_channels)]
         self._sound: Sound | None = None
 
     @property
@@ -32,7 +34,7 @@ class VadStreams:
     def configure(self, audio_format: InputFormat, num_channels: int) -> None:
         """Bytes come in this format from now on."""
         if num_channels != len(self._vad_streams):
-            self._vad_streams = [self._open_ear() for _ in range(num_channels)]
+            self._vad_streams = [self._open_vad_stream() for _ in range(num_channels)]
         self.close()
         if isinstance(audio_format, ContainerFormat):
             self._sound = self._open_sound(audio_format.container, num_channels)
@@ -41,9 +43,9 @@ class VadStreams:
         """A channel goes on behind a gap."""
         self._vad_streams[channel].reset()
 
-    async def hear(self, samples: Samples, channel: int, *, is_pushed: bool) -> list[tuple[int, float]]:
-        """See `Ear.hear`."""
-        return await self._vad_streams[channel].hear(samples, is_pushed=is_pushed)
+    async def score(self, samples: Samples, channel: int, *, is_pushed: bool) -> list[tuple[int, float]]:
+        """See `VadStream.score`."""
+        return await self._vad_streams[channel].score(samples, is_pushed=is_pushed)
 
     async def decode(self, data: bytes, *, is_first: bool, is_end: bool) -> Decoded:
         """See `Sound.decode`; only while `are_decoding`."""

@@ -24,9 +24,9 @@ from ...realtime.dialogue.effects import (
     EncodePair,
     ForgetFrames,
     ForgetPairs,
-    FrameLookedAt,
+    FrameOpened,
     FrameRefused,
-    LookAtFrame,
+    OpenFrame,
     PairEncoded,
     PairRefused,
 )
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 _WAIT_S: Final = 2.0
 """How long features wait to be read: the next pair comes sooner."""
 
-VideoOutcome = FrameLookedAt | FrameRefused | PairEncoded | PairRefused
+VideoOutcome = FrameOpened | FrameRefused | PairEncoded | PairRefused
 
 
 class _Pair:
@@ -74,7 +74,7 @@ class SessionVideo:
         self._paired = partial(prompter.paired, caller=caller)
         self._report = report
         self._session_id = session_id
-        self._to_open: deque[LookAtFrame] = deque()
+        self._to_open: deque[OpenFrame] = deque()
         self._is_opening = False
         self._pixels: dict[int, PixelArray] = {}
         self._pairs: dict[str, _Pair] = {}
@@ -84,12 +84,12 @@ class SessionVideo:
         self._used = trio.Event()
 
     def perform(
-        self, effect: LookAtFrame | ForgetFrames | EncodePair | ForgetPairs, nursery: trio.Nursery
+        self, effect: OpenFrame | ForgetFrames | EncodePair | ForgetPairs, nursery: trio.Nursery
     ) -> None:
         """Carry it out, what takes time in a task of its own."""
         match effect:
-            case LookAtFrame():
-                self._look_at(effect, nursery)
+            case OpenFrame():
+                self._open_frame(effect, nursery)
             case ForgetFrames(frame_ids):
                 for frame_id in frame_ids:
                     self._pixels.pop(frame_id, None)
@@ -104,14 +104,14 @@ class SessionVideo:
                     if (encoding := self._encoding.pop(pair_id, None)) is not None:
                         encoding.cancel()
 
-    def _look_at(self, effect: LookAtFrame, nursery: trio.Nursery) -> None:
+    def _open_frame(self, effect: OpenFrame, nursery: trio.Nursery) -> None:
         """Open a frame, behind those before it."""
         self._to_open.append(effect)
         if not self._is_opening:
             self._is_opening = True
             nursery.start_soon(self._open_all)
 
-    def seen(self, clips: Sequence[ClipParts]) -> VideoSnapshot:
+    def snapshot(self, clips: Sequence[ClipParts]) -> VideoSnapshot:
         """Parts of a conversation as they are now: later some of their pairs may be forgotten."""
         items, files = dict[str, MediaItems](), dict[ContentHash, tuple[bytes, ...]]()
         for parts in clips:
@@ -147,11 +147,11 @@ class SessionVideo:
                     logger.exception("session %s: opening a frame failed", self._session_id)
                     outcome = FrameRefused(effect.frame_id, InternalError("opening the frame failed"))
                 else:
-                    outcome = FrameLookedAt(effect.frame_id, decoded.width, decoded.height, decoded.thumbnail)
+                    outcome = FrameOpened(effect.frame_id, decoded.width, decoded.height, decoded.thumbnail)
                 if not self._to_open or self._to_open[0] is not effect:
                     continue  # it was forgotten meanwhile
                 self._to_open.popleft()
-                if isinstance(outcome, FrameLookedAt):
+                if isinstance(outcome, FrameOpened):
                     self._pixels[effect.frame_id] = decoded.pixels
                 await self._report(outcome)
         finally:

@@ -1,10 +1,10 @@
 """Voice activity of all live sessions, computed in batches off the loop.
 
-A session's `Ear` cuts its audio into frames and asks for their scores; the actor takes the next few frames of
-every session that waits, runs them through the network in one worker thread, and meanwhile collects the next
-batch. So a lone frame is heard at once, and many together cost the loop one hop. **Fair**: who has more
-frames than the others goes on in the next batch, behind those that came meanwhile; pushed audio
-(`realtime/turns/arrival.py`) is heard one session at a time, of each caller in turn. **Bounded**: a session
+A session's `VadStream` cuts its audio into frames and requests their scores. The actor takes the next few
+frames of every waiting session, runs them through the network in one worker thread, and collects the next
+batch meanwhile. A lone frame is scored at once; many frames cost the loop one hop. **Fair**: a session with
+more frames than others continues in the next batch, after those that arrived meanwhile; pushed audio
+(`realtime/turns/arrival.py`) is scored one session at a time, of each caller in turn. **Bounded**: a session
 waits for one piece of audio at a time (`actors/live/audio.py`). The frames of one stream follow each other,
 each with the state that the one before left, so scores do not depend on the batches.
 """
@@ -46,10 +46,10 @@ _LANE: Final = Lane("live", -3)
 """Before the finals of `actors/speech/model.py`: a turn begins and ends by what is heard."""
 
 
-class Ear(Protocol):
+class VadStream(Protocol):
     """Scores one session's audio. One call at a time."""
 
-    async def hear(self, samples: FloatArray, *, is_pushed: bool = False) -> list[tuple[int, float]]:
+    async def score(self, samples: FloatArray, *, is_pushed: bool = False) -> list[tuple[int, float]]:
         """`(end_sample, probability)` of every frame of 32 ms completed by `samples` [n], in order.
 
         Pushed audio, which comes faster than it is spoken, waits its turn.
@@ -60,11 +60,11 @@ class Ear(Protocol):
         ...
 
     def reset(self) -> None:
-        """Forget what was heard. Positions go on counting."""
+        """Forget the past audio. Positions go on counting."""
         ...
 
 
-OpenEar = Callable[[str], Ear]
+OpenVadStream = Callable[[str], VadStream]
 """A new stream of a caller (`Lane.caller`)."""
 
 
@@ -88,7 +88,7 @@ class _Frames:
 
 
 class VoiceActivityActor:
-    """Start `run` in a nursery; sessions get an ear each from `open_ear`."""
+    """Start `run` in a nursery; each session gets a stream from `open_vad_stream`."""
 
     def __init__(self, model: VoiceActivityModel) -> None:
         self._model = model
@@ -96,9 +96,9 @@ class VoiceActivityActor:
         self._handle = Handle(self._inbox)
         self._pushed = FairSemaphore()
 
-    def open_ear(self, caller: str = "") -> Ear:
+    def open_vad_stream(self, caller: str = "") -> VadStream:
         """A new stream. It holds nothing here while it does not wait for scores."""
-        return _BatchedEar(self._handle, self._pushed, caller)
+        return _BatchedVadStream(self._handle, self._pushed, caller)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Then whoever waits gets UnavailableError."""
@@ -130,7 +130,7 @@ class VoiceActivityActor:
                 work.reply.fail(InternalError("voice activity failed"))
 
 
-class _BatchedEar:
+class _BatchedVadStream:
     """One stream, scored by the actor."""
 
     def __init__(self, actor: Handle[_Frames], pushed: FairSemaphore, caller: str) -> None:
@@ -140,31 +140,31 @@ class _BatchedEar:
         self._cutter = FrameCutter()
         self._state = new_state()
 
-    async def hear(self, samples: FloatArray, *, is_pushed: bool = False) -> list[tuple[int, float]]:
-        """See `Ear.hear`. Raises UnavailableError when the actor stops."""
+    async def score(self, samples: FloatArray, *, is_pushed: bool = False) -> list[tuple[int, float]]:
+        """See `VadStream.score`. Raises UnavailableError when the actor stops."""
         if not is_pushed:
-            return await self._hear(samples)
+            return await self._score_frames(samples)
         async with self._pushed.held_by(self._caller):
             began = trio.current_time()
-            scores = await self._hear(samples)
+            scores = await self._score_frames(samples)
             await trio.sleep(min(_MAX_REST_S, _REST * (trio.current_time() - began)))
             return scores
 
-    async def _hear(self, samples: FloatArray) -> list[tuple[int, float]]:
+    async def _score_frames(self, samples: FloatArray) -> list[tuple[int, float]]:
         first = self._cutter.num_samples
         frames = self._cutter.push(samples)
         if not frames:
             return []
         work = _Frames(frames, self._state)
         try:
-            await self._actor.ask(work.answering)
+            await self._actor.call(work.answering)
         finally:
             work.is_wanted = False
         self._state = work.state.copy()
         return positioned(first, work.scores)
 
     def reset(self) -> None:
-        """See `Ear.reset`."""
+        """See `VadStream.reset`."""
         self._state = new_state()
         self._cutter.reset()
 

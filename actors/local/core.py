@@ -115,7 +115,7 @@ class LocalCore:
             raise BadRequestError(f"The model `{loaded.name}` does not transcribe.")
         loaded.speech.check(parsed)
         if on_segment is not None and parsed.multichannel:
-            raise wrong("multichannel", "is not for segments as they come.")
+            raise wrong("multichannel", "is not for segments as they come")
         samples = await read_recording(
             recording, are_channels_kept=parsed.multichannel, track=parsed.audio_track
         )

@@ -303,7 +303,7 @@ def spread(sampling: Sampling, prompts: Sequence[Prompt]) -> list[SamplingOption
     if sampling is None or isinstance(sampling, SamplingOptions):
         return [sampling or SamplingOptions()] * len(prompts)
     if isinstance(sampling, Mapping) or not all(isinstance(each, SamplingOptions) for each in sampling):
-        raise BadRequestError("sampling is SamplingOptions(…), or a list of them.", param="sampling")
+        raise BadRequestError("sampling is SamplingOptions(…), or a list of them", param="sampling")
     if len(sampling) != len(prompts):
         raise BadRequestError(
             f"{len(sampling)} sampling options for {len(prompts)} prompts.", param="sampling"

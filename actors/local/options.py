@@ -208,7 +208,7 @@ def check_template(kwargs: Mapping[str, object]) -> None:
     for name in SamplingOptions.__struct_fields__:
         if name in kwargs:
             shown = f"{name}={kwargs[name]!r}"
-            raise BadRequestError(f"`{shown}` is of sampling: SamplingOptions({shown}).", param=name)
+            raise BadRequestError(f"`{shown}` is of sampling: SamplingOptions({shown})", param=name)
 
 
 def _user(content: tuple[Part, ...]) -> ChatMessage:
@@ -287,7 +287,7 @@ def _pixels(given: Any, param: str) -> PixelArray:  # noqa: ANN401
         raise wrong(
             param,
             f"is {array.dtype} {list(array.shape)}; allowed: a file, a PIL image, or uint8 "
-            "[height, width, 3].",
+            "[height, width, 3]",
         )
     return array
 
@@ -327,7 +327,7 @@ def read_samples(given: Any, param: str) -> npt.NDArray[np.float32]:  # noqa: AN
     except (TypeError, ValueError, OverflowError):
         array, rate, given_rate = np.zeros((0, 0), np.float32), 0, 0
     if rate and not array.size:
-        raise wrong(param, "holds no audio samples.")
+        raise wrong(param, "holds no audio samples")
     if not np.isfinite(array).all():
         raise wrong(param, NOT_FINITE)
     if array.ndim == 2 and 0 < array.shape[1] <= MAX_CHANNELS:
@@ -336,12 +336,12 @@ def read_samples(given: Any, param: str) -> npt.NDArray[np.float32]:  # noqa: AN
     if not is_sound or rate != given_rate or not 4000 <= rate <= 384_000:
         raise BadRequestError(
             f"`{param}`: allowed are a file, or (samples, rate): float [n] or [n, channels], full scale 1, "
-            "or int16 or int32, at 4000 to 384000 Hz.",
+            "or int16 or int32, at 4000 to 384000 Hz",
             param=param,
         )
     if (peak := float(np.abs(array).max())) > MAX_PEAK:
         raise BadRequestError(
-            f"`{param}`: samples go up to {peak:g}, and full scale is 1: divide them, or give int16.",
+            f"`{param}`: samples go up to {peak:g}, and full scale is 1: divide them, or give int16",
             param=param,
         )
     if rate == INTERNAL_RATE:

@@ -60,7 +60,7 @@ def read_request_options(
             is_done_anyway(name, text, cast(Task, task)) for text in texts or [""]
         ):
             hint = meant(name, known) or f"; there are: {', '.join(known)}."
-            raise wrong(name, f"is no option here{hint}")
+            raise wrong(name, f"is not an option{hint}")
         if name != "task":
             fields += [(name, text) for text in texts]
     return parse_transcription_form(fields, task=cast(Task, task))
@@ -79,7 +79,7 @@ async def read_recording(
         decode = partial(decode_audio, data, limits=_LIMITS, are_channels_kept=are_channels_kept, track=track)
         return (await trio.to_thread.run_sync(decode)).samples
     if track is not None:
-        raise wrong("audio_track", "is for files; samples have no tracks.")
+        raise wrong("audio_track", "is for files; samples have no tracks")
     if are_channels_kept:
         return await trio.to_thread.run_sync(_channels, given)
     return await trio.to_thread.run_sync(partial(read_samples, given, "audio"))
@@ -97,7 +97,7 @@ def _channels(given: Any) -> Samples:  # noqa: ANN401 (a user's own type)
     if not 0 < len(tracks) <= MAX_CHANNELS:
         raise BadRequestError(
             f"`audio`: with `multichannel` allowed are a file, or (samples, rate): float or int16 [n, "
-            f"channels] of up to {MAX_CHANNELS} channels.",
+            f"channels] of up to {MAX_CHANNELS} channels",
             param="audio",
         )
     return np.stack([read_samples(track, "audio") for track in tracks])

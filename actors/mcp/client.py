@@ -73,8 +73,8 @@ class McpClients:
         return self._goodbyes.num_taken
 
     def notify_later(self, notify: Callable[[], Awaitable[None]], caller: str) -> None:
-        """Do `tell`, which raises nothing, in a task of its own, so that nobody waits for it; or not at all,
-        where the caller has too many of them."""
+        """Run `notify`, which raises nothing, in a task of its own. Does nothing where the caller has too
+        many."""
         if self._nursery is None or not self._goodbyes.take_nowait(caller):
             return
 
@@ -111,12 +111,14 @@ class McpClients:
             address = read_mcp_address(server.url)
             if address is None:
                 raise wrong(
-                    server.param, "is no http: or https: address without a user's name.", code="url_refused"
+                    server.param,
+                    "must be an http: or https: address without a user's name",
+                    code="url_refused",
                 )
             if not self.config.allowed_as(address):
                 raise BadRequestError(
                     f"`{server.param}`: MCP servers at that address are not called here; the operator names "
-                    "those that are (--allowed-mcp-servers).",
+                    "those that are (--allowed-mcp-servers)",
                     param=server.param,
                     code="url_refused",
                 )

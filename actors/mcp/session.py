@@ -67,7 +67,7 @@ class McpSession:
         self._unwanted: list[int] = []
         """Requests whose answers nobody waits for, of which the server is to be told."""
         self._is_over = False
-        self._telling = trio.Lock()
+        self._notifying = trio.Lock()
 
     async def tools(self) -> list[McpTool]:
         """The server's tools that may be called. Raises McpFailure."""
@@ -96,7 +96,7 @@ class McpSession:
         is over; it does not matter whether it hears it."""
         self._is_over = True
         if self._id:
-            self._clients.notify_later(self._tell, self._caller)
+            self._clients.notify_later(self._send_notices, self._caller)
 
     async def _list_into(self, found: list[McpTool]) -> None:
         cursor: object = None
@@ -114,9 +114,9 @@ class McpSession:
             if cursor is None:
                 break
 
-    async def _tell(self) -> None:
+    async def _send_notices(self) -> None:
         """Of all that is to be told now, in order."""
-        async with self._telling:
+        async with self._notifying:
             with trio.move_on_after(_GOODBYE_S):
                 try:
                     while self._unwanted:
@@ -161,7 +161,7 @@ class McpSession:
         except trio.Cancelled:
             if self._has_begun:  # nobody may take back `initialize`
                 self._unwanted.append(number)
-                self._clients.notify_later(self._tell, self._caller)
+                self._clients.notify_later(self._send_notices, self._caller)
             raise
         if found is None:
             raise McpFailure(protocol_error(-32603, "The MCP server ended its answer without a result."))

@@ -51,7 +51,7 @@ class Reservation:
 
     def _check(self, more: int) -> None:
         if more > 0 and not self._budget.has_room(more, self._caller):
-            raise OverloadedError("Too much media is in hand; try again.", retry_after_s=5.0)
+            raise OverloadedError("Too much media is being decoded; try again.", retry_after_s=5.0)
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ class MediaBudget:
             raise
         if not place.has_turn.is_set():
             self._leave(place)
-            raise OverloadedError("Too much media is in hand; try again.", retry_after_s=5.0)
+            raise OverloadedError("Too much media is being decoded; try again.", retry_after_s=5.0)
 
     def _leave(self, place: _Place) -> None:
         """Give up a place in line, or what came of it at the last moment."""

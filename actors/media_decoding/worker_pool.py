@@ -17,7 +17,7 @@ import os
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ import trio
 import trio_parallel
 
 from ...engine.control_groups import num_processors
+from ...engine.memory_limits import shortage
 from ...media.audio.decode import DecodedAudio, DecodeLimits, measure_audio, recognise
 from ...media.sandbox import protections
 from ...media.worker import decode_to_file, measure, on_file, vision_to_file, with_features
@@ -52,7 +53,7 @@ _NICENESS: Final = 10
 _SILENCE_S: Final = 5.0
 """How much longer than its job may take a worker is waited for, which would have been ended by then: one that
 does nothing is not the file's fault."""
-_UNTOLD: Final = DecodeLimits()
+_DEFAULT_LIMITS: Final = DecodeLimits()
 """Of who names no limits."""
 
 
@@ -272,7 +273,12 @@ class DecoderPool:
                 raise
             if is_short(error):
                 logger.error("no process can be started that decodes the %s: %s", what, error)
+                error.__traceback__ = error.__context__ = None  # frames hold pipes of what was not started
                 raise short_of("process") from error
+            if shortage(error) is not None:
+                logger.error("no memory is left to decode the %s: %s", what, error or "none was given")
+                raise short_of("memory") from error
+            logger.error("decoding the %s failed", what, exc_info=error)
             raise InternalError(f"Decoding the {what} failed unexpectedly.") from error
         finally:
             self.counted.busy_s += trio.current_time() - start
@@ -284,13 +290,17 @@ class DecoderPool:
         return outcome
 
     async def _report_protections(self) -> None:
-        """Once, as soon as a worker can say it."""
+        """Once, as soon as a worker can say it. The file is decoded: whatever fails here is not its error."""
         if self._context is None:
             return
         self._are_protections_known = True
-        with suppress(trio_parallel.BrokenWorkerError):
-            held = await in_worker(self._context, protections, self._inner_limiter)
-            log_protections(held)
+        try:
+            with trio.fail_after(_SILENCE_S):
+                held = await in_worker(self._context, protections, self._inner_limiter)
+        except Exception:
+            self._are_protections_known = False  # the next file's worker is asked
+            return
+        log_protections(held)
 
     def statistics(self) -> MediaStatistics:
         """Counters since start, and gauges now."""
@@ -321,7 +331,7 @@ def _with_samples(audio: DecodedAudio, path: str) -> DecodedAudio:
     return replace(audio, samples=np.frombuffer(mapped, np.float32).reshape(shape))
 
 
-def _told(video: MediaItems) -> str:
+def _replaced_text(video: MediaItems) -> str:
     return ", ".join(
         f"{each.wanted_s:.2f} s: " + ("nothing" if each.shown_s is None else f"{each.shown_s:.2f} s")
         for each in video.replaced
@@ -357,7 +367,7 @@ class MediaHandle:
         self,
         data: bytes,
         *,
-        limits: DecodeLimits = _UNTOLD,
+        limits: DecodeLimits = _DEFAULT_LIMITS,
         are_channels_kept: bool = False,
         track: int | None = None,
     ) -> float:
@@ -370,7 +380,7 @@ class MediaHandle:
         self,
         data: bytes,
         *,
-        limits: DecodeLimits = _UNTOLD,
+        limits: DecodeLimits = _DEFAULT_LIMITS,
         are_channels_kept: bool = False,
         track: int | None = None,
     ) -> DecodedAudio:
@@ -393,7 +403,9 @@ class MediaHandle:
         job = partial(vision_to_file, prepare=prepare, param=what)
         media = await self._pool.prepare_large(data, job, what, with_features, self._patience)
         if media.replaced:
-            logger.info("a video is damaged; shown in place of what does not decode: %s", _told(media))
+            logger.info(
+                "a video is damaged; shown in place of what does not decode: %s", _replaced_text(media)
+            )
         return media
 
     def statistics(self) -> MediaStatistics:

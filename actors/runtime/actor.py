@@ -81,7 +81,7 @@ class Inbox(Generic[MessageT]):
     def __init__(self, name: str, capacity: int) -> None:
         self.name = name
         self.capacity = capacity
-        # Unbounded underneath, bounded by `Handle.tell`: see `Handle.follow_up` for what may pass the bound.
+        # Unbounded underneath, bounded by `Handle.send_nowait`; `Handle.follow_up` may pass the bound.
         self._send, self._receive = trio.open_memory_channel[MessageT](math.inf)
         self._questions: set[Reply[object]] = set()
         self._max_depth = 0
@@ -146,7 +146,7 @@ class Handle(Generic[MessageT]):
     def __init__(self, inbox: Inbox[MessageT]) -> None:
         self._inbox = inbox
 
-    def tell(self, message: MessageT) -> None:
+    def send_nowait(self, message: MessageT) -> None:
         """Send without waiting.
 
         Raises OverloadedError naming the actor if its inbox is full, UnavailableError if it has stopped.
@@ -162,7 +162,7 @@ class Handle(Generic[MessageT]):
         if not self._inbox._is_closed:
             self._inbox._put(message, limit=math.inf)
 
-    async def ask(self, make_message: Callable[[Reply[T]], MessageT]) -> T:
+    async def call(self, make_message: Callable[[Reply[T]], MessageT]) -> T:
         """Send a message that holds a `Reply` and await its answer.
 
         Raises what the actor answers with, OverloadedError if the inbox is full, and UnavailableError if
@@ -172,7 +172,7 @@ class Handle(Generic[MessageT]):
         questions: set[Reply[T]] = self._inbox._questions  # type: ignore[assignment]  # sets are invariant
         questions.add(reply)
         try:
-            self.tell(make_message(reply))
+            self.send_nowait(make_message(reply))
             return await reply.wait()
         finally:
             questions.discard(reply)

@@ -129,7 +129,7 @@ class Supervisor:
         try:
             with contained:
                 await child.run(task_status=ready)
-            raise RuntimeError(f"{child.name} ended without being asked to")
+            raise RuntimeError(f"{child.name} ended unexpectedly")
         except* Exception as group:  # a Cancelled beside the error in one group passes through
             self._crashed(child, _only(group), scope)
 

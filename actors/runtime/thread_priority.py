@@ -6,9 +6,10 @@ made for one piece of work; the one that asks, which does other work later, wait
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
-import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import ContextVar, copy_context
@@ -25,12 +26,13 @@ _runner: Final[ContextVar[Callable[[Callable[[], object]], object] | None]] = Co
 )
 
 
-def nicely(work: Callable[[], _T]) -> _T:
-    """Do `work` in a nicer thread, or else in this one. Raises what it raises."""
+def nicely(work: Callable[[], _T], niceness: int = NICENESS) -> _T:
+    """Do `work` in a thread that is nicer by `niceness`, or else in this one. Raises what it raises."""
     if sys.platform != "linux":
         return work()
     result: Future[_T] = Future()
-    questions: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    questions: SimpleQueue[Callable[[], object]] = SimpleQueue()
+    has_begun = False
 
     def call(question: Callable[[], object]) -> object:
         answer: Future[object] = Future()
@@ -38,18 +40,27 @@ def nicely(work: Callable[[], _T]) -> _T:
         return answer.result()
 
     def run() -> None:
-        os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS))
+        nonlocal has_begun
+        has_begun = True
+        os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + niceness))
         _runner.set(call)
         _settle(result, work)
-        questions.put(None)
 
-    thread = threading.Thread(target=copy_context().run, args=(run,), name="sensorium-nicer", daemon=True)
+    # The thread alone holds `begin`: with it, however it ends, goes the wait for its questions. All of it is
+    # in C, for there may be no memory for a frame. `threading.Thread.start` would wait for ever then.
+    begin = partial(copy_context().run, run)
+    ended = weakref.ref(begin, questions.put)
     try:
-        thread.start()
+        _thread.start_new_thread(begin, ())
     except RuntimeError:  # the system gives no more
         return work()
-    while (answer := questions.get()) is not None:
+    del begin
+    while (answer := questions.get()) is not ended:
         answer()
+    if not has_begun:
+        return work()
+    if not result.done():
+        raise MemoryError("a thread ended before its work did")
     return result.result()
 
 

@@ -20,6 +20,7 @@ import trio
 
 from ...protocols.errors import OverloadedError
 from .panic_guard import contained
+from .thread_start import use_in_trio
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class _AtWork:
         self.beginning = threading.Lock()
 
 
+use_in_trio()
 _at_work: Final = _AtWork()
 os.register_at_fork(after_in_child=_at_work.forget)
 

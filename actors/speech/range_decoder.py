@@ -254,6 +254,13 @@ class Asker:
         kept, self.memory.words[part, language] = without_silent_sentences(answer, words, removed, quiet)
         return kept
 
+    async def words(self, part: Range, language: str | None) -> tuple[Word, ...]:
+        """When the words of a range's answer were said, from its start, which is remembered."""
+        key = (part, language)
+        if key not in self.memory.words:
+            self.memory.words[key] = await self._words(part, language, self.memory.answers[key])
+        return self.memory.words[key]
+
     async def _words(self, part: Range, language: str | None, answer: RangeAnswer) -> tuple[Word, ...]:
         """When the answer's words were said, from the range's start."""
         items, samples = await self._items(part), await self.recording.samples(part)
@@ -267,8 +274,8 @@ class Asker:
         options, key = self.options, (part, language)
         is_wanted = options.word_timestamps or options.segment_timestamps
         answer = self.memory.answers[key]
-        if is_wanted and answer.text and key not in self.memory.words:
-            self.memory.words[key] = await self._words(part, language, answer)
+        if is_wanted and answer.text:
+            await self.words(part, language)
         has_speech = self.recording.detects_speech and bool(await self._items(part))
         if is_wanted and has_speech and key not in self.memory.coverage:
             speech = await self.recording.speech(part, min_silence=0)

@@ -20,6 +20,7 @@ import trio
 from ...media.speech.cut_points import find_cut
 from ...media.speech.gate import SpeechGate, speaks_for
 from ...media.speech.regions import LIKELY_SPEECH, Score, scored_regions, speech_scores
+from ...media.speech.repetition import count_copies
 from ...media.speech.voice_activity import VoiceActivityModel
 from ...media.transcript.answer_guard import echoes_context, speaking_time_s
 from ...media.transcript.language_detection import MIN_PAUSE
@@ -171,6 +172,21 @@ class Recording:
         samples = await self.samples((part[0], part[1] - 3 * eighth))
         look = partial(find_cut, samples, search_samples=2 * eighth, activity=self._activity)
         return part[0] + await compute(look)
+
+    async def count_copies(
+        self, part: Range, most: int, span_s: tuple[float, float] | None = None
+    ) -> int | None:
+        """How often one utterance is repeated in a range, or between the seconds `span_s` of it, `most` times
+        at the most; None: it is not clear."""
+        if self._activity is None:
+            return None
+        first, last = part
+        if span_s is not None:
+            first, last = (part[0] + round(second * INTERNAL_RATE) for second in span_s)
+        speech = await self.speech(part, min_silence=0)
+        within = [(max(start, first) - first, min(end, last) - first) for start, end in speech]
+        within = [(start, end) for start, end in within if start < end]
+        return await compute(partial(count_copies, await self.samples((first, last)), within, most))
 
     async def is_echo(self, text: str, context: str, part: Range) -> bool:
         """Whether a range's text is but the context it was asked with, and more than was said."""

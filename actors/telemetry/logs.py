@@ -47,13 +47,13 @@ class LogConfig:
     Attributes
     ----------
     log_level
-        The least that is written: debug, info, warning or error.
+        Lowest level that is written: debug, info, warning or error.
     log_format
-        text for people, json (one object a line) for machines.
+        text, or json (one object per line).
     access_log
-        off leaves out the line for each request.
+        Whether each request has a line in the log, on or off.
     access_log_skip
-        Path whose requests get no such line; repeat it for several. `none` skips nothing.
+        Path whose requests have no such line; repeat it for several. none: every path has.
     """
 
     log_level: Level = "info"
@@ -88,7 +88,7 @@ def flush() -> None:
         handler.flush()
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print it; where standard output is on a full disk, the log says it. Raises BrokenPipeError."""
     try:
         print(line, flush=True)

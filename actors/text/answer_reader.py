@@ -85,7 +85,7 @@ class AnswerReading:
             if self._conversation.is_budget_optional:
                 return None
             raise BadRequestError(
-                f"`thinking_token_budget`: no token of `{self._builder.info.name}` ends its thoughts.",
+                f"`thinking_token_budget`: no token of `{self._builder.info.name}` ends its thoughts",
                 param="thinking_token_budget",
                 code="unsupported_parameter",
             )
@@ -103,7 +103,7 @@ class AnswerReading:
             raise wrong(
                 "skip_special_tokens",
                 "false and log-probabilities are served together for answers that are "
-                "text only, without tools and by models that do not reason.",
+                "text only, without tools and by models that do not reason",
             )
         return AnswerMachine(
             self._kind,

@@ -19,11 +19,13 @@ from ...protocols.engine.messages import (
     INTERACTIVE,
     NO_ENDING,
     Ending,
-    Generate,
     Lane,
     NgramDraft,
     PromptLogprobs,
+    Request,
     RequestId,
+    Sample,
+    SampleRequest,
     SamplingParams,
     SessionKey,
     TextGenerated,
@@ -193,17 +195,19 @@ def make_request(
     *,
     session: SessionKey | None = None,
     drafting: Drafting | None = None,
-) -> Generate:
+) -> SampleRequest:
     """One answer to `prompt`, as an engine is asked for it; the model's own drafts if none are given."""
     drafting = drafting or Drafting(ngram=ngram_draft(None, model.num_ngram_drafts))
-    return Generate(
+    return Request(
         RequestId(name),
         prompt.token_ids,
-        with_ends(model, params),
+        Sample(
+            with_ends(model, params),
+            draft_token_ids=drafting.predicted,
+            rejoins_draft=bool(drafting.predicted),
+            ngram=drafting.ngram,
+        ),
         media=prompt.spans,
-        draft_token_ids=drafting.predicted,
-        rejoins_draft=bool(drafting.predicted),
-        ngram=drafting.ngram,
         session=session,
         cache_salt=cache_salt,
         lane=lane,

@@ -146,7 +146,7 @@ class MediaOpening:
         processor_options: ProcessorOptions = NO_PROCESSOR_OPTIONS,
     ) -> AsyncIterator[list[MediaItems]]:
         """Media with their features, whose memory is held until it is left. Raises as `chat` does."""
-        vision = self.wished(processor_options)
+        vision = self.vision_config(processor_options)
         given = [
             _Given(
                 part,
@@ -164,7 +164,7 @@ class MediaOpening:
             reservation.settle(sum(map(media_bytes, media)))
             yield media
 
-    def wished(self, processor_options: ProcessorOptions) -> VisionConfig | None:
+    def vision_config(self, processor_options: ProcessorOptions) -> VisionConfig | None:
         """How a request's pictures are looked at. Raises BadRequestError naming the key."""
         if processor_options == NO_PROCESSOR_OPTIONS:
             return self._vision
@@ -283,7 +283,7 @@ class MediaOpening:
                 return await opener.prepare(source, prepare, "video")
             case "video", Frames(pictures, times_s):
                 return await compute(prepare_frames, pictures, times_s, vision.video)
-        raise BadRequestError(f"{type(source).__name__} is no {part.kind}.")
+        raise BadRequestError(f"{type(source).__name__} is not a supported type of {part.kind}.")
 
     async def _open_audio(self, source: Source, opener: MediaOpener) -> MediaItems:
         match source:
@@ -296,7 +296,7 @@ class MediaOpening:
                         f"{self._limits.max_clip_s:g} s."
                     )
             case _:
-                raise BadRequestError(f"{type(source).__name__} is no audio.")
+                raise BadRequestError(f"{type(source).__name__} is not a supported type of audio.")
         return await compute(self._windows, samples)
 
     def _windows(self, samples: FloatArray) -> MediaItems:

@@ -62,7 +62,7 @@ class AddressBook:
         if fetcher is None:
             raise BadRequestError(
                 f"`{address.param}`: addresses are not fetched here; send the file as a data: URI "
-                "(data:image/png;base64,…).",
+                "(data:image/png;base64,…)",
                 param=address.param,
                 code="unsupported_url",
             )

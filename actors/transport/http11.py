@@ -27,7 +27,7 @@ from ..runtime.panic_guard import contained
 from ..telemetry.logs import request_id_of
 from .asgi_scope import Address, body_length, is_upgrade, scope_of
 from .connection_limits import KEY_SHOWN, Guard, Seat
-from .http_exchange import BODY_FAULT, Exchange, Link, said
+from .http_exchange import BODY_FAULT, Exchange, Link, h11_reason
 from .refusals import Refusal, Refusals
 from .tcp_stream import Wire
 from .websocket import AsgiApp, WebSocketConnection, handshake
@@ -98,7 +98,7 @@ class HttpConnection:
                 self.seat.has_requested = True
                 return event if isinstance(event, h11.Request) else None
         except h11.RemoteProtocolError as error:
-            message = f"The request is not HTTP/1.1: {said(error)}."
+            message = f"The request is not HTTP/1.1: {h11_reason(error)}."
             await self._refuse(link, BadRequestError(message), error.error_status_hint)
         finally:
             self.guard.busy(self.seat)
@@ -137,7 +137,7 @@ class HttpConnection:
             two = BadRequestError("A request has a `Content-Length` or a `Transfer-Encoding`, not both.")
             await self._turn_away(request, exchange, two)
         elif is_foreign:
-            wrong = VersionError("HTTP/1.1 is spoken here; for HTTP/2 put a proxy in front.")
+            wrong = VersionError("Only HTTP/1.1 is supported; for HTTP/2 put a proxy in front.")
             await self._turn_away(request, exchange, wrong)
         elif self.seat.is_spare and path not in _OPEN_PATHS:
             busy = OverloadedError(

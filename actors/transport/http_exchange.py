@@ -157,7 +157,7 @@ class Exchange:
         """What the client is told where its body is not what the protocol wants."""
         if self._fault is None:
             return None
-        return BadRequestError(f"The body is not HTTP/1.1: {said(self._fault)}.", code="invalid_body")
+        return BadRequestError(f"The body is not HTTP/1.1: {h11_reason(self._fault)}.", code="invalid_body")
 
     async def _body_part(self) -> dict[str, Any]:
         await self._small_parts.earn()
@@ -224,7 +224,7 @@ class Exchange:
         await self._link.wire.flush()
 
 
-def said(error: h11.RemoteProtocolError) -> str:
+def h11_reason(error: h11.RemoteProtocolError) -> str:
     """What is no HTTP, without the bytes that h11 shows behind it."""
     return str(error).partition(": bytearray(")[0]
 

@@ -38,17 +38,17 @@ Report = Callable[[Refusal, int], None]
 class Refusals:
     """Of one listener."""
 
-    def __init__(self, report: Report = lambda _refusal, _num_untold: None) -> None:
+    def __init__(self, report: Report = lambda _refusal, _num_unreported: None) -> None:
         self.num_by_status: Counter[int] = Counter()
         self._report = report
-        self._num_untold = 0
+        self._num_unreported = 0
         self._lines = Allowance(burst=_LOG_BURST, per_s=_LOGS_PER_S)
 
     def note(self, refusal: Refusal) -> None:
         """Count it, and tell it unless that was done too often lately."""
         self.num_by_status[refusal.status] += 1
         if not self._lines.take():
-            self._num_untold += 1
+            self._num_unreported += 1
             return
-        untold, self._num_untold = self._num_untold, 0
-        self._report(refusal, untold)
+        unreported, self._num_unreported = self._num_unreported, 0
+        self._report(refusal, unreported)

@@ -1,7 +1,8 @@
 """One WebSocket as an ASGI application sees it: the `websockets` library keeps the protocol, without I/O.
 
 Nothing is read that the application does not ask for, so a slow session slows its client down and nobody
-else. Between reads others go first, the rate of frames is bounded, and one that sends frames without content
+else. Between reads others go first, the rate of frames is bounded, and one with many small frames is read at
+intervals, so that it costs about as much as one with a few larger ones. One that sends frames without content
 (empty fragments, pings) for its own sake is closed with 1008. Errors of the protocol end with 1002, 1007 or
 1009, and the application is told the same code. No extension is agreed on: with permessage-deflate a read of
 some KiB may hold a thousand times as much, and audio does not deflate.
@@ -57,6 +58,11 @@ _OWN_FRAMES: Final = 200
 _OWN_FRAMES_PER_S: Final = 200
 """What live audio sends at the most. WebSockets with more take turns, so that many of them leave others as
 much of the loop as one does."""
+_CHATTY_FRAMES: Final = 120
+_CHATTY_FRAMES_PER_S: Final = 60
+"""What a client of live audio in frames of 20 ms sends, and some events besides. A WebSocket with more frames
+is read every `_GATHER_S` at the most: what came meanwhile costs one read, and is handled together."""
+_GATHER_S: Final = 0.02
 _SMALL_BYTES: Final = 16
 """A fragment of fewer bytes has no content worth its frame."""
 _IDLE_FRAMES: Final = 1000
@@ -133,6 +139,8 @@ class WebSocketConnection:
         self._own_frames = Allowance(burst=_OWN_FRAMES, per_s=_OWN_FRAMES_PER_S)
         self._takes_turns = False
         self._turns = turns
+        self._chatty_frames = Allowance(burst=_CHATTY_FRAMES, per_s=_CHATTY_FRAMES_PER_S)
+        self._next_read_at = -math.inf
         self._idle_frames = Allowance(burst=_IDLE_FRAMES, per_s=_IDLE_FRAMES_PER_S)
         self._num_bytes_left = math.inf
         self.is_flood = False
@@ -236,7 +244,12 @@ class WebSocketConnection:
     async def _read(self) -> None:
         """Some bytes from the client, and what they say."""
         await self._frames.earn()
-        data = self._read_ahead or await self._wire.receive(self._read_bytes)
+        data = self._read_ahead
+        if not data:
+            if self._next_read_at > trio.current_time():
+                await trio.sleep_until(self._next_read_at)
+            data = await self._wire.receive(self._read_bytes)
+        has_more = len(data) >= self._read_bytes
         now, self._read_ahead = self._cutter.cut(data)
         self._num_bytes_left -= len(data) - len(self._read_ahead)
         if self._num_bytes_left < 0:
@@ -251,6 +264,8 @@ class WebSocketConnection:
         self._frames.spend(len(frames))
         self._takes_turns = not self._own_frames.spend(len(frames))
         self._num_left = 0 if self._takes_turns else _AT_ONCE
+        if not self._chatty_frames.spend(len(frames)) and not has_more:
+            self._next_read_at = trio.current_time() + _GATHER_S
         num_idle = 0
         try:
             for frame in frames:

@@ -126,7 +126,7 @@ async def measure(plan: BenchPlan) -> BenchResult:
             servers, live, streams=plan.streams, num_rounds=plan.num_rounds, progress=_progress
         )
     if plan.concurrency:
-        files = tuple(read_file(path, _said(path)) for path in plan.recordings)
+        files = tuple(read_file(path, _reference_text(path)) for path in plan.recordings)
         whole = FilesPlan(files, plan.num_requests, plan.model, plan.language)
         result.files = await bench_whole_files(
             servers, whole, concurrency=plan.concurrency, num_rounds=plan.num_rounds, progress=_progress
@@ -235,11 +235,11 @@ async def _clients(servers: Sequence[Contender]) -> AsyncIterator[list[AsyncClie
 
 
 def _spoken(path: Path) -> list[SpokenTurn]:
-    beside = path.with_suffix(".json")
-    return read_spoken_turns(beside) if beside.is_file() else []
+    turns_path = path.with_suffix(".json")
+    return read_spoken_turns(turns_path) if turns_path.is_file() else []
 
 
-def _said(path: Path) -> str | None:
+def _reference_text(path: Path) -> str | None:
     return " ".join(turn.text for turn in _spoken(path)) or None
 
 

@@ -40,7 +40,7 @@ def bench(
     json: Path | None = None,
     api_key: str | None = None,
 ) -> int:
-    """Measure one or more OpenAI-shaped servers, interleaved, with live sessions or whole files.
+    """Measure OpenAI-shaped servers, interleaved, with live sessions or whole files.
 
     Examples:
 
@@ -51,7 +51,7 @@ def bench(
     Parameters
     ----------
     recordings
-        WAV files; what is said is read from a .json of the same name if there is one (for WER).
+        WAV files; the spoken words are read from a .json of the same name if there is one (for WER).
     base_url
         Server to measure; repeat it to compare several in one run.
     streams
@@ -72,10 +72,10 @@ def bench(
     delay
         How long text waits in live sessions before it is shown; the server's default if not given.
     left_context_ms
-        Live turns are heard behind so much of what was said before; alone if not given.
+        Milliseconds of earlier audio as context of live turns; none if not given.
     dialect
-        openai sends live audio as JSON for servers that take no binary frames; vllm speaks vLLM's own
-        realtime events, and ends each spoken turn itself as --manual-turns does.
+        Events of live sessions. openai: audio as JSON, for servers without binary frames; vllm: vLLM's own
+        events, with manual turns.
     manual_turns
         Commit after each spoken turn instead of letting the server detect turns.
     json
@@ -128,7 +128,7 @@ def bench_text(
     json: Path | None = None,
     api_key: str | None = None,
 ) -> int:
-    """Measure text generation of one or more OpenAI-shaped servers, interleaved.
+    """Measure text generation of OpenAI-shaped servers, interleaved.
 
     Examples:
 
@@ -142,18 +142,18 @@ def bench_text(
     concurrency
         Requests at a time; repeat it for several levels (1 and 16 if not given).
     prompt_tokens
-        Length of the prompts that are decoded from.
+        Length of the prompts in tokens when decoding is measured.
     output_tokens
-        Tokens each request makes, whatever the model would rather do.
+        Tokens each request generates; end tokens are ignored.
     prefill_tokens
         Length of the prompt whose prefill is measured.
     shared_prefix_tokens
-        What two requests share, to measure the prefix cache.
+        Length of the prefix that two requests share, to measure the prefix cache.
     image_side
         Also show the same square image twice, this many pixels wide (vision models).
     max_token_id
-        Random prompts are made of ids below this: at most the size of the models' vocabulary, which is asked
-        of the servers if not given (150,000 where none tells it).
+        Random prompts are made of ids below this, at most the size of the models' vocabulary; the servers'
+        own if not given (150,000 if they do not report it).
     rounds
         Rounds per server; the spread is taken over them.
     model

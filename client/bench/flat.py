@@ -138,7 +138,7 @@ class FlatSession:
         except TimeoutError:
             raise SensoriumTimeoutError("the server did not answer the last utterance") from None
         except msgspec.DecodeError as error:
-            raise SDKError(f"the server sent what is no event: {error}") from error
+            raise SDKError(f"the server sent a malformed event: {error}") from error
         finally:
             self._reported.close()
 

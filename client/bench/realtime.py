@@ -249,7 +249,7 @@ class _Stream:
         result.num_drops = sum(turn.transcript is None for turn in turns)
         result.final_s = _known(turn.final_s for turn in turns)
         if self._spoken:
-            received = [(spoken, log.heard(spoken)) for spoken in self._spoken]
+            received = [(spoken, log.turns_of(spoken)) for spoken in self._spoken]
             result.num_drops += sum(not items for _, items in received)
             result.first_partial_s = _known(
                 log.first_partial_s(items[0], spoken) for spoken, items in received if items

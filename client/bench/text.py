@@ -91,7 +91,7 @@ class _Server:
             "v1/completions", {"prompt": list(prompt), "ignore_eos": True, "max_tokens": num_tokens}
         )
 
-    async def ask(self, image: bytes, question: str) -> int:
+    async def describe_image(self, image: bytes, question: str) -> int:
         """One token about an image."""
         url = "data:image/png;base64," + base64.b64encode(image).decode()
         content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": question}]
@@ -224,7 +224,7 @@ async def _measure_image(server: _Server, plan: TextPlan, randomness: random.Ran
     times = []
     for question in ("What is this?", "And which colours has it?"):
         start = anyio.current_time()
-        await server.ask(image, question)
+        await server.describe_image(image, question)
         times.append(anyio.current_time() - start)
     note(server, f"image of {plan.image_side} px: first token", "ms", 1000 * times[0])
     note(server, "same image again: second / first token time", "ratio", times[1] / times[0])

@@ -160,7 +160,7 @@ class TurnLog:
         """The clock's time at which a position of the audio was spoken."""
         return self.audio_start_at + position_ms / 1000
 
-    def heard(self, spoken: SpokenTurn) -> list[Turn]:
+    def turns_of(self, spoken: SpokenTurn) -> list[Turn]:
         """Completed items that cover part of a spoken turn, mostly this one; in order."""
         least_ms = min(200.0, (spoken.end_ms - spoken.start_ms) / 2)
         return [

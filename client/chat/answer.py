@@ -81,7 +81,7 @@ class ChatAnswer(msgspec.Struct, Generic[T], frozen=True):
     def parsed(self) -> T:
         """The answer as the type asked for by `output`. Raises AnswerError where it is not of that form."""
         if self.form is None:
-            raise AnswerError("the answer has no form: ask for one by `output`")
+            raise AnswerError("the answer is plain text: pass `output` to get a typed one")
         try:
             return self.form.read(self.text)
         except (*MALFORMED, ValueError) as error:

@@ -68,7 +68,7 @@ class ChatDialog(Generic[T]):
     """One question and all rounds until its answer.
 
     `request` is the next round's; `feed` it the answer's lines; `end_round` gives the calls to run, each of
-    which is answered by `tell` or `add_error`; without any, `answer` is whole.
+    which is answered by `add_result` or `add_error`; without any, `answer` is whole.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ChatDialog(Generic[T]):
         unknown = sorted(options.keys() - ChatOptions.__annotations__.keys())
         if unknown:
             known = ", ".join(ChatOptions.__annotations__)
-            raise TypeError(f"{unknown[0]!r} is no option here; there are: {known}")
+            raise TypeError(f"{unknown[0]!r} is not an option; allowed: {known}")
         self._form: OutputForm[T] | None = None if output is None else output_form(output)
         self._functions: dict[str, FunctionTool] = {}
         self._rounds_left = options.get("max_rounds", MAX_ROUNDS)
@@ -131,18 +131,18 @@ class ChatDialog(Generic[T]):
         self._rounds_left -= 1
         return calls
 
-    def tell(self, call: ToolCall, value: object) -> ToolResult:
+    def add_result(self, call: ToolCall, value: object) -> ToolResult:
         """Note what a call returned, for the next round."""
         try:
-            return self._told(ToolResult(call, result_text(value)))
+            return self._append_result(ToolResult(call, result_text(value)))
         except (TypeError, ValueError, RecursionError) as error:  # nothing that JSON could say
             return self.add_error(call, error)
 
     def add_error(self, call: ToolCall, error: Exception) -> ToolResult:
         """Note how a call failed, for the next round."""
-        return self._told(ToolResult(call, error_text(error), is_error=True))
+        return self._append_result(ToolResult(call, error_text(error), is_error=True))
 
-    def _told(self, result: ToolResult) -> ToolResult:
+    def _append_result(self, result: ToolResult) -> ToolResult:
         self._messages.append({"role": "tool", "tool_call_id": result.call.id, "content": result.text})
         return result
 

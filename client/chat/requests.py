@@ -106,7 +106,7 @@ class Chat:
             value = tool.function(**tool.bind(call.arguments))
         except Exception as error:  # whatever it is, the model is told
             return dialog.add_error(call, error)
-        return dialog.tell(call, value)
+        return dialog.add_result(call, value)
 
 
 class AsyncChat:
@@ -192,4 +192,4 @@ class AsyncChat:
                 value = await value
         except Exception as error:  # whatever it is, the model is told
             return dialog.add_error(call, error)
-        return dialog.tell(call, value)
+        return dialog.add_result(call, value)

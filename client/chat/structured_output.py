@@ -44,6 +44,6 @@ def output_form(output: Any) -> OutputForm[Any]:  # noqa: ANN401 (any type that 
         schema = json_schema(output)
     except (TypeError, NotImplementedError) as error:
         raise TypeError(
-            f"output is {output!r}: expected a JSON schema, or a type it can say: {error}"
+            f"output is {output!r}: expected a JSON schema, or a type that has one: {error}"
         ) from None
     return OutputForm(name[:64] or "answer", schema, partial(msgspec.json.decode, type=output))

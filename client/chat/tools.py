@@ -74,7 +74,7 @@ def function_tool(function: Callable[..., Any]) -> FunctionTool:
         arguments = msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
         schema = json_schema(arguments)
     except (TypeError, NotImplementedError) as error:
-        raise TypeError(f"the tool {name!r} has a parameter that JSON cannot say: {error}") from None
+        raise TypeError(f"the tool {name!r} has a parameter that JSON cannot represent: {error}") from None
     properties = schema.setdefault("properties", {})
     for each, text in descriptions.items():
         if each in properties:

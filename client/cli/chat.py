@@ -48,7 +48,7 @@ class Files:
         return conversation(text, images=self.image, videos=self.video, audio=self.audio)
 
 
-def ask_once(client: Client, question: str, files: Files, options: ChatOptions) -> int:
+def answer_once(client: Client, question: str, files: Files, options: ChatOptions) -> int:
     """Print the answer to one question; the exit code."""
     writer = AnswerWriter(sys.stdout)
     try:

@@ -20,7 +20,7 @@ from ..client import Client
 from ..realtime.conversation_machine import DialogueOptions
 from ..requests import FileOptions
 from ..terminal import guarded, one_line, usage
-from .chat import Files, ask_once, converse, read_question
+from .chat import Files, answer_once, converse, read_question
 from .listen import listen_to
 from .option_group import option_group
 from .transcribe import Format, fault_of, output_name, stream_files, transcribe_files
@@ -114,7 +114,7 @@ def listen(
     timeout: float | None = None,
     options: LiveSpeechOptions = _NO_LIVE_OPTIONS,
 ) -> int:
-    """Transcribe the microphone, or a WAV file at the pace it was spoken, while it goes on.
+    """Transcribe the microphone live, or a WAV file at the pace it was spoken.
 
     Examples:
 
@@ -134,8 +134,8 @@ def listen(
         Send a container as it comes, from standard input or `source`: audio/webm, audio/ogg, audio/mp4,
         audio/mpeg, audio/flac, audio/aac, or auto.
     json
-        Write the session's own events, one JSON object a line: where speech starts, deltas, transcripts, ends
-        of utterances, failures, lost connections.
+        Write the session's events, one JSON object per line: starts of speech, deltas, transcripts, ends of
+        utterances, failures, lost connections.
     base_url
         Address of the server: SENSORIUM_BASE_URL, else http://127.0.0.1:8000, if not given.
     api_key
@@ -181,7 +181,7 @@ def chat(
     Parameters
     ----------
     question
-        What to ask; - stands for standard input.
+        Question to ask; - is standard input.
     image
         Picture to show with the first question, a file or an address; repeat it for several.
     video
@@ -191,13 +191,13 @@ def chat(
     model
         One of the server's models; the first that answers questions if not given.
     system
-        What the model is told in front of the conversation.
+        System message of the conversation.
     max_tokens
         The longest answer.
     temperature
-        How freely words are chosen, from 0 (not at all) to 2.
+        Sampling temperature, 0 to 2.
     reasoning_effort
-        How much the model thinks first, where it can: none, minimal, low, medium, high or xhigh.
+        How much the model reasons before its answer: none, minimal, low, medium, high or xhigh.
     base_url
         Address of the server: SENSORIUM_BASE_URL, else http://127.0.0.1:8000, if not given.
     api_key
@@ -222,7 +222,7 @@ def chat(
         with Client(base_url, api_key, timeout) as client:
             if requested is None:
                 return converse(client, files, options)
-            return ask_once(client, requested, files, options)
+            return answer_once(client, requested, files, options)
 
     return guarded(run)
 
@@ -242,7 +242,7 @@ def watch(
 ) -> int:
     """Show a film, a camera or the screen to a model, and ask about it again and again.
 
-    Enter asks at once; Ctrl-C ends. At the end of a film it is asked a last time.
+    Enter sends the question at once; Ctrl-C ends. At the end of a film it is sent a last time.
 
     Examples:
 
@@ -255,13 +255,13 @@ def watch(
     source
         A film, camera, screen, or a device such as /dev/video1.
     question
-        What is asked.
+        Question to ask.
     every
         Seconds between two questions; 0 asks on Enter only, and at the end.
     model
         One of the server's models; its default if not given.
     instructions
-        What the model is told before.
+        System message of the session.
     max_output_tokens
         Longest answer.
     base_url

@@ -95,8 +95,8 @@ def _plain(source: Path) -> Audio:
     """A WAV file. Raises AudioError, which says how others are sent, too."""
     if str(source) == "-":
         raise AudioError(
-            "standard input is sent as it comes: say its container by --audio-format, or auto (a WAV file is "
-            "named instead)"
+            "standard input needs --audio-format, the name of its container or auto (a WAV file is given by "
+            "its path)"
         )
     try:
         return read_wav(source)

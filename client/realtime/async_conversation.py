@@ -123,14 +123,14 @@ class AsyncDialogueSession(AsyncLiveShell):
                 for reader in tuple(self._readers):
                     for event in events:
                         reader.put(event)
-                self._tell()
+                self._wake_readers()
         except Exception as error:  # (whoever waits gets it)
             self._error = error
         finally:
             self._error = self._error or LeftError()  # we are cancelled with the session
-            self._tell()
+            self._wake_readers()
 
-    def _tell(self) -> None:
+    def _wake_readers(self) -> None:
         news, self._news = self._news, anyio.Event()
         news.set()
 

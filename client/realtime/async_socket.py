@@ -225,7 +225,7 @@ class AsyncLiveShell(SessionShell):
 
     async def _request_resume(self, socket: Socket) -> Event:
         """The answer of the server, once everything that was lost was sent again."""
-        await socket.send(self._core.resumption.wish())
+        await socket.send(self._core.resumption.resume_frame())
         while True:
             event = decode_server_event(await socket.recv())
             frames = self._core.resumption.answer(event)

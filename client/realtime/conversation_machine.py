@@ -263,7 +263,7 @@ class DialogueCore(LiveCore):
         if event_id in self._cancels and problem.code == _CANCEL_TOO_LATE:
             return []
         if problem.code in _LAG_CODES and self._pace is not None:
-            self._pace.fell_behind()
+            self._pace.slow_down()
         log = self._requested.get(event_id) or self._requested.get((problem.param or "").partition(".")[0])
         if log is not None:
             error = APIError(400, problem.code, problem.param, problem.message or problem.code or "refused")

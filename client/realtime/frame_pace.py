@@ -51,7 +51,7 @@ class FramePace:
         self._due_ms += self._interval_ms * self._slower
         return True
 
-    def fell_behind(self) -> None:
+    def slow_down(self) -> None:
         """The server refused a frame, for others wait."""
         self._slower = min(2 * self._slower, _MAX_SLOWER)
         self._slowed_ms = self._last_ms or 0.0

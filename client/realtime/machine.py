@@ -274,7 +274,7 @@ def _container(options: LiveOptions) -> ContainerFormat | None:
         return None
     for other in ("sample_rate", "encoding"):
         if other in options:
-            raise ValueError(f"{other} is of raw samples: with audio_format the container tells it")
+            raise ValueError(f"{other} is for raw samples; with audio_format the container has it")
     try:
         container = parse_container(name, param="audio_format")
     except BadRequestError as error:

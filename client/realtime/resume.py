@@ -145,7 +145,7 @@ class Resumption:
         """The session goes on, with another connection."""
         self._give_up_at = self.not_resumed = None
 
-    def wish(self) -> str:
+    def resume_frame(self) -> str:
         """The first frame of a new connection."""
         assert self._created is not None
         session = self._created.session
@@ -161,7 +161,7 @@ class Resumption:
             case SessionResumed(received_events=taken):
                 if taken < self._num_sent - len(self._frames):
                     raise ResumeRefusedError(
-                        "audio was lost on the way that is not kept any more", is_final=True
+                        "lost audio is no longer kept, so it cannot be sent again", is_final=True
                     )
                 self._check_progress(taken)
                 return list(self._frames)[len(self._frames) - (self._num_sent - taken) :]

@@ -171,7 +171,7 @@ class LiveShell(SessionShell):
         """
         with ExitStack() as stack:
             connection = stack.enter_context(self._connect(limit_s))
-            connection.send(self._core.resumption.wish())
+            connection.send(self._core.resumption.resume_frame())
             while True:
                 event = decode_server_event(connection.recv(timeout=limit_s))
                 frames = self._core.resumption.answer(event)

@@ -177,7 +177,7 @@ def _compile_whole(tokenizer: llguidance.LLTokenizer, grammar: Grammar) -> llgui
         if (num := max(_optional_runs(parts), default=0)) > MAX_OPTIONAL:
             raise ValueError(
                 f"an object has {num} properties in a row that may be left out, more than the {MAX_OPTIONAL} "
-                "allowed; say in `required` which always come"
+                "allowed; name in `required` those that always come"
             )
         source = json.dumps({"grammars": [{"lark_grammar": _UNFORCED + lark}, *parts]})
     except (ValueError, RecursionError) as error:

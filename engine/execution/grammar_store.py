@@ -131,7 +131,7 @@ class GrammarStore:
         free = MAX_KEPT_BYTES - held - num_bytes
         if free < 0 or (caller and mine and mine + num_bytes > _GREED * free):
             raise OverloadedError(
-                f"the grammars of requests in hand leave too little of {MAX_KEPT_BYTES >> 20} MiB for another"
+                f"the grammars of running requests leave too little of {MAX_KEPT_BYTES >> 20} MiB for another"
             )
 
     def _forget_some(self) -> None:

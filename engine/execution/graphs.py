@@ -18,6 +18,7 @@ from torch import Tensor
 from ...kernels.attention.paged_attention import PagedBatch
 from ...kernels.gpu.jit import has_triton
 from ...kernels.transfer import to_device
+from ...protocols.engine.messages import Sample
 from ..models.base import Model, StepBatch
 from .step import FedSequence, Limits, step_batch
 
@@ -92,7 +93,11 @@ class DecodeGraphs:
     def can_replay(self, fed: Sequence[FedSequence]) -> bool:
         """Whether a step is one row for each of a few sequences, and nothing is wanted but its logits."""
         return len(fed) <= self._sizes[-1] and all(
-            len(each.token_ids) == 1 and each.step.samples and not each.step.media and each.step.probe is None
+            len(each.token_ids) == 1
+            and each.step.answers
+            and isinstance(each.state.task, Sample)
+            and not each.step.media
+            and each.step.probe is None
             for each in fed
         )
 

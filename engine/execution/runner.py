@@ -1,63 +1,63 @@
-"""Executes plans on one device: encodes items, runs one ragged decoder step, samples, aligns.
+"""Executes plans on one device: encodes items, runs one ragged step, has tasks make their outcomes of it.
 
 Owns the paged KV cache, the encodings by slot and what is remembered of each sequence. It drives any `Model`
 (`engine/models/base.py`) and knows no requests beyond the plan at hand, no tasks and no clocks (whoever calls
-`execute` measures it). `engine/planning/plan.py` is the boundary; next: `step.py`, `sampler.py`.
+`execute` measures it). `engine/planning/plan.py` is the boundary; next: `step.py`, `tasks/`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
-import msgspec
 import torch
-from torch import Tensor
 
 from ...kernels.host_memory import Ahead, lazy_zeros
 from ...kernels.transfer import to_device
-from ...protocols.engine.messages import Features, PromptLogprobs, RequestId, SamplingParams
+from ...protocols.engine.messages import (
+    Align,
+    Features,
+    Grammar,
+    Outcome,
+    Pool,
+    Prefill,
+    Request,
+    RequestId,
+    Sample,
+    SamplingParams,
+    Task,
+    TaskFailed,
+    TokensSampled,
+)
 from ...protocols.shared.panics import native_call
-from ..models.base import AligningModel, EncoderOutput, Model
+from ..models.base import BidirectionalModel, EncoderOutput, Model
 from ..planning.plan import (
-    AlignStep,
     EncodeStep,
     Plan,
-    Sampled,
     SequenceId,
+    SequenceOutcome,
     SequenceStart,
     SequenceStep,
     Slot,
     StepResult,
+    WholeStep,
 )
 from .faults import NO_KERNELS, first_line, naming_device_loss, out_of_memory, spoils_thread
 from .grammar import GrammarError, GrammarMatcher
 from .grammar_store import GrammarStore
 from .graphs import DecodeGraphs, GraphBackend
-from .logits import RowSpan
 from .oom_split import Portions
-from .sampler import NOT_FINITE, Choice, accept, choose, prompt_logprobs
+from .sampler import NOT_FINITE
 from .sequence import SequenceState
 from .step import FedSequence, Limits, fault_of, step_batch
+from .tasks.align import align
+from .tasks.base import Rows, SequenceTask
+from .tasks.pool import PoolTask, WholePrompt, pool_whole
+from .tasks.prefill import PrefillTask
+from .tasks.sample import MAX_LOGITS, SampleTask
 from .threads import StepThreads
 from .token_rules import RuleBook
-
-_MAX_LOGITS: Final = 1 << 26
-"""Elements of float32 logits in memory at once, if a single sequence does not need more."""
-
-
-@dataclass(slots=True)
-class _Outcome:
-    """What a step computed for one sequence, before the sequence knows of it."""
-
-    span: RowSpan | None = None
-    choice: Choice | None = None
-    probability: float | None = None
-    prompt: PromptLogprobs | None = None
-    is_finite: bool = True
 
 
 class Runner:
@@ -94,6 +94,12 @@ class Runner:
             listens=model.info.attended_shape is not None,
             rotary_axes=model.rotary_axes,
         )
+        self._sampling = SampleTask(model)
+        self._tasks: dict[type[Task], SequenceTask[Any]] = {
+            Sample: self._sampling,
+            Prefill: PrefillTask(),
+            Pool: PoolTask(),
+        }
         self._rules = RuleBook(model.info.vocab_size, model.device)
         self._threads = StepThreads(num_threads, model.weight_bytes)
         graphs = cuda_graphs if model.info.replayable else False
@@ -104,7 +110,7 @@ class Runner:
             self._cache = lazy_zeros(shape, kv_dtype, model.device)
             self._ahead = Ahead(self._cache)
             if graphs is not False:
-                most = max(min(max_running, _MAX_LOGITS // model.info.vocab_size), 1)
+                most = max(min(max_running, MAX_LOGITS // model.info.vocab_size), 1)
                 self._graphs = DecodeGraphs(model, self._cache, self._limits, most, graphs)
         self._encodings: dict[Slot, EncoderOutput] = {}
         self._sequences: dict[SequenceId, SequenceState] = {}
@@ -123,7 +129,13 @@ class Runner:
             encodes = (EncodeStep(slot, Features(shape, bytes(4 * shape[0] * shape[1]))),)
         sequence, table = SequenceId(-1), (0,)
         prompt = (0,) * min(self.block_size, self.info.max_context - 2)
-        begin = SequenceStart(RequestId("warm-up"), prompt, (), SamplingParams(max_tokens=2, ignore_eos=True))
+        if isinstance(self._model, BidirectionalModel):
+            pool = Request[Task](RequestId("warm-up"), prompt, Pool("mean"))
+            self.execute(Plan(0, wholes=(WholeStep(pool),)))
+            return
+        begin = SequenceStart(
+            RequestId("warm-up"), prompt, (), Sample(SamplingParams(max_tokens=2, ignore_eos=True))
+        )
         first = SequenceStep(sequence, prompt, 0, table, slot, begin=begin)
         self.execute(Plan(0, encodes=encodes, sequences=(first,)))
         if self.num_blocks > 1:
@@ -136,9 +148,9 @@ class Runner:
     @naming_device_loss
     @torch.inference_mode()
     def execute(self, plan: Plan) -> StepResult:
-        """Do everything in `plan`: ends, frees, encodes, sequences, alignments.
+        """Do everything in `plan`: ends, frees, encodes, sequences, wholes.
 
-        An item at fault fails alone (`encode_errors`, `Sampled.error`, `align_errors`), also where the
+        An item at fault fails alone (`encode_errors`, `TokensSampled.error`, `TaskFailed`), also where the
         device has no memory for it; an exception means this class is broken or the device (DeviceLostError).
         """
         if plan.is_overlapped:
@@ -150,19 +162,11 @@ class Runner:
             self._encodings.pop(slot, None)
         encode_errors = self._encode(plan.encodes)
         with self._ahead.waiting(step.block_table[-1] for step in plan.sequences if step.block_table):
-            sampled = self._run_sequences(plan.sequences)
-        boundaries: dict[RequestId, tuple[int, ...]] = {}
-        align_errors: dict[RequestId, str] = {}
-        for align in plan.aligns:
-            try:
-                boundaries[align.command.request_id] = self._align(align)
-            except ValueError as error:
-                align_errors[align.command.request_id] = str(error)
+            outcomes = self._run_sequences(plan.sequences)
         return StepResult(
             step=plan.step,
-            sampled=sampled,
-            boundaries=boundaries,
-            align_errors=align_errors,
+            outcomes=outcomes,
+            wholes=self._run_wholes(plan.wholes),
             encode_errors=encode_errors,
             encoder_bytes=self._encoder_bytes(plan, encode_errors),
         )
@@ -217,183 +221,160 @@ class Runner:
         if self._model.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _run_sequences(self, steps: Sequence[SequenceStep]) -> tuple[Sampled, ...]:
-        results: dict[SequenceId, Sampled] = {}
+    def _run_sequences(self, steps: Sequence[SequenceStep]) -> tuple[SequenceOutcome, ...]:
+        results: dict[SequenceId, SequenceOutcome] = {}
         good: list[FedSequence] = []
         for step in steps:
-            answer = self._prepare(step)
-            if isinstance(answer, Sampled):
-                results[step.sequence_id] = answer
+            prepared = self._prepare(step)
+            if isinstance(prepared, FedSequence):
+                good.append(prepared)
             else:
-                good.append(answer)
+                results[step.sequence_id] = prepared
         if good:
             if self._limits.listens:
                 # Rows that listen to one window are neighbours, so that they share one read of it.
                 good.sort(key=lambda fed: (fed.step.encoder_slot or 0, fed.step.encoder_span or ()))
             answers = [each for part in self._portions.split(good) for each in self._run(part)]
-            for fed, sampled in zip(good, answers, strict=True):
-                results[fed.step.sequence_id] = sampled
+            for fed, answer in zip(good, answers, strict=True):
+                results[fed.step.sequence_id] = answer
         return tuple(results[step.sequence_id] for step in steps)
 
-    def _prepare(self, step: SequenceStep) -> FedSequence | Sampled:
+    def _prepare(self, step: SequenceStep) -> FedSequence | TokensSampled:
         """The sequence ready to run, or what to answer without running it."""
         sequence_id, start = step.sequence_id, step.begin
         state = self._sequences.get(sequence_id)
         if start is not None:
-            state = self._sequences[sequence_id] = SequenceState(start, self._rules.rules_of(start.sampling))
-            if start.sampling.grammar is not None:
+            rules = self._rules.rules_of(start.task.sampling) if isinstance(start.task, Sample) else None
+            state = self._sequences[sequence_id] = SequenceState(start, rules)
+            if state.sampling.grammar is not None:
                 try:
-                    state.follow(self._matcher(start))
+                    state.follow(self._matcher(state.sampling.grammar))
                 except GrammarError as error:
                     state.finished = True
-                    return Sampled(sequence_id, error=str(error), fault="cannot_follow")
+                    return TokensSampled(state.request_id, error=str(error), fault="cannot_follow")
         if state is None:
-            return Sampled(sequence_id, error="this sequence was never begun", fault="defect")
+            return TokensSampled(RequestId(""), error="this sequence was never begun", fault="defect")
         if state.finished:
-            return Sampled(sequence_id)
+            return TokensSampled(state.request_id)
         fault = fault_of(step, state, self._limits, self._encodings)
         if fault is not None:
             state.finished = True
-            return Sampled(sequence_id, error=fault, fault="defect")
+            return TokensSampled(state.request_id, error=fault, fault="defect")
         token_ids = (state.generated[-1], *step.token_ids) if step.feeds_sampled else step.token_ids
         return FedSequence(step, state, token_ids)
 
-    def _matcher(self, start: SequenceStart) -> GrammarMatcher:
-        assert start.sampling.grammar is not None
+    def _matcher(self, grammar: Grammar) -> GrammarMatcher:
         if self._grammars is None:
             raise GrammarError("this model's tokenizer cannot follow a grammar")
-        return self._grammars.matcher(start.sampling.grammar)
+        return self._grammars.matcher(grammar)
 
-    def _run(self, good: Sequence[FedSequence]) -> list[Sampled]:
+    def _run(self, good: Sequence[FedSequence]) -> list[SequenceOutcome]:
         """One forward pass; if the device has no memory for it, two of half the sequences."""
         try:
-            outcomes = self._attempt(good)
+            results = self._attempt(good)
         except (RuntimeError, MemoryError) as caught:
             reason = out_of_memory(caught)
             if reason is None:
                 raise
         else:
-            return [_answer(fed, outcome) for fed, outcome in zip(good, outcomes, strict=True)]
+            return [self._answer(fed, result) for fed, result in zip(good, results, strict=True)]
         self._release_memory()
         if len(good) == 1:
             good[0].state.finished = True
             rows, context = len(good[0].token_ids), good[0].end
             error = f"{reason} computing {rows} tokens of a context of {context}"
-            return [Sampled(good[0].step.sequence_id, error=error, fault="out_of_memory")]
+            return [TokensSampled(good[0].state.request_id, error=error, fault="out_of_memory")]
         self._portions.fail(good)
         half = len(good) // 2
         return self._run(good[:half]) + self._run(good[half:])
 
-    def _attempt(self, fed: Sequence[FedSequence]) -> list[_Outcome]:
-        """Forward, logits and choices; changes nothing but the KV of the fed positions."""
+    def _attempt(self, fed: Sequence[FedSequence]) -> list[Any]:
+        """Forward, and what each task makes of it; changes nothing but the KV of the fed positions.
+
+        A result is that of its sequence's task, or `_NOT_FINITE`.
+        """
         device = self._model.device
         self.use_threads(sum(len(each.token_ids) for each in fed))
         if self._graphs is not None and self._graphs.can_replay(fed):
-            spans = [RowSpan(each.state, row) for row, each in enumerate(fed)]
-            choices = choose(self._graphs.logits(fed), spans)
-            return [_Outcome(*both) for both in zip(spans, choices, strict=True)]
-        hidden = self._model.forward(step_batch(fed, self._limits, self._encodings, device), self._cache)
-        outcomes = [_Outcome() for _ in fed]
+            return self._sampling.replayed(fed, self._graphs.logits(fed))
+        wanted = [self._task_of(each).num_wanted(each) for each in fed]
+        batch = step_batch(fed, self._limits, self._encodings, device, wanted)
+        hidden = self._model.forward(batch, self._cache)
+        results: list[Any] = [None] * len(fed)
         starts = [0, *accumulate(len(each.token_ids) for each in fed)]
-        chunks = [i for i, each in enumerate(fed) if not each.step.samples]
+        chunks = [i for i, each in enumerate(fed) if not (each.step.answers and each.samples)]
         if chunks:  # nobody looks at their logits, and their blocks would be found by others
             ends = torch.tensor([starts[i + 1] - 1 for i in chunks])
             finite = hidden[to_device(ends, device)].isfinite().all(-1)
             for i, is_finite in zip(chunks, finite.tolist(), strict=True):
-                outcomes[i].is_finite = is_finite
-        for part in self._parts(fed):
-            self._choose([(fed[i], starts[i], outcomes[i]) for i in part], hidden)
-        for each, start, outcome in zip(fed, starts[:-1], outcomes, strict=True):
-            if each.state.sampling.prompt_logprobs is not None:
-                outcome.prompt = self._prompt_logprobs(each, hidden[start : start + len(each.token_ids)])
+                results[i] = None if is_finite else _NOT_FINITE
+        for kind, task in self._tasks.items():
+            members = [i for i, each in enumerate(fed) if type(each.state.task) is kind]
+            if members:
+                found = task.compute([Rows(fed[i], starts[i]) for i in members], hidden)
+                for i, result in zip(members, found, strict=True):
+                    results[i] = result if results[i] is None else results[i]
+        return results
+
+    def _task_of(self, fed: FedSequence) -> SequenceTask[Any]:
+        return self._tasks[type(fed.state.task)]
+
+    def _answer(self, fed: FedSequence, result: object) -> SequenceOutcome:
+        """Tell the sequence what was computed, and the scheduler."""
+        if result is _NOT_FINITE:
+            fed.state.finished = True
+            return TokensSampled(fed.state.request_id, error=NOT_FINITE, fault="not_finite")
+        return self._task_of(fed).answer(fed, result)
+
+    def _run_wholes(self, steps: Sequence[WholeStep]) -> dict[RequestId, Outcome]:
+        """The outcomes of requests that are run as a whole."""
+        outcomes: dict[RequestId, Outcome] = {}
+        pools: list[WholePrompt] = []
+        for step in steps:
+            match step.request.task:
+                case Align():
+                    outcomes[step.request.request_id] = self._align(step)
+                case Pool() as pool:
+                    pools.append(WholePrompt(step.request.request_id, step.request.prompt_token_ids, pool))
+                case _:
+                    error = "this model generates no text"
+                    outcomes[step.request.request_id] = TaskFailed(step.request.request_id, error)
+        if pools:
+            outcomes |= {each.request_id: each for each in self._pool(pools)}
         return outcomes
 
-    def _parts(self, fed: Sequence[FedSequence]) -> Iterator[list[int]]:
-        """Indices of sequences that need logits, as many at a time as `_MAX_LOGITS` allows."""
-        size, rows = _MAX_LOGITS // self._limits.vocab_size, 0
-        part: list[int] = []
-        for index, each in enumerate(fed):
-            needed = (1 + each.step.num_draft if each.step.samples else 0) + (each.probe_row is not None)
-            if part and needed and rows + needed > size:
-                yield part
-                part, rows = [], 0
-            if needed:
-                part.append(index)
-                rows += needed
-        if part:
-            yield part
-
-    def _choose(self, members: Sequence[tuple[FedSequence, int, _Outcome]], hidden: Tensor) -> None:
-        """Fill the outcomes of sequences with what the logits of their sampling and probed rows say."""
-        rows: list[int] = []
-        spans: list[RowSpan] = []
-        probes: list[tuple[int, int, _Outcome]] = []
-        for each, start, outcome in members:
-            if each.step.samples:
-                outcome.span = RowSpan(each.state, len(rows), each.draft)
-                spans.append(outcome.span)
-                end = start + len(each.token_ids)
-                rows.extend(range(end - 1 - each.step.num_draft, end))
-            probed = each.probe_row
-            if probed is not None and each.step.probe is not None:
-                probes.append((len(rows), each.step.probe.token_id, outcome))
-                rows.append(start + probed)
-        logits = self._model.logits(hidden[to_device(torch.tensor(rows), hidden.device)])
-        for row, token_id, outcome in probes:
-            outcome.probability = float((logits[row, token_id] - logits[row].logsumexp(-1)).exp())
-        choices = iter(choose(logits, spans))
-        for _, _, outcome in members:
-            if outcome.span is not None:
-                outcome.choice = next(choices)
-
-    def _prompt_logprobs(self, fed: FedSequence, hidden: Tensor) -> PromptLogprobs | None:
-        """Of the prompt tokens behind the fed ones, from their rows of hidden states, some at a time."""
-        state, start = fed.state, fed.step.start
-        count = min(len(fed.token_ids), state.num_prompt - 1 - start)
-        if count < 1:
-            return None
-        size = max(_MAX_LOGITS // 4 // self._limits.vocab_size, 1)
-        parts = (
-            (
-                self._model.logits(hidden[first : min(first + size, count)]),
-                state.prompt_token_ids[start + 1 + first : start + 1 + min(first + size, count)],
-            )
-            for first in range(0, count, size)
-        )
-        return prompt_logprobs(parts, state.sampling.prompt_logprobs or 0)
-
-    def _align(self, step: AlignStep) -> tuple[int, ...]:
-        """Boundaries of the text tokens; raises ValueError with a message for the client."""
-        output = self._encodings.get(step.encoder_slot)
-        if output is None:
-            raise ValueError("the encoded window of this request is gone")
-        if not isinstance(self._model, AligningModel):
-            raise ValueError("this model cannot say when a token was spoken")
-        self.use_threads(len(step.command.token_ids))
+    def _pool(self, prompts: Sequence[WholePrompt]) -> list[Outcome]:
+        """Vectors of whole prompts; if the device has no memory for them, of one half after the other."""
+        assert isinstance(self._model, BidirectionalModel)
+        self.use_threads(sum(len(each.token_ids) for each in prompts))
         try:
-            return self._model.align(step.command, output)
+            return list(pool_whole(self._model, prompts))
         except (RuntimeError, MemoryError) as error:
             reason = out_of_memory(error)
             if reason is None:
                 raise
         self._release_memory()
-        raise ValueError(reason)
+        if len(prompts) == 1:
+            error_text = f"{reason} computing {len(prompts[0].token_ids)} tokens"
+            return [TaskFailed(prompts[0].request_id, error_text, "out_of_memory")]
+        half = len(prompts) // 2
+        return self._pool(prompts[:half]) + self._pool(prompts[half:])
+
+    def _align(self, step: WholeStep) -> Outcome:
+        request_id = step.request.request_id
+        self.use_threads(len(step.request.prompt_token_ids))
+        output = None if step.encoder_slot is None else self._encodings.get(step.encoder_slot)
+        try:
+            return align(self._model, step.request, output)
+        except ValueError as error:
+            return TaskFailed(request_id, str(error))
+        except (RuntimeError, MemoryError) as error:
+            reason = out_of_memory(error)
+            if reason is None:
+                raise
+        self._release_memory()
+        return TaskFailed(request_id, reason, "out_of_memory")
 
 
-def _answer(fed: FedSequence, outcome: _Outcome) -> Sampled:
-    """Tell the sequence what was chosen, and the scheduler."""
-    reported = [] if outcome.prompt is None else list(outcome.prompt.logprobs)
-    if outcome.probability is not None:
-        reported.append(outcome.probability)
-    sequence_id = fed.step.sequence_id
-    if not outcome.is_finite or not all(map(math.isfinite, reported)):
-        fed.state.finished = True
-        return Sampled(sequence_id, error=NOT_FINITE, fault="not_finite")
-    sampled = Sampled(sequence_id)
-    if outcome.span is not None and outcome.choice is not None:
-        sampled = accept(outcome.span, outcome.choice, sequence_id)
-    if not reported or sampled.error is not None:
-        return sampled
-    return msgspec.structs.replace(
-        sampled, prompt_logprobs=outcome.prompt, probe_probability=outcome.probability
-    )
+_NOT_FINITE: Final = object()
+"""The result of a sequence whose hidden states are no numbers."""

@@ -29,9 +29,9 @@ from ...protocols.engine.messages import (
     PromptLogprobs,
     RequestId,
     SamplingParams,
+    TokensSampled,
     TopLogprobs,
 )
-from ..planning.plan import Sampled, SequenceId
 from .grammar import GrammarError
 from .logits import RowSpan, add_phrases, apply_rules
 from .token_rules import NEVER
@@ -106,7 +106,7 @@ def choose(logits: Tensor, spans: Sequence[RowSpan]) -> list[Choice]:
     return results
 
 
-def accept(span: RowSpan, choice: Choice, sequence_id: SequenceId) -> Sampled:
+def accept(span: RowSpan, choice: Choice) -> TokensSampled:
     """Take the longest run of draft tokens equal to the choices, then the first choice that differs.
 
     Advances the sequence, and marks it finished where it is.
@@ -115,7 +115,7 @@ def accept(span: RowSpan, choice: Choice, sequence_id: SequenceId) -> Sampled:
     sampling, stops, matcher = state.sampling, state.stops, state.matcher
     if choice.error is not None:
         state.finished = True
-        return Sampled(sequence_id, error=choice.error, fault=choice.fault)
+        return TokensSampled(state.request_id, error=choice.error, fault=choice.fault)
     room = sampling.max_tokens - len(state.generated)
     num_checked = len(choice.token_ids) - 1  # what is behind has no choice: as if it were not in the draft
     tokens: list[int] = []
@@ -141,7 +141,7 @@ def accept(span: RowSpan, choice: Choice, sequence_id: SequenceId) -> Sampled:
                 is_complete = matcher.is_complete
             except GrammarError as error:
                 state.finished = True
-                return Sampled(sequence_id, error=str(error), fault="cannot_follow")
+                return TokensSampled(state.request_id, error=str(error), fault="cannot_follow")
             if is_complete:
                 finish = "stop"
                 break
@@ -152,11 +152,12 @@ def accept(span: RowSpan, choice: Choice, sequence_id: SequenceId) -> Sampled:
     state.advance(tokens)
     state.finished = finish is not None
     num = len(tokens)
-    return Sampled(
-        sequence_id,
+    return TokensSampled(
+        state.request_id,
         token_ids=tuple(tokens),
         logprobs=tuple(choice.logprobs[:num]),
         top_logprobs=tuple(choice.top[:num]),
+        num_draft=len(draft),
         num_draft_accepted=accepted,
         finish_reason=finish,
         stop_logprob=stop_logprob,

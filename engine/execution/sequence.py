@@ -1,16 +1,20 @@
 """What the runner remembers of one sequence between its steps: tokens, counts, grammar, and whether it ended.
 
-Everything here costs the same at each step, however long the context. Knows no tensors of the model;
-`engine/execution/sampler.py` reads and advances it, `engine/execution/runner.py` keeps it by sequence id.
+Everything here costs the same at each step, however long the context. Of the model's tensors there is only
+the vector that a pooled prompt makes; `engine/execution/tasks/` reads and advances this,
+`engine/execution/runner.py` keeps it by sequence id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
+from ...protocols.engine.messages import Sample, SamplingParams
 from ..planning.plan import SequenceStart
 from ..text.keyword_boosting import Places
 from .forbidden_tokens import Unwanted
@@ -19,6 +23,8 @@ from .reasoning_budget import Thoughts, beginning
 from .token_rules import Rules
 
 _FIRST_CAPACITY = 64
+_NO_SAMPLING: Final = SamplingParams(max_tokens=1)
+"""Of a sequence that does not sample."""
 
 
 class TokenCounts:
@@ -83,21 +89,27 @@ class SequenceState:
         "num_prompt",
         "num_table_blocks",
         "places",
+        "pooled",
         "prompt_token_ids",
         "request_id",
         "rules",
         "sampling",
         "stops",
+        "task",
         "thoughts",
         "unwanted",
     )
 
     def __init__(self, start: SequenceStart, rules: Rules | None = None) -> None:
         self.request_id = start.request_id
-        self.sampling = sampling = start.sampling
+        self.task = start.task
+        sampling = start.task.sampling if isinstance(start.task, Sample) else _NO_SAMPLING
+        self.sampling = sampling
         self.prompt_token_ids = start.prompt_token_ids
         self.num_prompt = len(start.prompt_token_ids)
         self.generated: list[int] = []
+        self.pooled: Tensor | None = None
+        """Of a vector what the chunks so far add to it."""
         self.finished = False
         self.rules = rules
         self.matcher: GrammarMatcher | None = None

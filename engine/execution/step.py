@@ -14,6 +14,7 @@ import torch
 
 from ...kernels.attention.paged_attention import PagedBatch, PagedSequence, paged_batch
 from ...kernels.transfer import to_device
+from ...protocols.engine.messages import Sample
 from ..models.base import EncoderOutput, Listener, Looked, MediaEmbedding, StepBatch
 from ..planning.plan import SequenceStep, Slot
 from .sequence import SequenceState
@@ -46,21 +47,17 @@ class FedSequence:
         return self.step.start + len(self.token_ids)
 
     @property
+    def samples(self) -> bool:
+        """Whether its task is to generate tokens."""
+        return isinstance(self.state.task, Sample)
+
+    @property
     def probe_row(self) -> int | None:
         """Which of the fed rows is probed, if one is."""
         if self.step.probe is None:
             return None
         row = self.step.probe.position - self.step.start
         return row if 0 <= row < len(self.token_ids) else None
-
-    @property
-    def num_looked_at(self) -> int:
-        """How many of the fed rows, the last ones, matter for more than their keys and values."""
-        rows = len(self.token_ids)
-        if self.state.sampling.prompt_logprobs is not None:
-            return rows
-        num_sampling = 1 + self.step.num_draft if self.step.samples else 1
-        return max(num_sampling, 0 if self.probe_row is None else rows - self.probe_row)
 
     @property
     def draft(self) -> tuple[int, ...]:
@@ -80,8 +77,8 @@ def fault_of(
         return "a step feeds the newest sampled token, but none was sampled"
     if step.feeds_sampled and step.start != state.num_tokens - 1:
         return f"the newest token is at position {state.num_tokens - 1}, the step starts at {step.start}"
-    if step.samples and end - step.num_draft != state.num_tokens:
-        return f"a step samples behind {end - step.num_draft} tokens of a sequence of {state.num_tokens}"
+    if step.answers and end - step.num_draft != state.num_tokens:
+        return f"a step answers behind {end - step.num_draft} tokens of a sequence of {state.num_tokens}"
     if step.token_ids and not (min(step.token_ids) >= 0 and max(step.token_ids) < limits.vocab_size):
         return f"a token id is outside the vocabulary of {limits.vocab_size}"
     if step.start < 0 or end > limits.max_context:
@@ -127,8 +124,9 @@ def step_batch(
     limits: Limits,
     encodings: Mapping[Slot, EncoderOutput],
     device: torch.device,
+    wanted: Sequence[int] | None = None,
 ) -> StepBatch:
-    """All sequences' rows, one after the other."""
+    """All sequences' rows, one after the other; of each the last `wanted` are looked at (None: all)."""
     token_ids: list[int] = []
     sequences: list[PagedSequence] = []
     media: list[MediaEmbedding] = []
@@ -146,13 +144,13 @@ def step_batch(
         paged=paged,
         media=tuple(media),
         listeners=tuple(_listeners(fed, encodings)) if limits.listens else (),
-        looked=_looked(fed, paged, device),
+        looked=None if wanted is None else _looked(wanted, paged, device),
     )
 
 
-def _looked(fed: Sequence[FedSequence], paged: PagedBatch, device: torch.device) -> Looked | None:
+def _looked(wanted: Sequence[int], paged: PagedBatch, device: torch.device) -> Looked | None:
     """None where leaving rows out gains little."""
-    counts = tuple(each.num_looked_at for each in fed)
+    counts = tuple(wanted)
     ends = tuple(accumulate(paged.num_queries))
     if 2 * sum(counts) >= sum(paged.num_queries):
         return None

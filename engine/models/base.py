@@ -142,5 +142,14 @@ class Model(Protocol):
 class AligningModel(Protocol):
     """A model that can say when each token was spoken (Whisper)."""
 
-    def align(self, command: Align, output: EncoderOutput) -> tuple[int, ...]:
+    def align(self, task: Align, token_ids: Sequence[int], output: EncoderOutput) -> tuple[int, ...]:
         """`TokensAligned.boundaries`; raises ValueError with a message for the client."""
+
+
+@runtime_checkable
+class BidirectionalModel(Protocol):
+    """A model whose tokens attend to what follows them, too: its prompts are run as a whole."""
+
+    def hidden_states(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """The last layer's states of each token: [prompts, longest, width], with padding behind the shorter
+        ones. The result of one prompt does not depend on the others beyond rounding."""

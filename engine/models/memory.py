@@ -158,7 +158,7 @@ def plan_memory(request: MemoryRequest, free_bytes: int) -> MemoryPlan:
     left -= request.activation_bytes
     if left < 0:
         raise ModelLoadError(
-            f"encoding the largest image takes {show(request.activation_bytes)}, and beside the weights "
+            f"encoding the largest image takes {show(request.activation_bytes)}, and after the weights "
             f"({show(request.weight_bytes)}) {show(left + request.activation_bytes)} are free; lower "
             "--max-image-pixels"
         )
@@ -184,7 +184,7 @@ def plan_memory(request: MemoryRequest, free_bytes: int) -> MemoryPlan:
     if num_blocks * block_bytes > after_encoder:
         raise ModelLoadError(
             f"{num_blocks} blocks of KV memory take {show(num_blocks * block_bytes)}, and "
-            f"{show(max(0, after_encoder))} are free beside the weights ({show(request.weight_bytes)}) and "
+            f"{show(max(0, after_encoder))} are free after the weights ({show(request.weight_bytes)}) and "
             f"the encoder cache ({show(encoder_bytes)}); lower --kv-memory or --num-blocks"
         )
     return plan

@@ -318,7 +318,7 @@ def _block_of(state: Mapping[str, object], field: str, num: int, scales: Tensor)
     """How many of `num` numbers share one of `scales`."""
     block = state[field]
     if type(block) is not int or block < 1:
-        raise ValueError(f"{field} {block!r} of its quant_state is no size")
+        raise ValueError(f"{field} {block!r} of its quant_state is not a size")
     if scales.shape != (-(-num // block),):
         raise ValueError(f"{list(scales.shape)} scales of blocks of {block} do not fit {num} numbers")
     return min(block, num)

@@ -223,7 +223,7 @@ class PromptBuilder:
         if part.kind not in self.media.kinds:
             takes = ", ".join(sorted(self.media.kinds | {"text"}))
             raise BadRequestError(
-                f"`{part.param}` is {_article(part.kind)}; the model {self.info.name} takes {takes}.",
+                f"`{part.param}` is {_article(part.kind)}; the model {self.info.name} takes {takes}",
                 param=part.param,
                 code="unsupported_media",
             )

@@ -46,7 +46,7 @@ def read_published(config: Mapping[str, Any], path: Path) -> Published | None:
         return ModelLoadError(f"{path}: quantization_config.{shown} {why}")
 
     if not isinstance(raw, dict):
-        raise ModelLoadError(f"{path}: quantization_config is no object")
+        raise ModelLoadError(f"{path}: quantization_config is not an object")
     method = raw.get("quant_method")
     if method not in METHODS:
         raise refuse("quant_method", f"{method!r} is not one of {', '.join(METHODS)}")
@@ -101,7 +101,7 @@ def _block(value: object, field: str, refuse: _Refuse) -> tuple[int, int] | None
     if value is None:
         return None
     if not isinstance(value, list) or len(value) != 2 or not all(type(n) is int and n > 0 for n in value):
-        raise refuse(field, f"{value!r} are no two sizes")
+        raise refuse(field, f"{value!r} are not two sizes")
     return value[0], value[1]
 
 
@@ -113,7 +113,7 @@ def _check_groups(raw: Mapping[str, Any], refuse: _Refuse) -> tuple[int, int] | 
         raise refuse("sparsity_config", "asks for sparse tensors, which are not read")
     groups = raw.get("config_groups")
     if not isinstance(groups, dict) or not all(isinstance(each, dict) for each in groups.values()):
-        raise refuse("config_groups", "is no object of objects")
+        raise refuse("config_groups", "is not an object of objects")
     block = None
     for name, each in groups.items():
         form = each.get("format") or raw.get("format")

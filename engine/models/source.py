@@ -20,6 +20,7 @@ import torch
 from ...kernels.attention.kv_quantization import CODED, MULTIPLE, KvDtype
 from ...kernels.linear.weight_codes import Quantization
 from ...protocols.errors import ModelLoadError
+from ..planning.positions import PositionRule, plain_positions
 from .base import KvShape, Model
 from .info import ModelInfo
 from .quantization_config import Published
@@ -97,6 +98,8 @@ class ModelSource:
     """Bytes the encoding of an item of so many tokens will hold on the device; None if it has no encoder."""
     activation_bytes: Callable[[int], int] | None = None
     """Bytes that encoding an item of so many pixels takes while it lasts; None if the model sees nothing."""
+    positions: PositionRule = plain_positions
+    """Where the tokens of its prompts lie on rotary axes."""
     kv_dtype: KvDtype = "auto"
 
     @property

@@ -25,6 +25,10 @@ class Presence:
         """No live request wants anything of any engine, nor is another one on its way."""
         return self._since > LINGER_STEPS
 
+    def is_elsewhere(self, engine: object) -> bool:
+        """A live request wants something of another engine now."""
+        return any(each is not engine for each in self._speaking)
+
     def note(self, engine: object, *, is_live: bool) -> None:
         """A step of `engine` begins; `is_live`: a live request wants something of it."""
         if is_live:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from ...protocols.engine.messages import Generate, NgramDraft
+from ...protocols.engine.messages import NgramDraft, Sample
 
 MAX_LOOKBACK: Final = 4096
 """Tokens that prompt lookup takes note of at once, the newest, with the usual three lengths of match."""
@@ -139,12 +139,12 @@ class NgramDrafter:
         return False
 
 
-def make_drafters(generate: Generate) -> tuple[Drafter, ...]:
-    """The request's drafters; the first that has a guess is asked."""
+def make_drafters(sample: Sample, num_prompt: int) -> tuple[Drafter, ...]:
+    """The drafters of a request with so many prompt tokens; the first that has a guess is used."""
     drafters: list[Drafter] = []
-    if generate.draft_token_ids:
-        kind = PredictionDrafter if generate.rejoins_draft else HypothesisDrafter
-        drafters.append(kind(generate.draft_token_ids, len(generate.prompt_token_ids)))
-    if generate.ngram is not None:
-        drafters.append(NgramDrafter(generate.ngram))
+    if sample.draft_token_ids:
+        kind = PredictionDrafter if sample.rejoins_draft else HypothesisDrafter
+        drafters.append(kind(sample.draft_token_ids, num_prompt))
+    if sample.ngram is not None:
+        drafters.append(NgramDrafter(sample.ngram))
     return tuple(drafters)

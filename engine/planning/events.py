@@ -1,6 +1,6 @@
-"""What the scheduler reports besides tokens: encodes that ended, alignments that failed.
+"""What the scheduler reports besides the outcomes of requests: encodes that ended.
 
-Plain values; `TokensSampled` and `TokensAligned` are in `protocols/engine/messages.py`. Read
+Plain values; `TokensSampled` and other outcomes are in `protocols/engine/messages.py`. Read
 `engine/planning/scheduler.py` for when each happens.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...protocols.engine.messages import RequestId, TokensAligned, TokensSampled
+from ...protocols.engine.messages import Outcome, TokensSampled
 from .plan import Slot
 
 
@@ -35,12 +35,4 @@ class EncodeDropped:
     slot: Slot
 
 
-@dataclass(frozen=True, slots=True)
-class AlignFailed:
-    """One alignment failed alone."""
-
-    request_id: RequestId
-    error: str
-
-
-SchedulerEvent = TokensSampled | TokensAligned | AlignFailed | WindowEncoded | EncodeFailed | EncodeDropped
+SchedulerEvent = TokensSampled | Outcome | WindowEncoded | EncodeFailed | EncodeDropped

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final
 
-from ...protocols.engine.messages import Align, Generate, MediaSpan, NgramDraft
+from ...protocols.engine.messages import Align, AnyRequest, MediaSpan, NgramDraft, Pool, Sample
 from ...protocols.errors import BadRequestError
+from .positions import PositionRule, plain_positions
 
 _MAX_VOCAB_SIZE: Final = 2**31
 _MAX_MATCH: Final = 16  # n-grams of every length are indexed
@@ -26,9 +27,9 @@ class SchedulerConfig:
     max_running: int = 64
     """Sequences in one forward."""
     max_waiting: int = 1024
-    """Requests and alignments that may wait before new ones are refused."""
+    """Requests that may wait before new ones are refused."""
     max_tokens_per_step: int = 4096
-    """Decoder tokens of one forward, drafts included; alignments have as many of their own."""
+    """Decoder tokens of one forward, drafts included. What runs as a whole has as many of its own."""
     num_low_priority_tokens: int = 8
     """Of each step that serves a better class of requests, the tokens that worse ones have, and of all slots
     as many: `engine/planning/service_classes.py`."""
@@ -59,6 +60,10 @@ class SchedulerConfig:
     """Whether requests find the KV of blocks that others computed."""
     max_parked_blocks: int | None = None
     """Blocks that sessions may keep between their requests (None: half of the pool)."""
+    is_bidirectional: bool = False
+    """Whether tokens attend to what follows them: prompts are then run as a whole, without a cache."""
+    positions: PositionRule = plain_positions
+    """Where the tokens of a prompt with items lie on rotary axes: the model family's."""
     vocab_size: int | None = None
     """Prompt and draft ids are below it (None: below 2³¹)."""
 
@@ -69,12 +74,39 @@ class SchedulerConfig:
             if isinstance(value, int) and not isinstance(value, bool) and value < least:
                 raise ValueError(f"{field.name} is {value}; allowed: at least {least}")
 
-    def check_generate(self, generate: Generate) -> None:
+    def is_whole(self, request: AnyRequest) -> bool:
+        """Whether one step runs all of it, without the cache of keys and values."""
+        return self.is_bidirectional or isinstance(request.task, Align)
+
+    def check(self, request: AnyRequest) -> None:
         """Raise BadRequestError, with the numbers, if this request could never run."""
-        num_prompt = len(generate.prompt_token_ids)
-        max_tokens = generate.sampling.max_tokens
+        num_prompt = len(request.prompt_token_ids)
         if num_prompt == 0:
             raise BadRequestError("the prompt is empty")
+        match request.task:
+            case Sample() as sample:
+                self._check_sample(sample, num_prompt)
+            case Align() as align:
+                _check_align(align, num_prompt)
+            case Pool(num_dimensions=int(num_dimensions)) if num_dimensions < 1:
+                raise BadRequestError(
+                    f"dimensions is {num_dimensions}; allowed: at least 1", param="dimensions"
+                )
+        if num_prompt > self.max_context:
+            raise BadRequestError(
+                f"the prompt has {num_prompt} tokens; the model's context is {self.max_context} tokens"
+            )
+        self._check_ids("prompt", request.prompt_token_ids)
+        _check_media(request.media, num_prompt)
+        num_blocks = self._num_blocks(num_prompt)
+        if num_blocks > self.num_blocks and not self.is_whole(request):
+            raise BadRequestError(
+                f"the prompt has {num_prompt} tokens: it needs {num_blocks} blocks of {self.block_size} "
+                f"tokens, the engine has {self.num_blocks}"
+            )
+
+    def _check_sample(self, sample: Sample, num_prompt: int) -> None:
+        max_tokens = sample.sampling.max_tokens
         if max_tokens < 1:
             raise BadRequestError(f"max_tokens is {max_tokens}; allowed: at least 1", param="max_tokens")
         if num_prompt + max_tokens > self.max_context:
@@ -82,37 +114,22 @@ class SchedulerConfig:
                 f"the prompt has {num_prompt} tokens and max_tokens is {max_tokens}; the model's context is "
                 f"{self.max_context} tokens for both"
             )
-        num_blocks = -(-(num_prompt + max_tokens - 1) // self.block_size)  # the last token is never fed
+        num_blocks = self._num_blocks(num_prompt + max_tokens - 1)  # the last token is never fed
         if num_blocks > self.num_blocks:
             raise BadRequestError(
                 f"the prompt has {num_prompt} tokens and max_tokens is {max_tokens}: together they need "
                 f"{num_blocks} blocks of {self.block_size} tokens, the engine has {self.num_blocks}"
             )
-        if generate.probe is not None and not 0 <= generate.probe.position < num_prompt:
-            raise BadRequestError(f"the probe's position {generate.probe.position} is not in the prompt")
-        if generate.probe is not None:
-            self._check_ids("probe", (generate.probe.token_id,))
-        self._check_ids("prompt", generate.prompt_token_ids)
-        self._check_ids("draft", generate.draft_token_ids)
-        _check_media(generate.media, num_prompt)
-        if generate.ngram is not None:
-            _check_ngram(generate.ngram)
+        if sample.probe is not None:
+            if not 0 <= sample.probe.position < num_prompt:
+                raise BadRequestError(f"the probe's position {sample.probe.position} is not in the prompt")
+            self._check_ids("probe", (sample.probe.token_id,))
+        self._check_ids("draft", sample.draft_token_ids)
+        if sample.ngram is not None:
+            _check_ngram(sample.ngram)
 
-    def check_align(self, command: Align) -> None:
-        """Raise BadRequestError, with the numbers, if this alignment could never run."""
-        num_tokens = len(command.token_ids)
-        if num_tokens > self.max_context:
-            raise BadRequestError(
-                f"{num_tokens} tokens to align; the model's context is {self.max_context} tokens"
-            )
-        if not 0 < command.text_start <= command.text_end < num_tokens:
-            raise BadRequestError(
-                f"the text to align, {command.text_start} to {command.text_end}, is not inside the "
-                f"{num_tokens} tokens between the prompt and the end token"
-            )
-        if command.num_frames < 1:
-            raise BadRequestError("there is no audio to align to")
-        self._check_ids("text to align", command.token_ids)
+    def _num_blocks(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
 
     def _check_ids(self, name: str, token_ids: tuple[int, ...]) -> None:
         if not token_ids:
@@ -125,6 +142,16 @@ class SchedulerConfig:
             raise BadRequestError(
                 f"the {name} has the token id {most}; the model's vocabulary ends at {vocab_size - 1}"
             )
+
+
+def _check_align(align: Align, num_tokens: int) -> None:
+    if not 0 < align.text_start <= align.text_end < num_tokens:
+        raise BadRequestError(
+            f"the text to align, {align.text_start} to {align.text_end}, is not inside the "
+            f"{num_tokens} tokens between the prompt and the end token"
+        )
+    if align.num_frames < 1:
+        raise BadRequestError("there is no audio to align to")
 
 
 def _check_media(spans: tuple[MediaSpan, ...], num_prompt: int) -> None:

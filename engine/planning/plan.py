@@ -13,15 +13,14 @@ from typing import NewType
 import msgspec
 
 from ...protocols.engine.messages import (
-    Align,
-    Fault,
+    AnyRequest,
     Features,
-    FinishReason,
+    Outcome,
+    Pooled,
     ProbabilityProbe,
-    PromptLogprobs,
     RequestId,
-    SamplingParams,
-    TopLogprobs,
+    Task,
+    TokensSampled,
 )
 
 Slot = int  # names one encoding in the runner
@@ -54,21 +53,22 @@ class SequenceStart(msgspec.Struct, frozen=True):
     request_id: RequestId
     prompt_token_ids: tuple[int, ...]
     generated: tuple[int, ...]
-    sampling: SamplingParams
+    task: Task
 
 
 class SequenceStep(msgspec.Struct, frozen=True):
-    """Feed tokens at positions `start`, `start + 1`, … of one sequence and sample behind them.
+    """Feed tokens at positions `start`, `start + 1`, … of one sequence; the last of them finish its task, or
+    sample what follows them.
 
     The KV of positions < `start` is already in the blocks of `block_table` (or an earlier plan in flight
     puts it there); the KV of the fed tokens is written there. If `feeds_sampled`, one more token is fed in
     front of `token_ids`: the newest the runner itself sampled for this sequence, which the scheduler need
-    not know yet. The last `num_draft` of `token_ids` are a draft to verify. Sampling happens only if
-    `samples` is true (a chunk in the middle of a prompt does not sample).
+    not know yet. The last `num_draft` of `token_ids` are a draft to verify. Only a step with `answers` has an
+    outcome (a chunk in the middle of a prompt has none).
 
     `positions` are the rows' (time, height, width) rotary positions where those are not the token's
     position thrice, else None. A sequence the runner has finished (it sampled a stop token, reached
-    `max_tokens` or failed) may still be in the next plan; it is answered with an empty `Sampled`.
+    `max_tokens` or failed) may still be in the next plan; it is answered with an empty `TokensSampled`.
     """
 
     sequence_id: SequenceId
@@ -77,7 +77,7 @@ class SequenceStep(msgspec.Struct, frozen=True):
     block_table: tuple[int, ...]
     encoder_slot: Slot | None = None
     feeds_sampled: bool = False
-    samples: bool = True
+    answers: bool = True
     num_draft: int = 0
     begin: SequenceStart | None = None
     media: tuple[MediaRows, ...] = ()
@@ -92,16 +92,17 @@ class SequenceStep(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class AlignStep:
-    """Run one teacher-forced forward for `command` and warp its cross-attention."""
+class WholeStep:
+    """Run all of `request` in one forward of its own, without the cache of keys and values: an alignment, or
+    a prompt of a model whose tokens attend to what follows them, too."""
 
-    command: Align
-    encoder_slot: Slot
+    request: AnyRequest
+    encoder_slot: Slot | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything the device does in one step: ends and frees first, then encodes, sequences, alignments."""
+    """Everything the device does in one step: ends and frees first, then encodes, sequences, wholes."""
 
     step: int
     ends: tuple[SequenceId, ...] = ()
@@ -109,54 +110,34 @@ class Plan:
     frees: tuple[Slot, ...] = ()
     encodes: tuple[EncodeStep, ...] = ()
     sequences: tuple[SequenceStep, ...] = ()
-    aligns: tuple[AlignStep, ...] = ()
+    wholes: tuple[WholeStep, ...] = ()
     is_overlapped: bool = False
     """Nothing but encodes, which are done while later plans are; those that need them come behind."""
     is_quiet: bool = False
     """Nobody speaks to an engine of this process, or did lately: other cores have less to do."""
 
     def __bool__(self) -> bool:
-        return bool(self.ends or self.frees or self.encodes or self.sequences or self.aligns)
-
-
-class Sampled(msgspec.Struct, frozen=True):
-    """Tokens one sequence gained in a step: accepted draft tokens, then one the model chose.
-
-    If a stop token was chosen (or met inside the draft) `finish_reason` is "stop" and the stop token is
-    not among `token_ids`; the runner also says "length" when `max_tokens` are generated, and "stop" when
-    a grammar is complete. `error` is set when this sequence alone failed (NaN logits, for one); its fed
-    tokens' KV is then not to be trusted.
-    """
-
-    sequence_id: SequenceId
-    token_ids: tuple[int, ...] = ()
-    logprobs: tuple[float, ...] = ()
-    top_logprobs: tuple[TopLogprobs, ...] = ()
-    prompt_logprobs: PromptLogprobs | None = None
-    """The step that feeds prompt position i tells the log-probability of prompt token i + 1, if there is one:
-    a chunk from `start` tells of tokens `start + 1` onwards. Nothing is told of what came from the prefix
-    cache, so a request for these must be fed its whole prompt."""
-    num_draft_accepted: int = 0
-    probe_probability: float | None = None
-    finish_reason: FinishReason | None = None
-    stop_logprob: float | None = None
-    """Of the stop token that was chosen, where log-probabilities are wanted."""
-    stop_token_id: int | None = None
-    stop_top_logprobs: TopLogprobs = ()
-    lifted: tuple[bool, ...] = ()
-    """See `TokensSampled`."""
-    error: str | None = None
-    fault: Fault | None = None
+        return bool(self.ends or self.frees or self.encodes or self.sequences or self.wholes)
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The runner's answer to one plan. `encode_errors` maps a slot to a message for the client."""
+    """The runner's answer to one plan. `encode_errors` maps a slot to a message for the client.
+
+    A chunk that feeds prompt position i tells the log-probability of prompt token i + 1, if there is one and
+    the request wants it: a chunk from `start` tells of tokens `start + 1` onwards. Nothing is told of what
+    came from the prefix cache, so a request for these must be fed its whole prompt. The keys and values of
+    what a failed sequence fed are not to be trusted.
+    """
 
     step: int
-    sampled: tuple[Sampled, ...] = ()
-    boundaries: dict[RequestId, tuple[int, ...]] = field(default_factory=dict)
-    align_errors: dict[RequestId, str] = field(default_factory=dict)
+    outcomes: tuple[SequenceOutcome, ...] = ()
+    """One for each of the plan's sequences, in order; empty ones where nothing is to be answered."""
+    wholes: dict[RequestId, Outcome] = field(default_factory=dict)
     encode_errors: dict[Slot, str] = field(default_factory=dict)
     encoder_bytes: dict[Slot, int] = field(default_factory=dict)
     busy_s: float = 0.0
+
+
+SequenceOutcome = TokensSampled | Pooled
+"""Of a step of one sequence. A failure and the end of a prefill are `TokensSampled`, too."""

@@ -1,10 +1,10 @@
 """What goes into the next step: who is fed how many tokens, who is admitted, who must make room.
 
 Class by class, best first, each within its share (`engine/planning/service_classes.py`): every decoding
-request its next token, then prompts their next chunks, then waiting requests. A request without blocks takes
-those of the worst that runs, which is recomputed later; a better class takes slots in the same way. Nobody is
-put back who was fed in the same step, and never more are put back than are admitted for it, or lacked their
-blocks. Read `engine/planning/scheduler.py` for what becomes of the plan.
+request its next token, then prompts their next chunks, then waiting requests, then those that run as a
+whole. A request without blocks takes those of the worst that runs, which is recomputed later; a better class
+takes slots in the same way. Nobody is put back who was fed in the same step, and never more are put back than
+are admitted for it, or lacked their blocks. Read `engine/planning/scheduler.py` for what becomes of the plan.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from heapq import nsmallest
 from typing import Final
 
 from .activity import Presence
-from .align_queue import AlignQueue
 from .encoder.slots import SlotQueue
 from .kv.space import Found, KvSpace
 from .limits import SchedulerConfig
 from .plan import SequenceId, SequenceStart, SequenceStep
 from .queues import Queues
-from .request import Request
+from .request import ScheduledRequest
 from .service_classes import SERVICES, Lanes, Share
 
 _LIVE: Final = SERVICES.index("live")
@@ -33,8 +32,10 @@ class Making:
 
     budget: int = 0
     """Tokens left for the class whose turn it is."""
-    requests: list[Request] = field(default_factory=list)
+    requests: list[ScheduledRequest] = field(default_factory=list)
     sequences: list[SequenceStep] = field(default_factory=list)
+    wholes: list[ScheduledRequest] = field(default_factory=list)
+    num_whole_tokens: int = 0
     reserve: int = 0  # of the budget that no draft may take
     num_lacking: int = 0
     """Of those that run, how many have no block for their next token: so many no draft may take."""
@@ -52,7 +53,6 @@ class Planner:
         queues: Queues,
         kv: KvSpace,
         slots: SlotQueue,
-        aligns: AlignQueue,
         counts: Counter[str],
         presence: Presence | None = None,
     ) -> None:
@@ -60,7 +60,6 @@ class Planner:
         self._queues = queues
         self._kv = kv
         self._slots = slots
-        self._aligns = aligns
         self._counts = counts
         self._lanes = Lanes(config, presence)
         self._overlapped_service = len(SERVICES)  # of what is encoded apart; none
@@ -72,14 +71,18 @@ class Planner:
         """See `Presence.is_quiet`."""
         return self._lanes.is_quiet
 
+    @property
+    def stands_back(self) -> bool:
+        """See `Lanes.stands_back`."""
+        return self._lanes.stands_back(self._wanted())
+
     def plan(self) -> Making:
-        """Everybody's share of one step; encodes and alignments are taken in their queues."""
+        """Everybody's share of one step; encodes are taken in their queue."""
         running = self._queues.running
         making = Making(num_lacking=sum(each.num_planned == each.capacity for each in running))
         if not self._slots.is_encoding:
             self._overlapped_service = len(SERVICES)
-        classes = range(len(SERVICES))
-        shares = self._lanes.shares([self._num_wanted(service) for service in classes])
+        shares = self._lanes.shares(self._wanted())
         self._slots.is_overlapped = self._config.overlap_encoder and not self.is_quiet
         for share in shares:
             making.num_slots[share.service] = share.num_slots
@@ -109,13 +112,17 @@ class Planner:
         self._overlapped_service = service
         self._lanes.note_overlapped(service)
 
-    def _num_wanted(self, service: int) -> int:
+    def _wanted(self) -> list[int]:
+        """How many requests of each class want something."""
         queues = self._queues
-        return queues.num_running[service] + queues.num_waiting(service) + self._aligns.num_of(service)
+        return [
+            queues.num_running[service] + queues.num_waiting(service) + queues.num_wholes[service]
+            for service in range(len(SERVICES))
+        ]
 
     def _plan_class(self, making: Making, share: Share) -> None:
         service = share.service
-        num_before = self._slots.num_taken + self._aligns.num_taken
+        num_before = self._slots.num_taken + len(making.wholes)
         is_slowing = share.is_low_priority and self._overlapped_service <= service
         is_alongside = bool(making.sequences or num_before or is_slowing)
         if not self._lanes.joins(share, is_alongside=is_alongside):
@@ -134,7 +141,7 @@ class Planner:
         self._plan_prompts(making, prompts, service)
         if not making.is_short:
             self._admit(making, service)
-        self._aligns.collect(service, self._slots, most if share.is_low_priority else None)
+        self._take_wholes(making, service, most if share.is_low_priority else None)
         if not share.is_low_priority:
             self._lanes.note_held(is_held=self._slots.has_held)
         if is_overlapped and is_free and self._slots.is_encoding:
@@ -142,16 +149,16 @@ class Planner:
         elif is_overlapped:
             is_refused = share.is_low_priority and self._slots.has_refused
             self._lanes.note_not_overlapped(service, is_refused=is_refused, was_free=is_free)
-        if self._slots.num_taken + self._aligns.num_taken > num_before:
+        if self._slots.num_taken + len(making.wholes) > num_before:
             self._lanes.note_heavy(share)
         elif most and self._slots.has_refused and not is_overlapped:
             self._lanes.note_refused()
 
-    def _plan_decodes(self, making: Making, service: int) -> list[Request]:
+    def _plan_decodes(self, making: Making, service: int) -> list[ScheduledRequest]:
         """Give those past their prompt the next token, those who waited longest for theirs if not all can
         have one. Returns the others that run."""
-        prompts: list[Request] = []
-        decoding: list[Request] = []
+        prompts: list[ScheduledRequest] = []
+        decoding: list[ScheduledRequest] = []
         for request in self._queues.running_of(service):
             if request.num_planned < request.num_begun:
                 prompts.append(request)
@@ -176,7 +183,7 @@ class Planner:
         self._counts["decode_tokens"] += len(making.sequences) - num_before
         return [request for request in prompts if request.sequence_id is not None]
 
-    def _plan_prompts(self, making: Making, prompts: list[Request], service: int) -> None:
+    def _plan_prompts(self, making: Making, prompts: list[ScheduledRequest], service: int) -> None:
         """Feed chunks of the prompts of running requests, best first; they have blocks for them."""
         is_contended = self._queues.num_waiting(service) > 0
         for index, request in enumerate(prompts):
@@ -221,6 +228,20 @@ class Planner:
         if has_admitted:
             queues.settle()
 
+    def _take_wholes(self, making: Making, service: int, most: int | None) -> None:
+        """Let requests run as a whole, best first: `most` of them, however long they are, or as many as their
+        own budget of tokens allows, and at least the first, if its encoding can be had."""
+        if most == 0:
+            return
+        for request in self._queues.wholes_of(service)[:most]:
+            num_tokens = making.num_whole_tokens + request.num_prompt
+            if making.wholes and most is None and num_tokens > self._config.max_tokens_per_step:
+                break
+            if request.slot is None or self._slots.demand(request.slot):
+                making.num_whole_tokens = num_tokens
+                making.wholes.append(request)
+                self._queues.take_whole(request)
+
     def _has_slot(self, making: Making, service: int) -> bool:
         """Whether the class may have one more, free or by taking one."""
         if self._queues.num_running[service] >= making.num_slots[service]:
@@ -229,7 +250,7 @@ class Planner:
             return True
         return self._over_share(making, service) is not None
 
-    def _over_share(self, making: Making, service: int) -> Request | None:
+    def _over_share(self, making: Making, service: int) -> ScheduledRequest | None:
         """The worst that runs of a class which is worse and has more than its share of slots."""
         queues = self._queues
         for worse in range(len(SERVICES) - 1, service, -1):
@@ -237,7 +258,7 @@ class Planner:
                 return queues.running_of(worse)[-1]
         return None
 
-    def _make_fit(self, request: Request, found: Found, making: Making) -> bool:
+    def _make_fit(self, request: ScheduledRequest, found: Found, making: Making) -> bool:
         """Whether there are blocks for a waiting request, those of worse classes included."""
         while not self._kv.fits(request, found):
             making.is_short = True
@@ -246,12 +267,12 @@ class Planner:
             self._put_back(self._queues.running[-1])
         return True
 
-    def _may_put_back_for(self, request: Request) -> bool:
+    def _may_put_back_for(self, request: ScheduledRequest) -> bool:
         """Whether anybody of a worse class runs."""
         running = self._queues.running
         return bool(running) and running[-1].service > request.service
 
-    def _make_room(self, request: Request, making: Making) -> bool:
+    def _make_room(self, request: ScheduledRequest, making: Making) -> bool:
         """Get a block for the next position, preempting worse requests (worst first)."""
         while not self._kv.grow(request, request.num_planned + 1):
             making.is_short = True
@@ -261,7 +282,7 @@ class Planner:
             self._put_back(victim)
         return True
 
-    def _lacks_room(self, request: Request, making: Making) -> bool:
+    def _lacks_room(self, request: ScheduledRequest, making: Making) -> bool:
         """Whether nothing can be had for its next position: it is the worst that runs, and would have its
         turn again and again while those wait who could take its blocks."""
         if request.num_planned < request.capacity or request is not self._queues.running[-1]:
@@ -270,7 +291,7 @@ class Planner:
         making.is_short |= lacks
         return lacks
 
-    def _put_back(self, victim: Request) -> None:
+    def _put_back(self, victim: ScheduledRequest) -> None:
         """Preempt: the request waits again, and finds most of its tokens' KV in the prefix cache."""
         self._queues.leave(victim)
         self._kv.leave(victim)
@@ -284,7 +305,7 @@ class Planner:
             return min(budget, limit)
         return max(budget // 2, min(budget, self._config.block_size)) if is_contended else budget
 
-    def _encoded_part(self, request: Request, start: int, num_tokens: int) -> int:
+    def _encoded_part(self, request: ScheduledRequest, start: int, num_tokens: int) -> int:
         """How many of the tokens from `start` can be fed now: as far as their items are encoded by then."""
         if request.slot is not None and not self._slots.demand(request.slot):
             return 0
@@ -296,7 +317,7 @@ class Planner:
         return num_tokens
 
     def _feed(
-        self, making: Making, request: Request, num_known: int, begin: SequenceStart | None = None
+        self, making: Making, request: ScheduledRequest, num_known: int, begin: SequenceStart | None = None
     ) -> None:
         """Plan one request's next tokens. It has blocks for the known ones; the draft gets what is free and
         nobody that runs needs now."""
@@ -317,6 +338,6 @@ class Planner:
         making.sequences.append(request.step(num_known, draft, begin))
 
 
-def _turn(request: Request) -> tuple[int, int]:
+def _turn(request: ScheduledRequest) -> tuple[int, int]:
     """Who is next where not everybody can be: by priority, then round."""
-    return request.generate.lane.priority, request.last_fed
+    return request.message.lane.priority, request.last_fed

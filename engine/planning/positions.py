@@ -1,70 +1,30 @@
-"""Rotary positions of prompts with pictures in them: three axes (time, height, width) instead of one.
+"""Where the tokens of a prompt lie on a model's rotary axes: a family's business, and its rule's type here.
 
-Text advances all axes by one. The tokens of a grid spread over it from where the text stood, and the text
-behind goes on after the grid's longer side. So does `get_rope_index` of `transformers`'
-`modeling_qwen3_vl.py`. Pure; `engine/planning/request.py` asks for the rows of each step.
+A family whose positions are not the tokens' own indices gives a rule (`ModelSource.positions`), which
+`SchedulerConfig` carries; `engine/planning/request.py` asks for the rows of each step.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from ...protocols.engine.messages import MediaSpan
 
 Axes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Of some tokens in a row: time, height, width."""
 
 
-class RotaryPositions:
-    """Rotary positions of the tokens of one prompt, and of the answer behind it."""
-
-    __slots__ = ("_bounds", "_pieces")
-
-    def __init__(self, spans: Iterable[MediaSpan]) -> None:
-        # Pieces of the sequence: text at `index + shift`, or a grid (height, width) from position `base` on.
-        self._bounds: list[int] = [0]
-        self._pieces: list[tuple[int, tuple[int, int] | None]] = [(0, None)]
-        shift = 0
-        for span in spans:
-            if span.grid is None:
-                continue
-            _, height, width = span.grid
-            base = span.start + shift
-            end = span.start + span.num_tokens
-            shift = base + max(height, width) - end
-            self._bounds += [span.start, end]
-            self._pieces += [(base, (height, width)), (shift, None)]
-
-    @property
-    def has_grids(self) -> bool:
-        """Whether any position differs from the token's index."""
-        return len(self._pieces) > 1
+class TokenPositions(Protocol):
+    """Positions of the tokens of one prompt, and of the answer behind it."""
 
     def rows(self, start: int, num_rows: int) -> Axes:
         """The axes of tokens `start` to `start + num_rows`."""
-        times: list[int] = []
-        heights: list[int] = []
-        widths: list[int] = []
-        end = start + num_rows
-        piece = bisect_right(self._bounds, start) - 1
-        while start < end:
-            stop = end if piece + 1 == len(self._bounds) else min(end, self._bounds[piece + 1])
-            base, grid = self._pieces[piece]
-            if grid is None:
-                for axis in (times, heights, widths):
-                    axis.extend(range(start + base, stop + base))
-            else:
-                height, width = grid
-                local = range(start - self._bounds[piece], stop - self._bounds[piece])
-                times.extend(base + each // (height * width) for each in local)
-                heights.extend(base + each // width % height for each in local)
-                widths.extend(base + each % width for each in local)
-            start = stop
-            piece += 1
-        return tuple(times), tuple(heights), tuple(widths)
 
 
-def rotary_positions(spans: Iterable[MediaSpan]) -> RotaryPositions | None:
-    """None if every token's position is its index on all axes."""
-    positions = RotaryPositions(spans)
-    return positions if positions.has_grids else None
+PositionRule = Callable[[Sequence[MediaSpan]], TokenPositions | None]
+"""Positions of a prompt with such items; None if every token's position is its index on all axes."""
+
+
+def plain_positions(_: Sequence[MediaSpan]) -> None:
+    """Every token's position is its index."""

@@ -1,6 +1,7 @@
 """The waiting and the running requests of one engine, best first, counted by class of service.
 
-It moves requests and decides nothing: `engine/planning/planner.py` does.
+Those that one step runs as a whole wait in a queue of their own, since they need neither slot nor blocks.
+This moves requests and decides nothing: `engine/planning/planner.py` does.
 """
 
 from __future__ import annotations
@@ -10,26 +11,29 @@ from bisect import bisect_left, insort
 from ...protocols.engine.messages import Lane
 from .fair_turns import FairLines, line_of
 from .plan import SequenceId
-from .request import Request
+from .request import ScheduledRequest
 from .service_classes import SERVICES
 
 
 class Queues:
-    """Both queues are sorted by (class, priority, turn)."""
+    """All queues are sorted by (class, priority, turn)."""
 
     def __init__(self) -> None:
-        self.waiting: list[Request] = []
-        self.running: list[Request] = []
+        self.waiting: list[ScheduledRequest] = []
+        self.running: list[ScheduledRequest] = []
+        self.wholes: list[ScheduledRequest] = []
+        """Those to be run as a whole, in flight or not."""
         self.num_running = [0] * len(SERVICES)
+        self.num_wholes = [0] * len(SERVICES)
         self._turns = FairLines()
         self.ends: list[SequenceId] = []
         """Stays on the device that are over, for the next plan to say."""
 
-    def waiting_of(self, service: int) -> list[Request]:
+    def waiting_of(self, service: int) -> list[ScheduledRequest]:
         """Those of one class that wait."""
         return _of(self.waiting, service)
 
-    def running_of(self, service: int) -> list[Request]:
+    def running_of(self, service: int) -> list[ScheduledRequest]:
         """Those of one class that run."""
         return _of(self.running, service)
 
@@ -41,15 +45,29 @@ class Queues:
 
     def take_turn(self, lane: Lane) -> int:
         """The turn of a request that comes now: behind those of its caller that wait in the same line."""
-        turns = (each.arrival for each in self.waiting if each.generate.lane == lane)
-        present = (each.line for each in (*self.waiting, *self.running))
+        waiting = (each for each in (*self.waiting, *self.wholes) if not each.is_in_flight)
+        turns = (each.arrival for each in waiting if each.message.lane == lane)
+        present = (each.line for each in (*self.waiting, *self.running, *self.wholes))
         return self._turns.take(line_of(lane), max(turns, default=0), present)
 
-    def wait(self, request: Request) -> None:
+    def wait(self, request: ScheduledRequest) -> None:
         """Queue a request that is not on the device."""
-        insort(self.waiting, request, key=_order)
+        if request.is_whole:
+            self.num_wholes[request.service] += 1
+        insort(self.wholes if request.is_whole else self.waiting, request, key=_order)
 
-    def run(self, request: Request) -> None:
+    def wholes_of(self, service: int) -> list[ScheduledRequest]:
+        """Those of one class that wait to be run as a whole."""
+        if not self.num_wholes[service]:
+            return []
+        return [each for each in _of(self.wholes, service) if not each.is_in_flight]
+
+    def take_whole(self, request: ScheduledRequest) -> None:
+        """The plan being made runs it."""
+        request.is_in_flight = True
+        self._turns.begin(request.line, request.arrival)
+
+    def run(self, request: ScheduledRequest) -> None:
         """Add a request that was given a sequence. It stays among the waiting until `settle`."""
         insort(self.running, request, key=_order)
         self._turns.begin(request.line, request.arrival)
@@ -59,16 +77,19 @@ class Queues:
         """Take those that run now from the waiting ones."""
         self.waiting = [request for request in self.waiting if request.sequence_id is None]
 
-    def leave(self, request: Request) -> None:
+    def leave(self, request: ScheduledRequest) -> None:
         """End a running request's stay, while it still has its sequence."""
         assert request.sequence_id is not None
         del self.running[bisect_left(self.running, request.order, key=_order)]
         self.num_running[request.service] -= 1
         self.ends.append(request.sequence_id)
 
-    def remove(self, request: Request) -> None:
+    def remove(self, request: ScheduledRequest) -> None:
         """Take out a request in whichever queue it is."""
-        if request.sequence_id is None:
+        if request.is_whole:
+            del self.wholes[bisect_left(self.wholes, request.order, key=_order)]
+            self.num_wholes[request.service] -= 1
+        elif request.sequence_id is None:
             del self.waiting[bisect_left(self.waiting, request.order, key=_order)]
         else:
             self.leave(request)
@@ -77,18 +98,21 @@ class Queues:
         """Assert the invariants."""
         assert self.waiting == sorted(self.waiting, key=_order)
         assert self.running == sorted(self.running, key=_order)
+        assert self.wholes == sorted(self.wholes, key=_order)
+        assert [len(_of(self.wholes, service)) for service in range(len(SERVICES))] == self.num_wholes
+        assert all(not each.blocks for each in self.wholes)
         assert all(not each.blocks and each.sequence_id is None for each in self.waiting)
         assert [len(self.running_of(service)) for service in range(len(SERVICES))] == self.num_running
 
 
-def _of(queue: list[Request], service: int) -> list[Request]:
+def _of(queue: list[ScheduledRequest], service: int) -> list[ScheduledRequest]:
     begin = bisect_left(queue, service, key=_service)
     return queue[begin : bisect_left(queue, service + 1, begin, key=_service)]
 
 
-def _order(request: Request) -> tuple[int, int, int]:
+def _order(request: ScheduledRequest) -> tuple[int, int, int]:
     return request.order
 
 
-def _service(request: Request) -> int:
+def _service(request: ScheduledRequest) -> int:
     return request.service

@@ -1,4 +1,4 @@
-"""One `Generate` while the scheduler has it: its tokens, its blocks, how far its KV reaches and is planned.
+"""One request while the scheduler has it: its tokens, its blocks, how far its KV reaches and is planned.
 
 Knows no other request and no pool. Read `engine/planning/scheduler.py` next.
 """
@@ -9,13 +9,24 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ...protocols.engine.messages import FinishReason, Generate, PromptLogprobs, TokensSampled
+from ...protocols.engine.messages import (
+    AnyRequest,
+    FinishReason,
+    Pool,
+    Pooled,
+    Prefill,
+    Prefilled,
+    PromptLogprobs,
+    Sample,
+    TaskFailed,
+    TokensSampled,
+)
 from .drafts import make_drafters
 from .fair_turns import line_of
 from .kv.blocks import Block
 from .kv.names import BlockHash, BlockHasher
-from .plan import MediaRows, Sampled, SequenceId, SequenceStart, SequenceStep, Slot
-from .positions import rotary_positions
+from .plan import MediaRows, SequenceId, SequenceOutcome, SequenceStart, SequenceStep, Slot, WholeStep
+from .positions import TokenPositions
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +38,7 @@ class PlacedItem:
     end: int
 
 
-class Request:
+class ScheduledRequest:
     """Mutable state of one request.
 
     `tokens` are known: the prompt, then what results brought. KV of positions < `num_computed` is in
@@ -35,6 +46,9 @@ class Request:
     by plans in flight, `num_sampling` of which sample one token each (a plan with a draft is in flight
     alone). A stay on the device begins with the tokens known then, `num_begun`; later ones the runner
     feeds itself. Without `sequence_id` the request is not on the device: it waits, or it is over.
+
+    What does not sample is fed its prompt and ends with the step that feeds the last of it, as if it sampled
+    one token. What `is_whole` has neither sequence nor blocks: one step runs all of it.
     """
 
     __slots__ = (
@@ -43,21 +57,22 @@ class Request:
         "blocks",
         "capacity",
         "drafters",
-        "generate",
         "has_run",
         "hasher",
         "is_admitted",
         "is_first",
+        "is_in_flight",
+        "is_whole",
         "items",
         "last_fed",
         "line",
         "max_length",
+        "message",
         "next_full",
         "next_item",
         "num_begun",
         "num_cached",
         "num_computed",
-        "num_last_draft",
         "num_left",
         "num_planned",
         "num_prompt",
@@ -68,42 +83,49 @@ class Request:
         "prompt_logprobs",
         "request_id",
         "rotary",
+        "sample",
         "sequence_id",
         "service",
         "slot",
+        "task",
         "tokens",
     )
 
     def __init__(
         self,
-        generate: Generate,
+        message: AnyRequest,
         slot: Slot | None,
         media_slots: tuple[Slot, ...],
         arrival: int,
         block_size: int,
         *,
+        positions: TokenPositions | None = None,
         is_admitted: bool = False,
+        is_whole: bool = False,
     ) -> None:
         self.is_admitted = is_admitted  # as a part of another, and so not counted among those that wait
-        self.generate = generate
-        self.request_id = generate.request_id
+        self.is_whole = is_whole
+        self.is_in_flight = False  # as a whole
+        self.message = message
+        self.request_id = message.request_id
+        self.task = message.task
+        self.sample = message.task if isinstance(message.task, Sample) else None
         self.slot = slot
         self.items = tuple(
             PlacedItem(each, span.start, span.start + span.num_tokens)
-            for each, span in zip(media_slots, generate.media, strict=True)
+            for each, span in zip(media_slots, message.media, strict=True)
         )
-        self.rotary = rotary_positions(generate.media)
+        self.rotary = positions
         self.arrival = arrival
-        self.line = line_of(generate.lane)
+        self.line = line_of(message.lane)
         self.service, priority = self.line
         self.order = (self.service, priority, arrival)
         self.last_fed = 0  # rises with every feeding of anybody
-        self.num_prompt = len(generate.prompt_token_ids)
-        self.max_length = self.num_prompt + generate.sampling.max_tokens
-        self.tokens = list(generate.prompt_token_ids)
-        self.drafters = make_drafters(generate)
-        self.num_last_draft = 0
-        self.hasher = BlockHasher(generate, block_size)
+        self.num_prompt = len(message.prompt_token_ids)
+        self.max_length = self.num_prompt + (1 if self.sample is None else self.sample.sampling.max_tokens)
+        self.tokens = list(message.prompt_token_ids)
+        self.drafters = () if self.sample is None else make_drafters(self.sample, self.num_prompt)
+        self.hasher = BlockHasher(message, block_size)
         self.awaited: BlockHash | None = None  # the block that a running request is computing for us
         self.num_cached = 0
         self.has_run = False  # on the device, now or before
@@ -120,11 +142,13 @@ class Request:
     @property
     def max_reused(self) -> int:
         """How many tokens' KV may be taken from elsewhere: what is sampled behind or asked about is fed."""
-        if self.is_first and self.generate.sampling.prompt_logprobs is not None:
-            return 0
-        probe = self.generate.probe
-        if probe is not None and self.probe_probability is None:
-            return probe.position
+        match self.task:
+            case Sample(sampling) if self.is_first and sampling.prompt_logprobs is not None:
+                return 0
+            case Sample(probe=probe) if probe is not None and self.probe_probability is None:
+                return probe.position
+            case Pool(pooling) if pooling != "last":
+                return 0
         return len(self.tokens) - 1
 
     def uses(self, slot: Slot) -> bool:
@@ -175,8 +199,8 @@ class Request:
         start = self.num_planned
         end = start + num_known
         is_decode = start >= self.num_begun
-        samples = is_decode or end == self.num_begun
-        probe = self.generate.probe
+        answers = is_decode or end == self.num_begun
+        probe = None if self.sample is None else self.sample.probe
         if probe is not None and not start <= probe.position < end:
             probe = None
         step = SequenceStep(
@@ -185,9 +209,9 @@ class Request:
             start=start,
             block_table=self.blocks,
             encoder_slot=self.slot,
-            encoder_span=self.generate.encoder_span,
+            encoder_span=self.message.encoder_span,
             feeds_sampled=is_decode,
-            samples=samples,
+            answers=answers,
             num_draft=len(draft),
             begin=begin,
             media=self._media_rows(start, end),
@@ -195,7 +219,7 @@ class Request:
             probe=probe,
         )
         self.num_planned = end + len(draft)
-        if samples:
+        if answers:
             self.num_sampling += 1
             self.num_left -= 1
         return step
@@ -204,22 +228,29 @@ class Request:
         """What the runner is told with the first step of a stay."""
         return SequenceStart(
             self.request_id,
-            self.generate.prompt_token_ids,
+            self.message.prompt_token_ids,
             tuple(self.tokens[self.num_prompt :]),
-            self.generate.sampling,
+            self.task,
         )
 
-    def take(self, step: SequenceStep, sampled: Sampled) -> None:
+    @property
+    def whole_step(self) -> WholeStep:
+        """The plan's line of one that `is_whole`."""
+        return WholeStep(self.message, self.slot)
+
+    def take(self, step: SequenceStep, outcome: SequenceOutcome) -> None:
         """Grow by what a step did."""
-        if sampled.probe_probability is not None:
-            self.probe_probability = sampled.probe_probability
-        if sampled.prompt_logprobs is not None and self.is_first:
-            self.prompt_logprobs = _joined(self.prompt_logprobs, sampled.prompt_logprobs)
-        self.num_last_draft = step.num_draft
-        self.num_computed += step.num_rows - step.num_draft + sampled.num_draft_accepted
-        if not step.samples:
+        num_accepted = 0
+        if isinstance(outcome, TokensSampled):
+            if outcome.probe_probability is not None:
+                self.probe_probability = outcome.probe_probability
+            if outcome.prompt_logprobs is not None and self.is_first:
+                self.prompt_logprobs = _joined(self.prompt_logprobs, outcome.prompt_logprobs)
+            num_accepted = outcome.num_draft_accepted
+            self.tokens += outcome.token_ids
+        self.num_computed += step.num_rows - step.num_draft + num_accepted
+        if not step.answers:
             return
-        self.tokens += sampled.token_ids
         self.num_sampling -= 1
         if step.num_draft:
             self.num_planned = self.num_computed
@@ -227,32 +258,34 @@ class Request:
         if self.drafters:
             self.drafters = tuple(each for each in self.drafters if not each.is_over(self.tokens))
 
-    def report(self, sampled: Sampled, reason: FinishReason | None) -> TokensSampled:
-        """The event for what was sampled; the first one says what is said once."""
-        event = TokensSampled(
-            request_id=self.request_id,
-            token_ids=sampled.token_ids,
-            logprobs=sampled.logprobs,
-            top_logprobs=sampled.top_logprobs,
-            finish_reason=reason,
-            stop_logprob=sampled.stop_logprob,
-            stop_token_id=sampled.stop_token_id,
-            stop_top_logprobs=sampled.stop_top_logprobs,
-            num_draft=self.num_last_draft,
-            num_draft_accepted=sampled.num_draft_accepted,
-            error=sampled.error,
-            fault=sampled.fault,
-            lifted=sampled.lifted,
-        )
-        if not self.is_first:
-            return event
-        self.is_first = False
-        return msgspec.structs.replace(
-            event,
-            prompt_logprobs=self.prompt_logprobs,
-            num_cached=self.num_cached,
-            probe_probability=self.probe_probability,
-        )
+    def report(
+        self, outcome: SequenceOutcome, reason: FinishReason | None
+    ) -> TokensSampled | Pooled | Prefilled | TaskFailed:
+        """The event for what a step answered; the first one says what is said once."""
+        is_first, self.is_first = self.is_first, False
+        if isinstance(outcome, Pooled):
+            return msgspec.structs.replace(outcome, num_cached=self.num_cached)
+        if self.sample is None:
+            return self._report_prompt(outcome, reason)
+        if is_first:
+            return msgspec.structs.replace(
+                outcome,
+                finish_reason=reason,
+                prompt_logprobs=self.prompt_logprobs,
+                num_cached=self.num_cached,
+                probe_probability=self.probe_probability,
+            )
+        if outcome.finish_reason == reason and outcome.prompt_logprobs is None:
+            return outcome
+        return msgspec.structs.replace(outcome, finish_reason=reason, prompt_logprobs=None)
+
+    def _report_prompt(self, outcome: TokensSampled, reason: FinishReason | None) -> Prefilled | TaskFailed:
+        """How a request ends that does not sample and has made no vector."""
+        if reason == "stop" and isinstance(self.task, Prefill):
+            return Prefilled(self.request_id, self.num_cached)
+        if reason == "abort":
+            return TaskFailed(self.request_id, "a newer request of its session took its place")
+        return TaskFailed(self.request_id, outcome.error or "it has no outcome", outcome.fault or "defect")
 
     def _media_rows(self, start: int, end: int) -> tuple[MediaRows, ...]:
         """Rows of items among tokens `start` to `end`. Call once per chunk, in order."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...protocols.engine.histograms import DRAFTS, SECONDS, TOKENS, Tally
-from ...protocols.engine.messages import Generate, RequestId, TokensSampled
+from ...protocols.engine.messages import AnyRequest, Outcome, RequestId, TaskFailed, TokensSampled
 from ...protocols.engine.statistics import RequestTimes
 from .plan import Plan
 from .service_classes import SERVICES
@@ -47,17 +47,16 @@ class RequestClocks:
         self._clocks: dict[RequestId, _Clock] = {}
         self._tallies = {service: _Tallies() for service in SERVICES}
 
-    def submitted(self, request: Generate, *, now: float) -> None:
+    def submitted(self, request: AnyRequest, *, now: float) -> None:
         """A request is in the queue."""
         tallies = self._tallies[request.lane.service]
         self._clocks[request.request_id] = _Clock(tallies, len(request.prompt_token_ids), now)
 
     def planned(self, plan: Plan, *, now: float) -> None:
         """The device gets a plan. A request that was put back to the queue has left it once already."""
-        for step in plan.sequences:
-            if step.begin is None:
-                continue
-            clock = self._clocks.get(step.begin.request_id)
+        begun = [step.begin.request_id for step in plan.sequences if step.begin is not None]
+        for request_id in (*begun, *(step.request.request_id for step in plan.wholes)):
+            clock = self._clocks.get(request_id)
             if clock is not None and not clock.is_planned:
                 clock.is_planned = True
                 clock.tallies.queue_s.add(now - clock.submitted)
@@ -88,6 +87,13 @@ class RequestClocks:
             clock.tallies.whole_s.add(now - clock.submitted)
             clock.tallies.prompt_tokens.add(clock.num_prompt_tokens)
             clock.tallies.output_tokens.add(clock.num_tokens)
+
+    def done(self, event: Outcome, *, now: float) -> None:
+        """A request that does not sample has its answer."""
+        if isinstance(event, TaskFailed):
+            self.aborted(event.request_id)
+        else:
+            self.answered(event.request_id, now=now)
 
     def aborted(self, request_id: RequestId) -> None:
         """Nobody waits for the request any more."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...protocols.engine.messages import (
-    Align,
+    AnyRequest,
     Features,
     FinishReason,
-    Generate,
     Lane,
+    Outcome,
     RequestId,
     SessionKey,
     TokensSampled,
@@ -25,15 +25,14 @@ from ...protocols.engine.messages import (
 from ...protocols.engine.statistics import EngineStatistics
 from ...protocols.errors import BadRequestError, InternalError, OverloadedError
 from .activity import Presence
-from .align_queue import Alignment, AlignQueue
 from .encoder.slots import SlotQueue
 from .events import EncodeDropped, EncodeFailed, SchedulerEvent, WindowEncoded
 from .kv.space import KvSpace
 from .limits import SchedulerConfig
-from .plan import EncodeStep, Plan, Sampled, SequenceId, SequenceStep, Slot, StepResult
+from .plan import EncodeStep, Plan, SequenceOutcome, SequenceStep, Slot, StepResult
 from .planner import Planner
 from .queues import Queues
-from .request import Request
+from .request import ScheduledRequest
 from .service_classes import SERVICES
 
 _FOR_OTHERS: Final = 8
@@ -44,9 +43,9 @@ _FOR_OTHERS: Final = 8
 class _Flight:
     """A plan in flight. A request whose sequence is another one by now ignores its result."""
 
-    requests: tuple[Request, ...]
+    requests: tuple[ScheduledRequest, ...]
     plan: Plan
-    aligns: tuple[Alignment, ...]
+    wholes: tuple[ScheduledRequest, ...]
 
 
 class Scheduler:
@@ -61,9 +60,8 @@ class Scheduler:
         """`presence` is that of all engines of the process; its own if there is no other."""
         self.config = config
         self._kv = KvSpace(config)
-        self._requests: dict[RequestId, Request] = {}
+        self._requests: dict[RequestId, ScheduledRequest] = {}
         self._queues = Queues()
-        self._aligns = AlignQueue(config.max_tokens_per_step)
         self._slots = SlotQueue(
             max_encodes_per_step=config.max_encodes_per_step,
             max_tokens_per_step=config.max_encoder_tokens_per_step,
@@ -73,9 +71,7 @@ class Scheduler:
         self._overlapped: Plan | None = None  # taken with a step, for `schedule_overlapped` to give
         self._step = 0
         self._counts: Counter[str] = Counter()
-        self._planner = Planner(
-            config, self._queues, self._kv, self._slots, self._aligns, self._counts, presence
-        )
+        self._planner = Planner(config, self._queues, self._kv, self._slots, self._counts, presence)
         self._busy_s = 0.0
 
     @property
@@ -83,10 +79,16 @@ class Scheduler:
         """Plans whose results are outstanding, but for those of encodes apart."""
         return sum(not flight.plan.is_overlapped for flight in self._flights.values())
 
+    @property
+    def stands_back(self) -> bool:
+        """Whether another engine of the process serves live requests, and this one none: see
+        `engine/planning/service_classes.py`."""
+        return self._planner.stands_back
+
     def submit(
         self,
-        generate: Generate,
-        slot: Slot | None,
+        message: AnyRequest,
+        slot: Slot | None = None,
         media_slots: tuple[Slot, ...] = (),
         *,
         is_admitted: bool = False,
@@ -97,35 +99,36 @@ class Scheduler:
         BadRequestError if it can never run, OverloadedError if too many wait (unless it goes on with what is
         admitted), and InternalError if a slot holds nothing (its encode failed).
         """
-        self.config.check_generate(generate)
-        if (slot is None) != (generate.encoder_hash is None) or len(media_slots) != len(generate.media):
+        self.config.check(message)
+        if (slot is None) != (message.encoder_hash is None) or len(media_slots) != len(message.media):
             raise InternalError("a request's encoder slots are not those of its items")
-        previous = self._kv.sessions.live(generate.session)
+        previous = self._kv.sessions.live(message.session)
         replaced = previous if previous is not None and previous.sequence_id is None else None
         slots = media_slots if slot is None else (slot, *media_slots)
-        self._check_new(generate.request_id, slots)
+        self._check_new(message.request_id, slots)
         if not is_admitted:
-            self._check_room(generate.lane, replaced)
+            self._check_room(message.lane, replaced)
         events: list[SchedulerEvent] = []
         if previous is not None:
-            events.append(self._finish(previous, Sampled(SequenceId(-1)), "abort"))
-        if replaced is not None and replaced.generate.lane == generate.lane:
+            events.append(self._finish(previous, TokensSampled(previous.request_id), "abort"))
+        if replaced is not None and replaced.message.lane == message.lane:
             arrival = replaced.arrival  # revised while waiting: keeps its place
         else:
-            arrival = self._queues.take_turn(generate.lane)
-        size = self.config.block_size
-        request = Request(generate, slot, media_slots, arrival, size, is_admitted=is_admitted)
+            arrival = self._queues.take_turn(message.lane)
+        request = ScheduledRequest(
+            message,
+            slot,
+            media_slots,
+            arrival,
+            self.config.block_size,
+            positions=self.config.positions(message.media),
+            is_admitted=is_admitted,
+            is_whole=self.config.is_whole(message),
+        )
         self._requests[request.request_id] = request
         self._kv.sessions.begin(request)
         self._queues.wait(request)
         return events
-
-    def align(self, command: Align, slot: Slot) -> None:
-        """Queue an alignment. Raises as `submit` does."""
-        self.config.check_align(command)
-        self._check_new(command.request_id, (slot,))
-        self._check_room(command.lane)
-        self._aligns.add(command, slot)
 
     def encode(self, slot: Slot, features: Features) -> None:
         """Queue an encode into a new slot; it is planned when something that is queued needs it."""
@@ -143,15 +146,15 @@ class Scheduler:
         return self._fail_users(slot, "the encoder output was released while it was in use")
 
     def abort(self, request_id: RequestId) -> bool:
-        """End a request or alignment in any state; its blocks are free at once, or its session's.
+        """End a request in any state; its blocks are free at once, or its session's.
 
         False if there is none.
         """
         request = self._requests.get(request_id)
-        if request is not None:
-            self._end(request, parks=True)
-            return True
-        return self._aligns.abort(request_id)
+        if request is None:
+            return False
+        self._end(request, parks=True)
+        return True
 
     def close_session(self, key: SessionKey) -> None:
         """Free what the session parked. A live request of it goes on and parks nothing."""
@@ -163,7 +166,6 @@ class Scheduler:
         What is to be encoded apart beside it comes from `schedule_overlapped`: call that next.
         """
         making = self._planner.plan()
-        aligns = self._aligns.take()
         frees, encodes = self._slots.take_frees(), self._slots.take_encodes()
         if self._slots.is_overlapped:
             self._take_overlapped(encodes)
@@ -174,12 +176,12 @@ class Scheduler:
             frees=frees,
             encodes=encodes,
             sequences=tuple(making.sequences),
-            aligns=tuple(each.step for each in aligns),
+            wholes=tuple(each.whole_step for each in making.wholes),
             is_quiet=self._planner.is_quiet,
         )
         if plan:
             self._queues.ends.clear()
-            self._take_off(_Flight(tuple(making.requests), plan, aligns))
+            self._take_off(_Flight(tuple(making.requests), plan, tuple(making.wholes)))
         return plan
 
     def schedule_overlapped(self) -> Plan | None:
@@ -205,16 +207,17 @@ class Scheduler:
                 self._slots.fail(slot, error)
                 events += self._fail_users(slot, error)
                 events.append(EncodeFailed(slot, error))
-        sampled = {each.sequence_id: each for each in result.sampled}
-        for request, step in zip(flight.requests, flight.plan.sequences, strict=True):
+        for request, step, outcome in zip(
+            flight.requests, flight.plan.sequences, result.outcomes, strict=True
+        ):
             if request.sequence_id == step.sequence_id:
-                event = self._take(request, step, sampled.get(step.sequence_id))
+                event = self._take(request, step, outcome)
                 if event is not None:
                     events.append(event)
-        for alignment in flight.aligns:
-            aligned = self._aligns.update(alignment, result)
-            if aligned is not None:
-                events.append(aligned)
+        for request in flight.wholes:
+            if self._requests.get(request.request_id) is request:
+                self._end(request, parks=False)
+                events.append(result.wholes[request.request_id])
         return events
 
     def statistics(self) -> EngineStatistics:
@@ -240,7 +243,7 @@ class Scheduler:
         queues = self._queues
         self._kv.check(queues.running)
         queues.check()
-        assert {*queues.waiting, *queues.running} == set(self._requests.values())
+        assert {*queues.waiting, *queues.running, *queues.wholes} == set(self._requests.values())
         for request in queues.running:
             assert request.num_computed <= request.num_planned <= request.capacity
             assert len(request.blocks) <= self._kv.pool.num_blocks_for(request.max_length - 1)
@@ -264,14 +267,14 @@ class Scheduler:
         self._step += 1
 
     def _check_new(self, request_id: RequestId, slots: tuple[Slot, ...]) -> None:
-        if request_id in self._requests or request_id in self._aligns:
+        if request_id in self._requests:
             raise BadRequestError(f"request id {request_id!r} is in use")
         for slot in slots:
             problem = self._slots.problem(slot)
             if problem is not None:
                 raise InternalError(problem)
 
-    def _check_room(self, lane: Lane, replaced: Request | None = None) -> None:
+    def _check_room(self, lane: Lane, replaced: ScheduledRequest | None = None) -> None:
         """Raise OverloadedError if too many wait, or so many of one caller's that the rest is for others.
 
         Worse classes fill nobody's queue but their own.
@@ -280,57 +283,59 @@ class Scheduler:
         share = most - most // _FOR_OTHERS
         if sum(map(self._num_waiting, range(service + 1))) < share:
             return
-        before = self._aligns.lanes(service)
-        for each in self._queues.waiting:
-            if each.service <= service and not each.is_admitted and each is not replaced:
-                before.append(each.generate.lane)
+        before = [
+            each.message.lane
+            for each in (*self._queues.waiting, *self._queues.wholes)
+            if each.service <= service and not each.is_admitted and each is not replaced
+        ]
         if len(before) >= most:
             raise OverloadedError(f"{most} requests are waiting for the engine")
         if lane.caller and sum(each.caller == lane.caller for each in before) >= share:
             raise OverloadedError(f"{share} of your requests are waiting for the engine, of {most} it takes")
 
     def _num_waiting(self, service: int) -> int:
-        return self._queues.num_waiting(service) + self._aligns.num_of(service)
+        return self._queues.num_waiting(service) + self._queues.num_wholes[service]
 
-    def _take(self, request: Request, step: SequenceStep, sampled: Sampled | None) -> TokensSampled | None:
+    def _take(
+        self, request: ScheduledRequest, step: SequenceStep, outcome: SequenceOutcome
+    ) -> TokensSampled | Outcome | None:
         """Take what a step did to a request that is still the same."""
-        if sampled is None:
-            if step.samples:
-                raise RuntimeError(f"the runner gave no result for {request.request_id!r}")
-            sampled = Sampled(step.sequence_id)
-        if sampled.error is not None:
+        sampled = outcome if isinstance(outcome, TokensSampled) else None
+        if sampled is not None and sampled.error is not None:
             return self._finish(request, sampled, "error")
-        request.take(step, sampled)
+        request.take(step, outcome)
         if step.num_draft:
             self._kv.shrink(request)
         if request.num_computed >= request.next_full:
             self._kv.register(request)
-        if not step.samples:
+        if not step.answers:
             return None
+        if sampled is None:
+            return self._finish(request, outcome, "stop")
         self._counts["draft_accepted"] += sampled.num_draft_accepted
-        reason = sampled.finish_reason
-        if reason is not None:
-            return self._finish(request, sampled, reason)
+        if sampled.finish_reason is not None:
+            return self._finish(request, sampled, sampled.finish_reason)
         if not sampled.token_ids:
-            raise RuntimeError(f"the runner sampled nothing for {request.request_id!r}")
+            raise RuntimeError(f"the runner answered nothing for {request.request_id!r}")
         return request.report(sampled, None)
 
-    def _finish(self, request: Request, sampled: Sampled, reason: FinishReason) -> TokensSampled:
+    def _finish(
+        self, request: ScheduledRequest, outcome: SequenceOutcome, reason: FinishReason
+    ) -> TokensSampled | Outcome:
         """End a request; its last event."""
-        event = request.report(sampled, reason)
+        event = request.report(outcome, reason)
         self._end(request, parks=reason != "error")
         return event
 
     def _fail_users(self, slot: Slot, error: str) -> list[SchedulerEvent]:
         """End everything that uses `slot`."""
         requests = [each for each in self._requests.values() if each.uses(slot)]
-        failed = Sampled(SequenceId(-1), error=error, fault="not_encoded")
         return [
-            *(self._finish(each, failed, "error") for each in requests),
-            *self._aligns.fail_users(slot, error),
+            self._finish(each, TokensSampled(each.request_id, error=error, fault="not_encoded"), "error")
+            for each in requests
         ]
 
-    def _end(self, request: Request, *, parks: bool) -> None:
+    def _end(self, request: ScheduledRequest, *, parks: bool) -> None:
         del self._requests[request.request_id]
         self._queues.remove(request)
         self._kv.end(request, parks=parks)

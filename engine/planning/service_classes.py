@@ -9,6 +9,10 @@ less if they want it; in the others they stand back. Live is taken to be there f
 last request, since the next one is on its way. Batch has `max_batch_tokens_per_step` even where it is alone:
 nobody waits for it, and somebody may come.
 
+Engines of one process share its cores. What holds for steps of one engine holds between them: while live
+requests want something of another one, an engine that has none pauses after each step for as long as
+`low_priority_interval` - 1 such steps take (`actors/inference/scheduler.py`).
+
 Encoding and aligning cannot be divided. A worse class does one such piece in a step, and beside a better one
 only after it took part in `HEAVY_PATIENCE` steps without. If there is no place left for it then, the better
 one has one less in the next step, unless it has but one.
@@ -77,6 +81,12 @@ class Lanes:
     def is_quiet(self) -> bool:
         """See `Presence.is_quiet`."""
         return self._presence.is_quiet
+
+    def stands_back(self, wanted: Sequence[int]) -> bool:
+        """Whether live requests want something of another engine of the process and none of this one.
+        `wanted` counts each class' requests and alignments."""
+        self._presence.note(self, is_live=wanted[_LIVE] > 0)
+        return not wanted[_LIVE] and self._presence.is_elsewhere(self)
 
     def shares(self, wanted: Sequence[int]) -> list[Share]:
         """Of every class that wants something, best first. `wanted` counts its requests and alignments."""

@@ -166,7 +166,7 @@ class ChatTemplate:
         if self.takes_parts:
             return hider.hide_parts(content, pattern)
         if media := next((part for part in content if isinstance(part, MediaPart)), None):
-            raise BadRequestError(f"`{media.param}`: the model takes text only.", param=media.param)
+            raise BadRequestError(f"`{media.param}`: the model takes text only", param=media.param)
         return hider.hide("\n".join(part.text for part in content if isinstance(part, TextPart)), pattern)
 
     def _encode(self, rendered: str, hider: _Hider) -> tuple[int, ...]:

@@ -5,8 +5,10 @@
 
 For each kind a round of live sessions is spoken at real-time pace beside it, three seconds of speech are
 uploaded again and again, and `/ping` is asked 20 times a second on a connection that stays open, all as they
-were measured without an attacker first. The attacker has a key of its own. Kinds are broken and hostile
-connections (here), and much that may rightly be asked for (`greedy.py`).
+were measured without an attacker first. The attacker has a key of its own, and runs at niceness 19, since it
+stands for another machine: what it computes itself takes little of the server's processors. Kinds are broken
+and hostile connections (here), and much that may rightly be asked for (`greedy.py`). When this program ends,
+killed or not, the attacker and the server end with it (Linux).
 
 Printed are milliseconds and their ratio to quiet (of final transcripts, after the turn's commit and after its
 last word was said; of uploads), whether that is within what is promised (`is_kept`), the loop's longest hold,
@@ -34,7 +36,7 @@ from urllib.parse import urlsplit
 import anyio
 import httpx
 import msgspec
-from bench_lanes import TALK, serving
+from bench_lanes import TALK, end_with_parent, serving
 from greedy import ATTACKER, VISION, authorization, connect, web_socket
 from greedy import KINDS as GREEDY
 from sensorium.client import AsyncClient
@@ -183,7 +185,9 @@ def measure_pings(url: str) -> None:
 def another(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     """This program once more, in a process of its own."""
     command = [sys.executable, __file__, *arguments]
-    with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=end_with_parent
+    ) as process:
         try:
             yield process
         finally:
@@ -330,6 +334,7 @@ def main() -> None:
     parser.add_argument("--url", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.be is not None:
+        os.nice(19)
         KINDS[options.be](options.url)
     elif options.ping:
         measure_pings(options.url)

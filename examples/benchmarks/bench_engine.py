@@ -29,7 +29,7 @@ from sensorium.client.bench.bench import this_machine
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.planning.plan import EncodeStep, Plan, SequenceId, SequenceStart, SequenceStep
-from sensorium.protocols.engine.messages import Features, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import Features, RequestId, Sample, SamplingParams
 from support.whisper_folder import WHISPER_BASE, make_whisper_folder
 
 CONTEXT = 64  # tokens before a decode step
@@ -70,7 +70,7 @@ class Ours:
                 block_table=tuple(range(i * BLOCKS, (i + 1) * BLOCKS)),
                 encoder_slot=i,
                 num_draft=num_draft,
-                begin=SequenceStart(RequestId(str(i)), (7,) * (num_known - 1), (7,), SAMPLING),
+                begin=SequenceStart(RequestId(str(i)), (7,) * (num_known - 1), (7,), Sample(SAMPLING)),
             )
             for i in ids
         )

@@ -85,9 +85,9 @@ def measure_gate(folder: Path, peak_db: float | None) -> None:
     for least in EVIDENCE:
         lost, passed = sum(each < least for each in speech), sum(each >= least for each in pieces)
         print(f"{least:10.1f} {lost:6d} of {len(speech):4d} {passed:6d} of {len(pieces):4d}")
-    for each, heard in zip(listed, speech, strict=True):
-        if heard < 2.0:
-            print(f"  {heard:4.1f} {each['language']} {each['text']!r}")
+    for each, speech_s in zip(listed, speech, strict=True):
+        if speech_s < 2.0:
+            print(f"  {speech_s:4.1f} {each['language']} {each['text']!r}")
 
 
 def espeak(count: int) -> list[Spoken]:

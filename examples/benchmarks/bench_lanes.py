@@ -18,9 +18,11 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
+import ctypes
 import io
 import itertools
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -43,6 +45,15 @@ from sensorium.client.bench.turns import read_spoken_turns
 TALK: Final = Path(__file__).parents[1] / "data" / "conversation.wav"
 HEAVY: Final = {"prompt": "x", "n": 64, "max_tokens": 2000, "ignore_eos": True}
 READY: Final = "listening on "
+_PR_SET_PDEATHSIG: Final = 1
+"""<sys/prctl.h>"""
+
+
+def end_with_parent() -> None:
+    """Called in a child before its program: on Linux it is terminated when the thread that started it ends,
+    however that happens."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @contextmanager
@@ -50,7 +61,9 @@ def serving(arguments: Sequence[str], *, is_silent: bool = False) -> Iterator[tu
     """A server's address and process id; `is_silent`: its log is not shown."""
     command = [str(Path(sys.executable).with_name("sensorium")), "serve", "--port", "0", *arguments]
     log = subprocess.DEVNULL if is_silent else None
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=end_with_parent
+    ) as process:
         assert process.stdout is not None
         try:
             for line in process.stdout:

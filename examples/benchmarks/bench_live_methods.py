@@ -40,7 +40,14 @@ from sensorium.client.bench.turns import SpokenTurn, read_spoken_turns
 from sensorium.engine.models.qwen3_asr.text import parse_answer
 from sensorium.media.audio.resample import StreamingResampler
 from sensorium.media.transcript.range_answer import Samples
-from sensorium.protocols.engine.messages import ContentHash, EncoderItem, Generate, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import (
+    ContentHash,
+    EncoderItem,
+    Request,
+    RequestId,
+    Sample,
+    SamplingParams,
+)
 from sensorium.protocols.engine.statistics import EngineStatistics
 from sensorium.protocols.transcription.transcript import TranscriptionOptions
 
@@ -122,11 +129,11 @@ class FeedAgain:
         ]
         forced = self._forced()
         prompt = family.text.prompt(items)
-        request = Generate(
-            request_id=RequestId(mark),
-            prompt_token_ids=(*prompt.token_ids, *forced),
+        request = Request(
+            RequestId(mark),
+            (*prompt.token_ids, *forced),
+            Sample(SamplingParams(max_tokens=MAX_TOKENS, stop_token_ids=family.text.info.stop_token_ids)),
             media=prompt.spans,
-            sampling=SamplingParams(max_tokens=MAX_TOKENS, stop_token_ids=family.text.info.stop_token_ids),
             cache_salt=mark,
             lane=LIVE_FINAL if is_last else LIVE_PARTIAL,
         )

@@ -97,9 +97,9 @@ def rates(minutes: float) -> None:
     formats = (("mp3", "libmp3lame", 44_100), ("ogg", "libopus", 48_000), ("flac", "flac", 44_100))
     for container, codec, rate in formats:
         file = sound(container, codec, seconds, rate)
-        tell(f"{seconds:.0f} s of {codec}", partial(decode_audio, file), partial(library_sound, file, rate))
+        report(f"{seconds:.0f} s of {codec}", partial(decode_audio, file), partial(library_sound, file, rate))
     photos = [photo(1080, 1920, "JPEG")] * 20
-    tell("20 JPEG files of 1080p", lambda: list(map(read_image, photos)), lambda: list(map(plain, photos)))
+    report("20 JPEG files of 1080p", lambda: list(map(read_image, photos)), lambda: list(map(plain, photos)))
     data = clip(min(seconds, 60), 30, 1080, 1920)
 
     def each_second() -> None:
@@ -107,10 +107,10 @@ def rates(minutes: float) -> None:
         wanted = list(range(0, len(pictures.stamps), 30))
         read_pictures(data, pictures, wanted, VideoLimits(), shrunk)
 
-    tell("1080p H.264 at 1 fps", each_second, lambda: library_clip(data, 30))
+    report("1080p H.264 at 1 fps", each_second, lambda: library_clip(data, 30))
 
 
-def tell(what: str, ours: Callable[[], object], library: Callable[[], object]) -> None:
+def report(what: str, ours: Callable[[], object], library: Callable[[], object]) -> None:
     """Time both and print a line."""
     one, other = best(ours), best(library)
     print(f"{what}: {one:.2f} s, the library {other:.2f} s: {other / one:.2f} of its rate", flush=True)
@@ -163,16 +163,16 @@ def once(_: float) -> None:
             url = f"data:image/{kind.lower()};base64,{base64.b64encode(data).decode()}"
             whole = {"type": "image_url", "image_url": {"url": url}, "uuid": kind}
             named = {"type": "image_url", "image_url": None, "uuid": kind}
-            told: list[str] = []
+            lines: list[str] = []
             for part in (whole, whole, whole, named, named):
-                message = {"role": "user", "content": [part, {"type": "text", "text": f"{len(told)}?"}]}
+                message = {"role": "user", "content": [part, {"type": "text", "text": f"{len(lines)}?"}]}
                 body = {"messages": [message], "max_tokens": 1, "temperature": 0}
                 before, began = server.service.media.statistics().num_jobs, time.perf_counter()
                 httpx.post(f"{server.api}/chat/completions", json=body, timeout=120).raise_for_status()
                 jobs = server.service.media.statistics().num_jobs - before
-                told.append(f"{1000 * (time.perf_counter() - began):.0f} ms ({jobs} jobs)")
+                lines.append(f"{1000 * (time.perf_counter() - began):.0f} ms ({jobs} jobs)")
             size = f"a {kind} of 12 megapixels, {len(data) / 1e6:.1f} MB"
-            print(f"{size}: {', '.join(told)}; the last two by its uuid", flush=True)
+            print(f"{size}: {', '.join(lines)}; the last two by its uuid", flush=True)
 
 
 def main() -> None:

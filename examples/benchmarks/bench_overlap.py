@@ -25,9 +25,9 @@ from sensorium.actors.inference.executor import ExecutorActor
 from sensorium.actors.inference.scheduler import SchedulerActor
 from sensorium.engine.models.info import ModelInfo
 from sensorium.engine.planning.limits import SchedulerConfig
-from sensorium.engine.planning.plan import Plan, Sampled, SequenceId, StepResult
+from sensorium.engine.planning.plan import Plan, SequenceId, StepResult
 from sensorium.engine.planning.scheduler import Scheduler
-from sensorium.protocols.engine.messages import Generate, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import Request, RequestId, Sample, SamplingParams, TokensSampled
 
 BLOCK_SIZE = 16
 NUM_PROMPT = 64
@@ -44,16 +44,23 @@ class StubRunner:
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
-        self._sampled: dict[SequenceId, Sampled] = {}
+        self._sampled: dict[SequenceId, TokensSampled] = {}
 
     def execute(self, plan: Plan) -> StepResult:
         """One token for each sequence that samples."""
         known = self._sampled
         for step in plan.sequences:
             if step.sequence_id not in known:
-                known[step.sequence_id] = Sampled(step.sequence_id, (step.sequence_id % 1000,), (-0.5,))
+                begin = step.begin
+                assert begin is not None
+                token_id = step.sequence_id % 1000
+                known[step.sequence_id] = TokensSampled(begin.request_id, (token_id,), (-0.5,))
         return StepResult(
-            plan.step, tuple(known[step.sequence_id] for step in plan.sequences if step.samples)
+            plan.step,
+            tuple(
+                known[step.sequence_id] if step.answers else TokensSampled(known[step.sequence_id].request_id)
+                for step in plan.sequences
+            ),
         )
 
 
@@ -106,11 +113,13 @@ def make_engine(num_requests: int, num_steps: int, plans_in_flight: int) -> Engi
     )
 
 
-async def ask(engine: Engine, index: int, max_tokens: int, *, stream: bool) -> None:
+async def generate(engine: Engine, index: int, max_tokens: int, *, stream: bool) -> None:
     """One request with a prompt of its own, read as it comes or at its end."""
     prompt = tuple((index * 7 + place) % 1000 for place in range(NUM_PROMPT))
-    request = Generate(
-        RequestId(f"r{index}"), prompt, SamplingParams(max_tokens=max_tokens, ignore_eos=True, logprobs=0)
+    request = Request(
+        RequestId(f"r{index}"),
+        prompt,
+        Sample(SamplingParams(max_tokens=max_tokens, ignore_eos=True, logprobs=0)),
     )
     if not stream:
         await engine.complete(request)
@@ -133,7 +142,7 @@ async def measure(num_requests: int, num_steps: int, plans_in_flight: int, *, st
         await nursery.start(engine.run)
         async with trio.open_nursery() as askers:
             for index in range(num_requests):
-                askers.start_soon(partial(ask, engine, index, num_steps + 32, stream=stream))
+                askers.start_soon(partial(generate, engine, index, num_steps + 32, stream=stream))
             while engine.statistics().num_decode_tokens < 16 * num_requests:  # noqa: ASYNC110
                 await trio.sleep(0.001)
             gc.collect()

@@ -17,16 +17,17 @@ from collections import deque
 from collections.abc import Sequence
 
 from sensorium.engine.planning.limits import SchedulerConfig
-from sensorium.engine.planning.plan import Plan, Sampled, StepResult
+from sensorium.engine.planning.plan import Plan, StepResult
 from sensorium.engine.planning.scheduler import Scheduler
-from sensorium.protocols.engine.messages import Generate, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import Request, RequestId, Sample, SamplingParams, TokensSampled
 
 BLOCK_SIZE = 16
+_ID = RequestId("stub")
 
 
 def stub(plan: Plan) -> StepResult:
     """One token for every sequence that samples."""
-    sampled = tuple(Sampled(step.sequence_id, (7,)) for step in plan.sequences if step.samples)
+    sampled = tuple(TokensSampled(_ID, (7,) if step.answers else ()) for step in plan.sequences)
     return StepResult(plan.step, sampled)
 
 
@@ -58,7 +59,7 @@ class Bench:
         """Requests whose prompts share nothing; the same ones for every `name`."""
         for number in range(self.num_running):
             prompt = tuple(range(number, number + self.num_history))
-            self.scheduler.submit(Generate(RequestId(f"{name} {number}"), prompt, self.sampling), None)
+            self.scheduler.submit(Request(RequestId(f"{name} {number}"), prompt, Sample(self.sampling)), None)
 
     def step(self) -> None:
         """One call of each, as many plans in flight as there may be."""

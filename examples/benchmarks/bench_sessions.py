@@ -170,8 +170,8 @@ async def be_server(arguments: argparse.Namespace, client_cores: set[int]) -> No
     models = {"stub": ServedModel("stub", engine, 0, transcription=StubModel())}
     async with trio.open_nursery() as nursery:
         await nursery.start(media.run)
-        hearing = VoiceActivityActor(VoiceActivityModel())
-        await nursery.start(hearing.run)
+        voice_activity = VoiceActivityActor(VoiceActivityModel())
+        await nursery.start(voice_activity.run)
         sound = SoundActor()
         await nursery.start(sound.run)
         service = Service(
@@ -181,7 +181,7 @@ async def be_server(arguments: argparse.Namespace, client_cores: set[int]) -> No
             budget,
             AddressBook(budget),
             Names(),
-            hearing.open_ear,
+            voice_activity.open_vad_stream,
             sound.open_sound,
             metrics,
             keys,
@@ -317,10 +317,10 @@ class Client:
                 _, found, rest = data.partition(b"\r\n\r\n")
                 data = rest if found else data
             while (size := _frame_size(data)) is not None:
-                self._hear(bytes(data[size[0] : size[1]]))
+                self._take_audio(bytes(data[size[0] : size[1]]))
                 del data[: size[1]]
 
-    def _hear(self, payload: bytes) -> None:
+    def _take_audio(self, payload: bytes) -> None:
         name = payload[:160].partition(b'"type":"')[2].partition(b'"')[0].decode()
         Client.events[name.rpartition(".")[2] or "other"] += 1
         Client.num_errors += name == "error"

@@ -102,8 +102,8 @@ class Session:
                 continue
             before = [(at, event) for at, event in mine if at <= first]
             stopped = next((at for at, event in before if isinstance(event, SpeechStopped)), end)
-            heard = next((at for at, event in before if isinstance(event, Completed)), end)
-            yield first - end, first - stopped, first - heard
+            transcribed = next((at for at, event in before if isinstance(event, Completed)), end)
+            yield first - end, first - stopped, first - transcribed
 
 
 async def speak(client: AsyncClient, options: argparse.Namespace, model: str) -> list[Session]:
@@ -117,7 +117,7 @@ async def speak(client: AsyncClient, options: argparse.Namespace, model: str) ->
     return sessions
 
 
-def told(sessions: Sequence[Session], name: str) -> None:
+def print_row(sessions: Sequence[Session], name: str) -> None:
     """Print what they met."""
     found = [each for session in sessions for each in session.latencies()]
     num_turns = sum(len(session.ends) for session in sessions)
@@ -148,7 +148,7 @@ async def measure(url: str, options: argparse.Namespace) -> None:
         if options.streams:
             rounds[0].append(await realtime.run_round(client, plan, options.streams, seed=1))
         else:
-            told(await speak(client, options, model), f"{options.sessions} sessions")
+            print_row(await speak(client, options, model), f"{options.sessions} sessions")
             return
 
         async def transcribe() -> None:
@@ -157,7 +157,7 @@ async def measure(url: str, options: argparse.Namespace) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(transcribe)
             sessions = await speak(client, options, model)
-    told(sessions, f"{options.sessions} sessions beside {options.streams} that transcribe")
+    print_row(sessions, f"{options.sessions} sessions beside {options.streams} that transcribe")
     rows = [row for name in ("first_partial_s", "final_s") for row in compared(name, *rounds)]
     print(table(["transcribing, ms", "turns", "alone", "beside", "ratio"], rows))
 

@@ -18,7 +18,7 @@ from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.base import Model
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.planning.plan import Plan, SequenceId, SequenceStart, SequenceStep
-from sensorium.protocols.engine.messages import RequestId, SamplingParams
+from sensorium.protocols.engine.messages import RequestId, Sample, SamplingParams, TokensSampled
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from support.text_folder import QWEN3_0_6B, QwenShape, make_qwen3_folder
@@ -37,7 +37,7 @@ class Steps:
         vocab = runner.info.vocab_size
         for index in range(batch):
             ids = tuple((index * 7919 + 31 * position) % vocab for position in range(prompt))
-            begin = SequenceStart(RequestId(f"s{first_id + index}"), ids, (), sampling)
+            begin = SequenceStart(RequestId(f"s{first_id + index}"), ids, (), Sample(sampling))
             step = SequenceStep(SequenceId(first_id + index), ids, 0, self._table(index), begin=begin)
             runner.execute(Plan(0, sequences=(step,)))
 
@@ -54,7 +54,8 @@ class Steps:
         result = self._runner.execute(Plan(0, sequences=sequences))
         span = time.perf_counter() - begun
         self._start += 1
-        self.tokens.append(tuple(token for sampled in result.sampled for token in sampled.token_ids))
+        sampled = (each for each in result.outcomes if isinstance(each, TokensSampled))
+        self.tokens.append(tuple(token for each in sampled for token in each.token_ids))
         return span
 
     def end(self) -> None:

@@ -29,10 +29,19 @@ KEYWORDS = (
     ("conference", "pin number", "leader", "agent"),
     ("Kubernetes", "PostgreSQL", "quarterly", "photosynthesis", "Wilhelmina"),
 )
+DIGITS = {
+    **dict.fromkeys(("o", "oh", "zero"), "0"),
+    **dict(
+        zip(
+            ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"], "123456789", strict=True
+        )
+    ),
+}
 LANGUAGES = ("en", "es", "fr", "it", "ru")
 MOST_LENGTHS, MOST_EXTRA_S = 3.0, 0.5
 """A word lasts at most so many times its expected length, and this."""
-_ENGLISH, _BASIC = EnglishTextNormalizer({}), BasicTextNormalizer()
+_ENGLISH, _BASIC = EnglishTextNormalizer({}), BasicTextNormalizer(remove_diacritics=True)
+"""The texts of Spanish prompts have no accents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +147,11 @@ def cards(studio: Studio) -> Iterator[Case]:
 
 
 def spelt(digits: str) -> Callable[[Heard], tuple[bool, str]]:
-    """Judges a row of digits."""
+    """Judges a row of digits, in figures or in words."""
 
     def judge(heard: Heard) -> tuple[bool, str]:
-        text = re.sub(r"\boh?\b", "0", " ".join(normal(heard.text)))
-        found = "".join(re.findall(r"\d", text))
+        found = "".join(DIGITS.get(part, part) for part in re.findall(r"\d|[a-z]+", heard.text.lower()))
+        found = re.sub(r"\D", "", found)
         errors = round(len(digits) * float(jiwer.cer(digits, found or "-")))
         return errors <= 1, f"{errors} wrong: {found}"
 

@@ -205,7 +205,7 @@ class Listening:
         for effect in effects:
             match effect:
                 case Detect(samples):
-                    self._perform(self._machine.heard(self._stream.push(samples), now=now), now_ms)
+                    self._perform(self._machine.scored(self._stream.push(samples), now=now), now_ms)
                 case Then():
                     self._perform(self._machine.proceed(effect, now=now), now_ms)
                 case Transcribe():

@@ -125,8 +125,8 @@ def anthropic_messages() -> None:
     with client.messages.stream(**options, messages=HELLO, tools=[tool], tool_choice=forced) as stream:
         (call,) = [each for each in stream.get_final_message().content if each.type == "tool_use"]
     result = {"type": "tool_result", "tool_use_id": call.id, "content": get_weather("Paris")}
-    said = {"role": "assistant", "content": [call.model_dump(mode="json", exclude_none=True)]}
-    again = [*HELLO, said, {"role": "user", "content": [result]}]
+    call_message = {"role": "assistant", "content": [call.model_dump(mode="json", exclude_none=True)]}
+    again = [*HELLO, call_message, {"role": "user", "content": [result]}]
     assert client.messages.create(**options, messages=again, tools=[tool]).stop_reason
 
 

@@ -28,16 +28,16 @@ QUIET_S = 3.0
 async def main(path: str, url: str = "http://127.0.0.1:8000/v1", model: str = "tiny-whisper") -> list[str]:
     """Print interim and final transcripts; return the final ones."""
     finals: list[str] = []
-    heard = asyncio.Event()
+    received = asyncio.Event()
     async with http_context.open():
         plugin = openai.STT(
             model=model, base_url=url, api_key="none", use_realtime=True, detect_language=True
         )
         stream = plugin.stream()
-        printing = asyncio.create_task(show(stream, finals, heard))
+        printing = asyncio.create_task(show(stream, finals, received))
         await push(stream, path)
-        while heard.is_set():
-            heard.clear()
+        while received.is_set():
+            received.clear()
             await asyncio.sleep(QUIET_S)
         printing.cancel()
         await stream.aclose()
@@ -45,10 +45,10 @@ async def main(path: str, url: str = "http://127.0.0.1:8000/v1", model: str = "t
     return finals
 
 
-async def show(stream: stt.RecognizeStream, finals: list[str], heard: asyncio.Event) -> None:
+async def show(stream: stt.RecognizeStream, finals: list[str], received: asyncio.Event) -> None:
     """Print events as they come, and collect final texts."""
     async for event in stream:
-        heard.set()
+        received.set()
         match event.type:
             case stt.SpeechEventType.START_OF_SPEECH:
                 print("(speech starts)")

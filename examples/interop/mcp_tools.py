@@ -28,11 +28,11 @@ def now(city: str) -> str:
     return f"It is noon in {city}."
 
 
-def ask(approval: str = "never", **asked: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
+def post(approval: str = "never", **fields: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
     """A response with the server's tool."""
     tool = {"type": "mcp", "server_label": LABEL, "server_url": f"http://127.0.0.1:{PORT}/mcp"}
     tools = [tool | {"require_approval": approval}]
-    body = {"max_output_tokens": 160, "temperature": 0, "tools": tools, **asked}
+    body = {"max_output_tokens": 160, "temperature": 0, "tools": tools, **fields}
     request = urllib.request.Request(
         f"{URL}/v1/responses", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
@@ -56,14 +56,14 @@ def main() -> int:
     threading.Thread(target=server.run, kwargs=run, daemon=True).start()
     time.sleep(3)
     question, forced = "What time is it in Bern?", {"type": "mcp", "server_label": LABEL, "name": "now"}
-    at_once = ask(input=question, tool_choice=forced)
-    asked = ask("always", input=question, tool_choice=forced)
+    at_once = post(input=question, tool_choice=forced)
+    pending = post("always", input=question, tool_choice=forced)
     agreed = {
         "type": "mcp_approval_response",
-        "approval_request_id": asked["output"][-1]["id"],
+        "approval_request_id": pending["output"][-1]["id"],
         "approve": True,
     }
-    approved = ask(input=[agreed], previous_response_id=asked["id"])
+    approved = post(input=[agreed], previous_response_id=pending["id"])
     return 0 if came(at_once) and came(approved) else 1
 
 

@@ -39,7 +39,7 @@ class Printer(FrameProcessor):  # type: ignore[misc]  # not installed here
     def __init__(self) -> None:
         super().__init__()
         self.finals: list[str] = []
-        self.heard = asyncio.Event()
+        self.received = asyncio.Event()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         """Look at a frame and hand it on."""
@@ -50,7 +50,7 @@ class Printer(FrameProcessor):  # type: ignore[misc]  # not installed here
             case TranscriptionFrame():
                 print("→", frame.text)
                 self.finals.append(frame.text)
-        self.heard.set()
+        self.received.set()
         await self.push_frame(frame, direction)
 
 
@@ -77,9 +77,9 @@ async def main(
         for start in range(0, len(audio) - size + 1, size):
             await task.queue_frame(InputAudioRawFrame(audio[start : start + size], rate, 1))
             await asyncio.sleep(FRAME_S)
-        num_heard = -1
-        while num_heard < len(printer.finals):
-            num_heard = len(printer.finals)
+        num_received = -1
+        while num_received < len(printer.finals):
+            num_received = len(printer.finals)
             await asyncio.sleep(QUIET_S)
         await task.queue_frame(EndFrame())
 

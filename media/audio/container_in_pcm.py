@@ -62,8 +62,8 @@ def refusal_of_file(data: bytes, expected: AudioFormat) -> BadRequestError | Non
     else:
         way = "send samples, or the file to /v1/audio/transcriptions"
     return BadRequestError(
-        f"`audio` is the beginning of a file ({container}), and the session expects {ours}; {way}. Audio is "
-        "passed over until the format is set, or the buffer cleared or committed.",
+        f"The `audio` is the beginning of a file ({container}), and the session expects {ours}; {way}. "
+        "Audio is ignored until the format is set, or the buffer cleared or committed.",
         code="unexpected_container",
         param="audio",
     )

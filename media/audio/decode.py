@@ -245,7 +245,7 @@ def _check_track(track: int | None, num_tracks: int) -> None:
         allowed = "0" if num_tracks == 1 else f"0 to {num_tracks - 1}"
         raise MediaError(
             f"`audio_track`: the file has {num_tracks} audio track{'s' * (num_tracks > 1)}, counted from 0; "
-            f"allowed is {allowed}.",
+            f"allowed is {allowed}",
             param="audio_track",
         )
 

@@ -70,7 +70,9 @@ class Sink:
             num_kept = len(block) if self._are_channels_kept else 1
             self._tracks = [_Track(self._limits, share=num_kept) for _ in range(num_kept)]
         if self._are_channels_kept and len(block) != len(self._tracks):
-            raise _media_error("The number of channels changes within the file: they cannot be kept apart.")
+            raise _media_error(
+                "The number of channels changes within the file; they cannot be transcribed separately."
+            )
         if self._format != (len(block), rate):
             self._flush()
             self._format = len(block), rate
@@ -94,7 +96,7 @@ class Sink:
         before = self._tracks[0].num_samples if self._tracks else 0
         share = num_channels if self._are_channels_kept else 1
         if before / INTERNAL_RATE + num_samples / rate > self._limits.max_seconds / share:
-            raise _too_long(self._limits, share, ": so say its time stamps")
+            raise _too_long(self._limits, share, " (by its time stamps)")
         for start in range(0, num_samples, _AT_ONCE_SAMPLES):
             length = min(_AT_ONCE_SAMPLES, num_samples - start)
             self.push(np.zeros((num_channels, length), np.float32), rate)

@@ -148,7 +148,7 @@ class StreamDecoder:
     def _opened(self) -> av.AudioCodecContext:
         track = self._track
         if track is None:
-            raise StreamError("audio came before the stream said what it is")
+            raise StreamError("audio came before the stream's header")
         try:
             codec = av.CodecContext.create(track.codec, "r")
             assert isinstance(codec, av.AudioCodecContext)

@@ -130,7 +130,7 @@ class FlacDemuxer:
                 del buffer[:tag]
                 continue
             if not self._has_info and not (buffer.startswith(_MAGIC) or _MAGIC.startswith(buffer)):
-                raise StreamError("the stream is no FLAC, or does not begin at its beginning")
+                raise StreamError("the stream is not FLAC, or its beginning is missing")
             start = 0 if self._has_info else len(_MAGIC)
             if len(buffer) < start + 4:
                 return

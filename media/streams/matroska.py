@@ -81,7 +81,7 @@ class MatroskaDemuxer:
         start = 0
         while (element := self._element(start)) is not None:
             if element.id != _EBML and not self._has_begun:
-                raise StreamError("the stream is no WebM, or does not begin at its beginning")
+                raise StreamError("the stream is not WebM, or its beginning is missing")
             self._has_begun = True
             items += self._leave_group(self._position + start)
             if element.id in _ENTERED:
@@ -274,7 +274,7 @@ def _float(data: bytes) -> float:
         raise StreamError("a WebM header is damaged")
     value: float = struct.unpack(">f" if len(data) == 4 else ">d", data)[0]
     if not 0 < value < 1e9:
-        raise StreamError("the WebM stream tells no possible sample rate")
+        raise StreamError("the WebM stream has an impossible sample rate")
     return value
 
 

@@ -98,7 +98,7 @@ class Mp4Demuxer:
             return None
         size, kind, body = int.from_bytes(buffer[:4]), bytes(buffer[4:8]), 8
         if not self._has_begun and kind not in _FIRST:
-            raise StreamError("the stream is no MP4, or does not begin at its beginning")
+            raise StreamError("the stream is not MP4, or its beginning is missing")
         self._has_begun = True
         if size == 1:
             if len(buffer) < 16:
@@ -118,7 +118,7 @@ class Mp4Demuxer:
             self._announce(num_indexed(self._track.table), read_indexed(self._track.table), first=end)
             return
         if self._track is None:
-            raise StreamError("an MP4 fragment came before the index that says what it is")
+            raise StreamError("an MP4 fragment came before its index")
         self._announce(num_announced(body), read_fragment(body, self._track, self._position, self._time))
 
     def _announce(self, count: int, samples: Iterator[Sample], *, first: int = -(1 << 62)) -> None:

@@ -166,7 +166,7 @@ def _codec(entries: bytes) -> Track:
             return Track("opus", extradata=_opus_head(found))
         name = kind.decode("latin-1")
         raise StreamError(f"the MP4 stream carries {name!r}; AAC and Opus are served")
-    raise StreamError("the MP4 stream does not say what its sound is")
+    raise StreamError("the MP4 stream does not name its audio codec")
 
 
 def _audio_config(descriptors: bytes) -> bytes:

@@ -95,7 +95,7 @@ def _listed(data: bytes, config: VideoConfig, limits: VideoLimits) -> tuple[list
         raise too_large(f"The video lasts {len(files) / fps:.6g} s; the limit is {limits.max_seconds:g} s.")
     wrong = next((place for place, file in enumerate(files) if not file.startswith(_JPEG)), None)
     if wrong is not None:
-        raise fault(f"Frame {wrong} of the video is no JPEG file.")
+        raise fault(f"Frame {wrong} of the video is not a JPEG file.")
     return files, fps
 
 
@@ -140,7 +140,7 @@ def prepare_frames(frames: Sequence[PixelArray], times_s: Sequence[float], confi
     All frames get the first one's new size. Raises MediaError (param `video`).
     """
     if not frames or len(frames) != len(times_s):
-        raise fault(f"{len(frames)} frames with {len(times_s)} times are no video.")
+        raise fault(f"{len(frames)} frames with {len(times_s)} times are not a video.")
     height, width, _ = frames[0].shape
     height, width = target_size(len(frames), height, width, config)
     return _patches([resize(frame, height, width, config.pixels) for frame in frames], times_s, config)

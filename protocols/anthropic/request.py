@@ -230,9 +230,7 @@ def _enables_thinking(request: MessageCountRequest) -> bool | None:
 def _nested(tool: dict[str, Any], param: str) -> dict[str, Any]:
     """A tool as templates take it."""
     if tool.get("type", "custom") != "custom":
-        raise unsupported(
-            f"{param}.type", f"is {str(tool['type'])[:40]!r}; only tools of one's own are served"
-        )
+        raise unsupported(f"{param}.type", f"is {str(tool['type'])[:40]!r}; only custom tools are supported")
     names = {"name": "name", "description": "description", "input_schema": "parameters"}
     return {"type": "function", "function": {ours: tool[key] for key, ours in names.items() if key in tool}}
 
@@ -270,7 +268,7 @@ def _instruction(content: str | list[Raw], param: str, where: str) -> ChatMessag
 
 def _read_messages(raw: list[Raw]) -> tuple[ChatMessage, ...]:
     if not 0 < len(raw) <= MAX_MESSAGES:
-        raise wrong("messages", f"has {len(raw)} entries; allowed: 1 to {MAX_MESSAGES}.")
+        raise wrong("messages", f"has {len(raw)} entries; allowed: 1 to {MAX_MESSAGES}")
     found: list[ChatMessage] = []
     for index, each in enumerate(raw):
         param = f"messages[{index}]"
@@ -291,7 +289,7 @@ def _read_messages(raw: list[Raw]) -> tuple[ChatMessage, ...]:
 
 def _blocks(raw: list[Raw], param: str) -> list[tuple[_Block, str]]:
     if len(raw) > MAX_PARTS:
-        raise wrong(param, f"has {len(raw)} blocks; allowed: up to {MAX_PARTS}.")
+        raise wrong(param, f"has {len(raw)} blocks; allowed: up to {MAX_PARTS}")
     places = [f"{param}[{index}]" for index in range(len(raw))]
     return [(_decode_block(each, place), place) for each, place in zip(raw, places, strict=True)]
 

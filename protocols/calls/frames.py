@@ -190,7 +190,7 @@ def decode_call_frame(frame: str | bytes) -> CallFrame:
         text = str(error)[:200]
         param = text.rpartition("$.")[2].rstrip("`") if "$." in text else None
         raise BadRequestError(
-            f"the frame is no media-stream frame: {text}", code="invalid_frame", param=param
+            f"the frame is not a media-stream frame: {text}", code="invalid_frame", param=param
         ) from error
 
 
@@ -227,7 +227,7 @@ def _number(*given: str | int | None, default: int, param: str) -> int:
     try:
         return int(found)
     except ValueError:
-        raise wrong(param, "is no number", code="unsupported_media_format") from None
+        raise wrong(param, "is not a number", code="unsupported_media_format") from None
 
 
 def content_format(content_type: str) -> AudioFormat:
@@ -236,5 +236,5 @@ def content_format(content_type: str) -> AudioFormat:
     values = dict(parameter.partition("=")[::2] for parameter in parameters)
     rate = values.get("rate", "16000" if "l16" in name.lower() else "8000")
     if not rate.isdecimal() or len(rate) > 6:
-        raise BadRequestError("the rate in `content-type` is no number", param="content-type")
+        raise BadRequestError("the rate in `content-type` is not a number", param="content-type")
     return audio_format(MediaFormat(encoding=name, sample_rate=int(rate)), param="content-type")

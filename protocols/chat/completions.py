@@ -71,7 +71,7 @@ def parse_completion(body: Encoded) -> CompletionRequest:
         raise unsupported("logprobs", "with `echo` is not served with `stream`")
     num_choices = len(prompts_of(request)) * request.num_choices
     if num_choices > MAX_CHOICES:
-        raise wrong("prompt", f"and `n` ask for {num_choices} answers; allowed: up to {MAX_CHOICES}.")
+        raise wrong("prompt", f"and `n` ask for {num_choices} answers; allowed: up to {MAX_CHOICES}")
     return request
 
 

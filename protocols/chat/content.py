@@ -161,7 +161,7 @@ _decode_text = decoder(str)
 def read_messages(raw: list[Raw]) -> tuple[ChatMessage, ...]:
     """Check all messages. Raises BadRequestError naming the message or part."""
     if not 0 < len(raw) <= MAX_MESSAGES:
-        raise wrong("messages", f"has {len(raw)} entries; allowed: 1 to {MAX_MESSAGES}.")
+        raise wrong("messages", f"has {len(raw)} entries; allowed: 1 to {MAX_MESSAGES}")
     return tuple(_message(each, f"messages[{index}]") for index, each in enumerate(raw))
 
 
@@ -189,7 +189,7 @@ def read_content(
     if isinstance(content, str):
         return content
     if len(content) > MAX_PARTS:
-        raise wrong(param, f"has {len(content)} parts; allowed: up to {MAX_PARTS}.")
+        raise wrong(param, f"has {len(content)} parts; allowed: up to {MAX_PARTS}")
     places = ((each, f"{param}[{index}]") for index, each in enumerate(content))
     return tuple(read(each, place) or _part(each, place) for each, place in places)
 
@@ -198,7 +198,7 @@ def check_media(content: str | tuple[Part, ...] | None, role: str) -> None:
     """Raise BadRequestError for media in a message of someone who does not send any."""
     found = next((part for part in content or () if isinstance(part, MediaPart)), None)
     if found is not None:
-        raise BadRequestError(f"`{found.param}`: a {role} message holds text only.", param=found.param)
+        raise BadRequestError(f"`{found.param}`: a {role} message holds text only", param=found.param)
 
 
 def _extra(message: _Message, param: str) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def _extra(message: _Message, param: str) -> dict[str, Any]:
 def _tool_call(call: dict[str, Any], param: str) -> dict[str, Any]:
     function = call.get("function")
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise wrong(f"{param}.function.name", "is missing.")
+        raise wrong(f"{param}.function.name", "is missing")
     arguments = read_arguments(function.get("arguments", {}), f"{param}.function.arguments")
     return {**call, "function": {**function, "arguments": arguments}}
 
@@ -237,7 +237,7 @@ def read_arguments(arguments: object, param: str) -> dict[str, Any]:
     if isinstance(arguments, str):
         arguments = read_object(arguments)
     if not isinstance(arguments, dict):
-        raise wrong(param, "must be a JSON object.")
+        raise wrong(param, "must be a JSON object")
     return arguments
 
 
@@ -318,7 +318,7 @@ def _read_clip(url: Raw, param: str) -> bytes:
     whole = bytes(text[head.end() :])
     num_frames = whole.count(b",") + 1
     if num_frames > MAX_FRAMES:
-        raise TooLargeError(f"`{param}` has {num_frames} frames; the limit is {MAX_FRAMES}.", param=param)
+        raise TooLargeError(f"`{param}` has {num_frames} frames; the limit is {MAX_FRAMES}", param=param)
     fields = dict(field.lower().split("=", 1) for field in head["params"].split(";") if field)
     frames = [from_base64(memoryview(frame), param) for frame in whole.split(b",")]
     return pack_frames(frames, _rate(fields.get("fps"), param))
@@ -344,7 +344,7 @@ def read_address(url: str, param: str) -> str:
         raise wrong(
             param,
             f"is {shown(url)}; allowed: an http:, https: or file: address of up to {_MAX_ADDRESS} "
-            "characters without spaces and backslashes, or a data: URI in base64.",
+            "characters without spaces and backslashes, or a data: URI in base64",
             code="invalid_url",
         )
     return head.lower() + url[len(head) :]

@@ -69,7 +69,7 @@ def read_embeds(body: ImageEmbeds | AudioEmbeds, param: str) -> tuple[bytes, Emb
         raise wrong(
             f"{param}.data",
             f"has {len(data):,} bytes; {rows} x {width} numbers of {dtype} have "
-            f"{rows * width * FLOAT_BYTES[dtype]:,}.",
+            f"{rows * width * FLOAT_BYTES[dtype]:,}",
         )
     return data, Embeds(dtype, (rows, width), grid)
 

@@ -113,7 +113,7 @@ def _merged(general: MediaOptions, particular: MediaOptions) -> MediaOptions:
 def _pixels(kwargs: ProcessorKwargs | ImageKwargs, where: str) -> MediaOptions:
     least, most = _bounds(kwargs.size, where)
     if kwargs.size is not None and (kwargs.min_pixels is not None or kwargs.max_pixels is not None):
-        raise wrong(f"{where}.size", "and `min_pixels` or `max_pixels` say the same; give one.")
+        raise wrong(f"{where}.size", "and `min_pixels` or `max_pixels` exclude each other")
     return MediaOptions(
         min_pixels=least or _option(kwargs.min_pixels, f"{where}.min_pixels", _MAX_PIXELS),
         max_pixels=most or _option(kwargs.max_pixels, f"{where}.max_pixels", _MAX_PIXELS),
@@ -123,12 +123,10 @@ def _pixels(kwargs: ProcessorKwargs | ImageKwargs, where: str) -> MediaOptions:
 
 def _clip(kwargs: VideoKwargs, where: str) -> MediaOptions:
     if kwargs.do_sample_frames is False:
-        raise refuse(
-            f"{where}.do_sample_frames", False, "true; frames of one's own are a data:video/jpeg URI"
-        )
+        raise refuse(f"{where}.do_sample_frames", False, "true; send chosen frames as a data:video/jpeg URI")
     if kwargs.fps is not None and kwargs.num_frames is not None:
         raise BadRequestError(
-            f"`{where}.fps` and `{where}.num_frames` exclude each other.", param=f"{where}.num_frames"
+            f"`{where}.fps` and `{where}.num_frames` exclude each other", param=f"{where}.num_frames"
         )
     if kwargs.fps is not None and not 0 < kwargs.fps <= _MAX_FPS:
         raise refuse(f"{where}.fps", kwargs.fps, f"above 0, up to {_MAX_FPS:g}")

@@ -135,7 +135,7 @@ def parse_chat(body: Encoded) -> tuple[ChatRequest, Conversation]:
     check_common(request)
     check_range("max_tokens", request.max_tokens, 1, MAX_INT)
     if request.top_logprobs is not None and not request.logprobs:
-        raise wrong("top_logprobs", "needs `logprobs` true.")
+        raise wrong("top_logprobs", "needs `logprobs` true")
     return request, read_conversation(request)
 
 
@@ -166,9 +166,7 @@ def _check_refused(request: ChatRequest) -> None:
 def check_forced(request: ChatRequest, *, is_forced: bool) -> None:
     """Raise BadRequestError where the answer has to be calls, and of another form."""
     if is_forced and request.structured_outputs is not None:
-        raise wrong(
-            "structured_outputs", "says what the answer is, and `tool_choice` that it is calls; give one."
-        )
+        raise wrong("structured_outputs", "and a `tool_choice` that forces calls exclude each other")
 
 
 def chat_conversation(
@@ -183,10 +181,10 @@ def chat_conversation(
     continues = bool(request.continue_final_message)
     adds = not continues if request.add_generation_prompt is None else request.add_generation_prompt
     if continues and adds:
-        raise wrong("continue_final_message", "and `add_generation_prompt` exclude each other.")
+        raise wrong("continue_final_message", "and `add_generation_prompt` exclude each other")
     check_tool_messages(messages)
     if continues and (messages[-1].role != "assistant" or not messages[-1].content):
-        raise wrong("continue_final_message", "needs an assistant message with content at the end.")
+        raise wrong("continue_final_message", "needs an assistant message with content at the end")
     return Conversation(
         messages=messages,
         tools=tools,
@@ -204,7 +202,7 @@ def chat_conversation(
 
 def _documents(documents: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
     if documents is not None and len(documents) > MAX_DOCUMENTS:
-        raise wrong("documents", f"has {len(documents):,} entries; allowed: up to {MAX_DOCUMENTS}.")
+        raise wrong("documents", f"has {len(documents):,} entries; allowed: up to {MAX_DOCUMENTS}")
     return documents or None
 
 
@@ -215,7 +213,7 @@ def check_template_kwargs(kwargs: Mapping[str, object]) -> None:
     for name in kwargs:
         if name in _TEMPLATE_NAMES or not name.isidentifier() or name.startswith("_"):
             raise BadRequestError(
-                f"`chat_template_kwargs` may not set {name[:40]!r}.",
+                f"`chat_template_kwargs` may not set {name[:40]!r}",
                 param=f"chat_template_kwargs.{name[:40]}",
             )
 

@@ -78,13 +78,13 @@ def parse_tokenize(body: Encoded) -> tuple[TokenizeRequest, str | Conversation]:
     request = _decode_tokenize(body, "")
     if request.prompt is not None:
         if request.messages is not None:
-            raise wrong("messages", "and `prompt` exclude each other.")
+            raise wrong("messages", "and `prompt` exclude each other")
         for name in _OF_CHAT:
             if getattr(request, name) is not None:
                 raise unsupported(name, "is for `messages`; here is a `prompt`")
         return request, request.prompt
     if request.messages is None:
-        raise wrong("prompt", "is missing, and so is `messages`.", code="missing_required_parameter")
+        raise wrong("prompt", "is missing, and so is `messages`", code="missing_required_parameter")
     fields = {name: getattr(request, name) for name in (*_OF_CHAT, "add_special_tokens")}
     return request, read_conversation(ChatRequest(messages=request.messages, **fields))
 

@@ -90,7 +90,7 @@ def choose_tools(
             return ToolUse()
         case "required":
             if not found:
-                raise wrong("tool_choice", "is required, but there are no `tools`.")
+                raise wrong("tool_choice", "is required, but there are no `tools`")
             return ToolUse(found, is_forced=True, max_calls=most)
         case dict() as named if named.get("type") == "function":
             function = named.get("function") if is_nested else named
@@ -132,7 +132,7 @@ def allowed_use(chosen: tuple[Tool, ...], mode: str, *, is_parallel: bool, is_ne
     BadRequestError where there are none of them."""
     if not chosen:
         where = _ALLOWED_NESTED if is_nested else "tool_choice"
-        raise wrong(f"{where}.tools", "names none of the `tools`.")
+        raise wrong(f"{where}.tools", "names none of the `tools`")
     return ToolUse(chosen, is_forced=mode == "required", max_calls=None if is_parallel else 1)
 
 
@@ -152,7 +152,7 @@ def read_functions(
     the field."""
     tools = tools or ()
     if len(tools) > MAX_TOOLS:
-        raise wrong("tools", f"has {len(tools):,} entries; allowed: up to {MAX_TOOLS}.")
+        raise wrong("tools", f"has {len(tools):,} entries; allowed: up to {MAX_TOOLS}")
     walk = _SchemaWalk()
     found: dict[str, Tool] = {}
     served = ", ".join(("function", *other_types))
@@ -173,7 +173,7 @@ def read_functions(
         if not _NAME.fullmatch(name):
             raise refuse(f"{where}.name", name, "1 to 128 letters, digits and any of _ . : / -")
         if name in found:
-            raise wrong(f"{where}.name", f"is {name!r} again.")
+            raise wrong(f"{where}.name", f"is {name!r} again")
         if not isinstance(function.get("description", ""), str | None):
             raise refuse(f"{where}.description", function["description"], "a string")
         schema = function.get("parameters")
@@ -224,9 +224,9 @@ class _SchemaWalk:
     def _check_one(self, schema: object, param: str, depth: int, *, root: dict[str, Any]) -> None:
         self.num_nodes += 1
         if depth > MAX_SCHEMA_DEPTH:
-            raise wrong(param[:200], f"is nested more than {MAX_SCHEMA_DEPTH} deep.")
+            raise wrong(param[:200], f"is nested more than {MAX_SCHEMA_DEPTH} deep")
         if self.num_nodes > MAX_SCHEMA_NODES:
-            raise wrong("tools", f"have more than {MAX_SCHEMA_NODES:,} schemas.")
+            raise wrong("tools", f"have more than {MAX_SCHEMA_NODES:,} schemas")
         if isinstance(schema, bool):
             return
         if not isinstance(schema, dict):
@@ -288,7 +288,7 @@ def check_tool_messages(messages: Sequence[ChatMessage]) -> None:
             calls.clear()
         if calls:
             param = next(iter(calls.values()))
-            raise wrong(param, f"is not answered by a tool message before `{message.param}`.")
+            raise wrong(param, f"is not answered by a tool message before `{message.param}`")
         answered = set()
         for index, call in enumerate(message.extra.get("tool_calls", ())):
             where = f"{message.param}.tool_calls[{index}]"
@@ -296,11 +296,11 @@ def check_tool_messages(messages: Sequence[ChatMessage]) -> None:
             if call_id is not None and not isinstance(call_id, str):
                 raise refuse(f"{where}.id", call_id, "a string")
             if call_id in calls:
-                raise wrong(f"{where}.id", f"is {call_id[:64]!r} again.")
+                raise wrong(f"{where}.id", f"is {call_id[:64]!r} again")
             calls[index if call_id is None else call_id] = where
     if calls:
         param = next(iter(calls.values()))
-        raise wrong(param, "is not answered by a tool message.")
+        raise wrong(param, "is not answered by a tool message")
 
 
 def _check_result(message: ChatMessage, calls: dict[str | int, str], answered: set[str | int]) -> None:
@@ -308,13 +308,13 @@ def _check_result(message: ChatMessage, calls: dict[str | int, str], answered: s
     call_id = message.extra.get("tool_call_id")
     if not calls and not answered:
         raise BadRequestError(
-            f"`{message.param}` is a tool's result, but no call is before it.", param=f"{message.param}.role"
+            f"`{message.param}` is a tool's result, but no call is before it", param=f"{message.param}.role"
         )
     key = next((each for each in calls if isinstance(each, int)), None) if call_id is None else call_id
     if key is None:
         raise missing(where)
     if key in answered:
-        raise wrong(where, f"is {str(key)[:64]!r}, which is answered already.")
+        raise wrong(where, f"is {str(key)[:64]!r}, which is answered already")
     if key not in calls:
         allowed = ", ".join(each[:64] for each in calls if isinstance(each, str)) or "no call is open"
         raise refuse(where, key, allowed)

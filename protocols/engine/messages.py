@@ -7,7 +7,7 @@ clients see are in `protocols/realtime/events.py` and `protocols/transcription/r
 
 from __future__ import annotations
 
-from typing import Final, Literal, NewType
+from typing import Final, Generic, Literal, NewType, TypeVar
 
 import msgspec
 
@@ -250,53 +250,86 @@ class Lane(msgspec.Struct, frozen=True):
 INTERACTIVE: Final = Lane()
 
 
-class Generate(msgspec.Struct, frozen=True):
-    """Decode from a prompt whose `media` spans stand for encoded items, or cross-attending to one item.
+class Sample(msgspec.Struct, frozen=True, tag="sample"):
+    """Generate tokens after the prompt. Answered by `TokensSampled`, once or more often.
 
     `draft_token_ids` is a guess at the answer (the previous hypothesis): it is verified in the prompt's
     own forward pass and never changes the result, only the number of steps.
-    With a `session` the request revises the session's previous one: it takes over what that computed as far
-    as the prompt (and then the answer) is unchanged, and ends it if it is still running.
     """
 
-    request_id: RequestId
-    prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams
-    encoder_hash: ContentHash | None = None
-    """The item to cross-attend to (Whisper)."""
-    encoder_span: tuple[int, int] | None = None
-    """Of its positions those that are listened to, from the first to before the second; None: all."""
-    media: tuple[MediaSpan, ...] = ()
-    """Items in the prompt (audio-, vision-language models)."""
     draft_token_ids: tuple[int, ...] = ()
     rejoins_draft: bool = False
     """Where the answer leaves the draft, look for where it meets it again: it is an older version of it."""
     ngram: NgramDraft | None = None
     """Drafts for the steps that have none of `draft_token_ids`."""
     probe: ProbabilityProbe | None = None
-    session: SessionKey | None = None
-    cache_salt: str = ""
-    """Prompts share cached blocks only with prompts of the same salt."""
-    lane: Lane = INTERACTIVE
     tokens_a_message: int = 1
     """Each message but the last brings so many tokens at least: who does not show text as it comes need not
     be woken for each."""
 
 
-class Align(msgspec.Struct, frozen=True):
-    """Find when each text token was spoken, by dynamic time warping over cross-attention.
+class Prefill(msgspec.Struct, frozen=True, tag="prefill"):
+    """Compute the prompt's keys and values and keep them where the next request finds them: in the prefix
+    cache, and for the request's session. Answered by `Prefilled`."""
 
-    `token_ids` is prompt + text + end token; `text_start`/`text_end` delimit the text tokens;
-    `num_frames` is the number of encoder positions that hold real audio.
+
+class Align(msgspec.Struct, frozen=True, tag="align"):
+    """Find when each text token was spoken, by dynamic time warping over cross-attention. Answered by
+    `TokensAligned`.
+
+    The request's `prompt_token_ids` are prompt + text + end token; `text_start`/`text_end` delimit the text
+    tokens; `num_frames` is the number of encoder positions that hold real audio.
     """
 
-    request_id: RequestId
-    encoder_hash: ContentHash
-    token_ids: tuple[int, ...]
     text_start: int
     text_end: int
     num_frames: int
+
+
+Pooling = Literal["cls", "last", "mean"]
+"""Which hidden states of a prompt a vector is made of: the first token's, the last one's, the mean of all."""
+
+
+class Pool(msgspec.Struct, frozen=True, tag="pool"):
+    """Make one vector of the prompt's hidden states. Answered by `Pooled`."""
+
+    pooling: Pooling
+    is_normalized: bool = True
+    """Its Euclidean length is 1."""
+    num_dimensions: int | None = None
+    """Keep the first so many dimensions, then normalize (Matryoshka embeddings); None: all."""
+
+
+Task = Sample | Prefill | Align | Pool
+"""What an engine can be asked to make of a prompt: closed, so that everything that takes a task names all."""
+TaskT = TypeVar("TaskT", bound=Task, covariant=True)
+
+
+class Request(msgspec.Struct, Generic[TaskT], frozen=True):
+    """One task on a prompt whose `media` spans stand for encoded items, or that cross-attends to one item.
+
+    With a `session` the request revises the session's previous one: it takes over what that computed as far
+    as the prompt (and then the answer) is unchanged, and ends it if it is still running.
+    """
+
+    request_id: RequestId
+    prompt_token_ids: tuple[int, ...]
+    task: TaskT
+    encoder_hash: ContentHash | None = None
+    """The item to cross-attend to (Whisper)."""
+    encoder_span: tuple[int, int] | None = None
+    """Of its positions those that are attended to, from the first to before the second; None: all."""
+    media: tuple[MediaSpan, ...] = ()
+    """Items in the prompt (audio-, vision-language models)."""
+    session: SessionKey | None = None
+    cache_salt: str = ""
+    """Prompts share cached blocks only with prompts of the same salt."""
     lane: Lane = INTERACTIVE
+
+
+AnyRequest = Request[Task]
+SampleRequest = Request[Sample]
 
 
 TopLogprobs = tuple[tuple[int, float], ...]
@@ -313,10 +346,15 @@ class PromptLogprobs(msgspec.Struct, frozen=True):
 
 
 class TokensSampled(msgspec.Struct, frozen=True):
-    """New tokens of one request, in order. The stop token itself is not among them."""
+    """New tokens of one request, in order: accepted draft tokens, then one the model chose.
+
+    If a stop token was chosen (or met inside the draft) `finish_reason` is "stop" and the stop token is not
+    among `token_ids`; it is also "stop" when a grammar is complete, and "length" when `max_tokens` are
+    generated. `error` is set when this request alone failed.
+    """
 
     request_id: RequestId
-    token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
     top_logprobs: tuple[TopLogprobs, ...] = ()
     prompt_logprobs: PromptLogprobs | None = None
@@ -370,9 +408,39 @@ class TextGenerated(TokensSampled, frozen=True):
         return len(self.token_ids) + len(self.ending.token_ids)
 
 
-class TokensAligned(msgspec.Struct, frozen=True):
+class TokensAligned(msgspec.Struct, frozen=True, tag=True):
     """Start of each text token (and the end of the last) in encoder positions (20 ms each)."""
 
     request_id: RequestId
     boundaries: tuple[int, ...]
     """len = text_end - text_start + 1, never decreasing."""
+
+
+class Prefilled(msgspec.Struct, frozen=True, tag=True):
+    """A prompt's keys and values are computed."""
+
+    request_id: RequestId
+    num_cached: int = 0
+    """Prompt tokens whose KV was there already."""
+
+
+class Pooled(msgspec.Struct, frozen=True, tag=True):
+    """The vector of one prompt."""
+
+    request_id: RequestId
+    values: bytes
+    """float32, little-endian."""
+    num_cached: int = 0
+    """Prompt tokens whose KV was there already."""
+
+
+class TaskFailed(msgspec.Struct, frozen=True, tag=True):
+    """A request that does not sample failed alone."""
+
+    request_id: RequestId
+    error: str
+    fault: Fault = "defect"
+
+
+Outcome = TokensAligned | Prefilled | Pooled | TaskFailed
+"""The one answer to a request that does not sample."""

@@ -243,7 +243,7 @@ def _message(item: _Item, param: str) -> NewItem:
     if not parts:
         raise missing(f"{param}.content")
     if len(parts) > MAX_PARTS:
-        raise wrong(f"{param}.content", f"has {len(parts)} parts; allowed: up to {MAX_PARTS}.")
+        raise wrong(f"{param}.content", f"has {len(parts)} parts; allowed: up to {MAX_PARTS}")
     read = tuple(_part(each, role, f"{param}.content[{index}]") for index, each in enumerate(parts))
     return NewItem(role, read, _id(item.id, param), param)
 

@@ -157,7 +157,7 @@ def read_input(raw: Raw, *, may_be_empty: bool = False) -> ReadInput:
     if isinstance(items, str):
         return ReadInput((ChatMessage(role="user", content=items, extra={}, param="input"),))
     if len(items) > MAX_MESSAGES:
-        raise wrong("input", f"has {len(items)} items; allowed: up to {MAX_MESSAGES}.")
+        raise wrong("input", f"has {len(items)} items; allowed: up to {MAX_MESSAGES}")
     reader = _Reader()
     for index, item in enumerate(items):
         kind = _decode_kind(item, f"input[{index}]").type
@@ -169,7 +169,7 @@ def read_input(raw: Raw, *, may_be_empty: bool = False) -> ReadInput:
             reader.add(_decode_item(item, f"input[{index}]"), f"input[{index}]")
     found = reader.finished()
     if not found.messages and not found.references and not may_be_empty:
-        raise wrong("input", "has no items.")
+        raise wrong("input", "has no items")
     return found
 
 
@@ -209,7 +209,7 @@ class _Reader:
             case "item_reference":
                 name = given(item.id, f"{param}.id")
                 if name in self.references:
-                    raise wrong(f"{param}.id", f"is {name[:80]!r} again.")
+                    raise wrong(f"{param}.id", f"is {name[:80]!r} again")
                 self.references[name] = f"{param}.id"
             case "function_call_output":
                 self._add_result(item, param)
@@ -274,7 +274,7 @@ class _Reader:
         name = given(item.approval_request_id, f"{param}.approval_request_id")
         if name in self.approvals:
             where = f"{param}.approval_request_id"
-            raise wrong(where, f"is {name[:80]!r} again.")
+            raise wrong(where, f"is {name[:80]!r} again")
         approval = Approval(
             name, given(item.approve, f"{param}.approve"), item.reason or "", len(self.messages), param
         )
@@ -336,5 +336,5 @@ def _message_text(raw: Raw, param: str) -> str:
     fields = msgspec.json.decode(raw)
     value = fields.get("text", fields.get("refusal"))
     if not isinstance(value, str):
-        raise wrong(f"{param}.text", "is missing.")
+        raise wrong(f"{param}.text", "is missing")
     return value

@@ -125,10 +125,10 @@ def read_mcp_servers(tools: Sequence[dict[str, Any]] | None) -> tuple[McpServer,
         param = f"tools[{index}]"
         server = _read(tool, param)
         if server.label in found:
-            raise wrong(f"{param}.server_label", f"is {server.label!r} again.")
+            raise wrong(f"{param}.server_label", f"is {server.label!r} again")
         found[server.label] = server
         if len(found) > MAX_SERVERS:
-            raise wrong("tools", f"has more than {MAX_SERVERS} MCP servers.")
+            raise wrong("tools", f"has more than {MAX_SERVERS} MCP servers")
     return tuple(found.values())
 
 
@@ -146,7 +146,7 @@ def _read(tool: dict[str, Any], param: str) -> McpServer:
     except msgspec.ValidationError as error:
         text, _, place = str(error).partition(" - at `$")
         where = f"{param}{place.rstrip('`')}"
-        raise BadRequestError(f"`{where}`: {text}.", param=where) from None
+        raise BadRequestError(f"`{where}`: {text}", param=where) from None
     for name in ("connector_id", "tunnel_id"):
         if getattr(server, name) is not None:
             raise unsupported(f"{param}.{name}", "is not served; name the server by `server_url`")
@@ -189,7 +189,7 @@ def _fields(server: _Server, param: str) -> tuple[tuple[str, str], ...]:
     where = f"{param}.headers"
     headers = server.headers or {}
     if len(headers) > _MAX_HEADERS:
-        raise wrong(where, f"has more than {_MAX_HEADERS} entries.")
+        raise wrong(where, f"has more than {_MAX_HEADERS} entries")
     for name, value in headers.items():
         # What is wrong with a value is not shown: it may be a secret.
         if not _HEADER_NAME.fullmatch(name) or name.lower() in _OUR_HEADERS:
@@ -197,16 +197,17 @@ def _fields(server: _Server, param: str) -> tuple[tuple[str, str], ...]:
         if len(value) > _MAX_HEADER_CHARS or not _HEADER_VALUE.fullmatch(value):
             raise wrong(
                 f"{where}.{name}",
-                f"is no value of a header field: printable ASCII, up to {_MAX_HEADER_CHARS:,} characters.",
+                "is not a value of a header field; allowed: printable ASCII, up to "
+                f"{_MAX_HEADER_CHARS:,} characters",
             )
     if server.authorization is None:
         return tuple(headers.items())
     token = server.authorization
     if len(token) > _MAX_HEADER_CHARS or not token or not _HEADER_VALUE.fullmatch(token):
         where = f"{param}.authorization"
-        raise wrong(where, "is no token: printable ASCII.")
+        raise wrong(where, "is not a token; allowed: printable ASCII")
     if any(name.lower() == "authorization" for name in headers):
-        raise wrong(where, "has `Authorization` beside `authorization`.")
+        raise wrong(where, "and the header `Authorization` exclude each other")
     return (*headers.items(), ("Authorization", f"Bearer {token}"))
 
 
@@ -279,7 +280,7 @@ def choose_among(
     chosen = tuple(tool for tool in every if _is_named(tool, hosted, choice))
     if not chosen:
         where = "tool_choice.server_label" if named is None else "tool_choice.name"
-        raise BadRequestError(f"`{where}`: the MCP server has no such tool that is allowed.", param=where)
+        raise BadRequestError(f"`{where}`: the MCP server has no such tool that is allowed", param=where)
     return ToolUse(chosen, is_forced=True, max_calls=1 if named is not None or not is_parallel else None)
 
 

@@ -251,7 +251,7 @@ def check_response(request: ResponsesRequest) -> CheckedResponse:
         raise refuse("text.verbosity", verbosity, ", ".join(VERBOSITIES))
     _check_metadata(request.metadata or {})
     if request.background and request.store is False:
-        raise wrong("background", "needs `store`: it must be kept to be had.")
+        raise wrong("background", "needs `store`, because it is read later")
     functions = read_functions(request.tools, is_nested=False, other_types=("mcp",))
     servers = read_mcp_servers(request.tools)
     check_choice(functions, servers, request.tool_choice)

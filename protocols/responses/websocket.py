@@ -80,7 +80,7 @@ def parse_create(frame: bytes) -> ResponseCreate:
         raise refuse("type", kind, f"{_CREATE}, {_CANCEL}")
     request = _decode_create(frame)
     if request.stream_id is not None and not _STREAM_ID.fullmatch(request.stream_id):
-        error = refuse("stream_id", request.stream_id, "1 to 256 of A-Z, a-z, 0-9, _, - and .")
+        error = refuse("stream_id", request.stream_id, "1 to 256 of A-Z, a-z, 0-9, '_', '.' and '-'")
         error.code = "invalid_stream_id"
         raise error
     if request.background:

@@ -73,13 +73,13 @@ def from_data_uri(text: memoryview, param: str) -> bytes:
     if start[:8].lower().startswith(("http://", "https://")):
         raise BadRequestError(
             f"`{param}`: addresses are not fetched here; send the file as a data: URI "
-            "(data:image/png;base64,…).",
+            "(data:image/png;base64,…)",
             param=param,
             code="unsupported_url",
         )
     head = DATA_URI.match(start)
     if head is None:
-        raise wrong(param, f"is {shown(start)}; allowed: a data: URI in base64 (data:image/png;base64,…).")
+        raise wrong(param, f"is {shown(start)}; allowed: a data: URI in base64 (data:image/png;base64,…)")
     return from_base64(text[head.end() :], param)
 
 
@@ -104,4 +104,4 @@ def from_base64(text: memoryview, param: str) -> bytes:
 
 
 def _not_base64(param: str) -> BadRequestError:
-    return wrong(param, "is not valid base64.")
+    return wrong(param, "is not valid base64")

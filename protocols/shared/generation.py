@@ -101,7 +101,7 @@ def check_common(request: GenerationRequest) -> None:
     check_drafts(request)
     _check_texts("bad_words", request.bad_words or (), MAX_BAD_WORDS, MAX_BAD_WORD_CHARS)
     if request.stream_options is not None and not request.streams:
-        raise wrong("stream_options", "needs `stream` true.")
+        raise wrong("stream_options", "needs `stream` true")
     if request.prompt_logprobs is not None and request.streams:
         raise unsupported("prompt_logprobs", "is not served with `stream`")
 
@@ -163,10 +163,11 @@ def _check_refused(request: GenerationRequest) -> None:
     if request.best_of is not None and request.best_of != request.num_choices:
         raise unsupported("best_of", f"is {request.best_of}; only `n` answers are made, and all are returned")
     if request.stream_options is not None and request.stream_options.include_obfuscation:
-        raise unsupported("stream_options.include_obfuscation", "is not served here, but as false")
+        raise unsupported("stream_options.include_obfuscation", "is not supported; allowed: false")
     if request.include_stop_str_in_output and request.stop_token_ids:
         raise unsupported(
-            "include_stop_str_in_output", "is not served beside `stop_token_ids`, whose text is not told"
+            "include_stop_str_in_output",
+            "cannot be combined with `stop_token_ids`, whose text is not returned",
         )
     check_unserved(request)
 
@@ -195,7 +196,7 @@ def _token_ids(param: str, ids: Sequence[int] | None, vocab_size: int) -> tuple[
         return ()
     most = min(vocab_size, MAX_TOKEN_IDS)
     if len(ids) > most:
-        raise wrong(param, f"has {len(ids)} entries; allowed: up to {most}.")
+        raise wrong(param, f"has {len(ids)} entries; allowed: up to {most}")
     found = sorted(set(ids))
     if found[0] < 0 or found[-1] >= vocab_size:
         outside = found[0] if found[0] < 0 else found[-1]
@@ -213,7 +214,7 @@ def _allowed(ids: Sequence[int] | None, vocab_size: int) -> tuple[int, ...] | No
 
 def _logit_bias(biases: dict[str, float], vocab_size: int) -> tuple[tuple[int, float], ...]:
     if len(biases) > MAX_BIASES:
-        raise wrong("logit_bias", f"has {len(biases)} entries; allowed: up to {MAX_BIASES}.")
+        raise wrong("logit_bias", f"has {len(biases)} entries; allowed: up to {MAX_BIASES}")
     found: dict[int, float] = {}
     wrong_keys = [key for key in biases if not 0 <= _token_id(key) < vocab_size]
     if wrong_keys:
@@ -221,7 +222,7 @@ def _logit_bias(biases: dict[str, float], vocab_size: int) -> tuple[tuple[int, f
         more = f" and {len(wrong_keys) - _MAX_WRONG_KEYS} more" if len(wrong_keys) > _MAX_WRONG_KEYS else ""
         named = "key" if len(wrong_keys) == 1 else "keys"
         raise BadRequestError(
-            f"`logit_bias` has the {named} {keys}{more}; allowed: token ids from 0 to {vocab_size - 1}.",
+            f"`logit_bias` has the {named} {keys}{more}; allowed: token ids from 0 to {vocab_size - 1}",
             param=f"logit_bias.{wrong_keys[0][:40]}",
         )
     for key, bias in biases.items():

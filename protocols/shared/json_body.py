@@ -110,7 +110,7 @@ def _explain(message: str, prefix: str, kind: object, body: bytes) -> BadRequest
     problem = problem[:1].lower() + problem[1:]
     if not param:
         return BadRequestError(f"The body: {problem}.", code="invalid_json")
-    return BadRequestError(f"`{param}`: {problem}.", param=param)
+    return BadRequestError(f"`{param}`: {problem}", param=param)
 
 
 def _is_struct(kind: object) -> TypeGuard[type[msgspec.Struct]]:
@@ -150,12 +150,12 @@ def shown(value: object) -> str:
 
 def refuse(param: str, value: object, allowed: str) -> BadRequestError:
     """The error for a value that is out of range: names field, value and what is allowed."""
-    return wrong(param, f"is {shown(value)}; allowed: {allowed}.")
+    return wrong(param, f"is {shown(value)}; allowed: {allowed}")
 
 
 def missing(param: str) -> BadRequestError:
     """The error for a field that must be there."""
-    return wrong(param, "is missing.", code="missing_required_parameter")
+    return wrong(param, "is missing", code="missing_required_parameter")
 
 
 def given(value: T | UnsetType | None, param: str) -> T:

@@ -79,7 +79,7 @@ def predicted_text(prediction: Prediction) -> str:
         text = "".join(part.text for part in prediction.content)
     if len(text) > MAX_PREDICTION_CHARS:
         raise wrong(
-            "prediction.content", f"has {len(text):,} characters; allowed: up to {MAX_PREDICTION_CHARS:,}."
+            "prediction.content", f"has {len(text):,} characters; allowed: up to {MAX_PREDICTION_CHARS:,}"
         )
     return text
 

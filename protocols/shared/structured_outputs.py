@@ -49,7 +49,7 @@ def grammar_of(response_format: ResponseFormat | None, outputs: StructuredOutput
     """What the answer must match, by either way of asking. Raises BadRequestError naming the field."""
     found = [each for each in (_from_format(response_format), _structured(outputs)) if each]
     if len(found) > 1:
-        raise wrong("structured_outputs", "and `response_format` both say what the answer must be; give one.")
+        raise wrong("structured_outputs", "and `response_format` exclude each other")
     return found[0] if found else None
 
 
@@ -88,7 +88,8 @@ def _structured(options: StructuredOutputs | None) -> Grammar | None:
         found.append(Grammar("json_object"))
     if len(found) != 1:
         raise wrong(
-            param, f"has {len(found)} of json, regex, choice, grammar, json_object; allowed: exactly one."
+            param,
+            f"has {len(found)} of `json`, `regex`, `choice`, `grammar`, `json_object`; allowed: exactly one",
         )
     return found[0]
 
@@ -113,7 +114,7 @@ def _source(param: str, source: str) -> str:
     try:
         size = len(source[: MAX_GRAMMAR_BYTES + 1].encode())
     except UnicodeEncodeError:
-        raise wrong(param, "holds half a surrogate pair.") from None
+        raise wrong(param, "holds half a surrogate pair") from None
     if not 0 < size <= MAX_GRAMMAR_BYTES:
         raise _too_long(param, source)
     return source

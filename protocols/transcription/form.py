@@ -131,7 +131,7 @@ def _options(
     speech_filter = parse_speech_filter(is_filtered=bool(form.get("vad_filter")), fields=objects)
     clips = tuple(cast("Sequence[float]", form.get("clip_timestamps", ())))
     if clips and speech_filter is not None:
-        raise wrong("clip_timestamps", "goes without `vad_filter` and `chunking_strategy`")
+        raise wrong("clip_timestamps", "cannot be combined with `vad_filter` or `chunking_strategy`")
     granularities = _granularities(form, response_format)
     same: dict[str, Any] = {
         name: value for name, value in form.items() if name in TranscriptionOptions.__struct_fields__
@@ -169,9 +169,11 @@ def _check_stream(form: FormOptions, response_format: ResponseFormat, dialect: S
         raise wrong("include", "needs `response_format` json")
     for other in ("stream", "include"):
         if form.get("multichannel") and form.get(other):
-            raise wrong("multichannel", f"goes without `{other}`")
+            raise wrong("multichannel", f"cannot be combined with `{other}`")
     if form.get("stream") and response_format in TIMED_TEXTS:
-        raise wrong("stream", f"needs `response_format` json, text or verbose_json, not {response_format}")
+        raise wrong(
+            "stream", f"needs a `response_format` of json, text or `verbose_json`, not {response_format}"
+        )
     if form.get("stream") and dialect == "vllm" and response_format == "verbose_json":
         raise wrong("stream", "in vLLM's frames has no segments: ask for json")
 
@@ -184,7 +186,7 @@ def _checked_beam_size(form: FormOptions, temperatures: Sequence[float]) -> int:
     if not is_of_vllm and (form.get("n") or 1) > 1:
         raise wrong("n", "is the number of beams, and needs `use_beam_search`")
     if is_of_vllm and "beam_size" in form:
-        problem = "`use_beam_search` has `n` beams: it goes without `beam_size`"
+        problem = "`beam_size` cannot be combined with `use_beam_search`, which has `n` beams"
         raise BadRequestError(problem, param="beam_size")
     beam_size = (form.get("n") if is_of_vllm else form.get("beam_size")) or 1
     if beam_size > 1 and min(temperatures) > 0:
@@ -193,7 +195,7 @@ def _checked_beam_size(form: FormOptions, temperatures: Sequence[float]) -> int:
         if name in _OF_BEAMS and value != getattr(_DEFAULTS, name) and beam_size == 1:
             raise wrong(name, "needs a `beam_size` above 1")
         if name in _NOT_OF_BEAMS and value and beam_size > 1:
-            raise wrong(name, "goes without `beam_size`")
+            raise wrong(name, "cannot be combined with `beam_size`")
     return beam_size
 
 
@@ -213,7 +215,7 @@ def _granularities(form: FormOptions, response_format: ResponseFormat) -> Sequen
     if response_format == "verbose_json":
         return given or ("segment",)
     if "word" in given:
-        raise wrong("timestamp_granularities", "word needs `response_format` verbose_json")
+        raise wrong("timestamp_granularities", "`word` needs a `response_format` of `verbose_json`")
     return ()  # `segment` costs nothing, and Vercel's AI SDK sends it with json
 
 

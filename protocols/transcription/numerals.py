@@ -38,13 +38,12 @@ def check_numerals(
     in digits in any of the `languages` that are named."""
     if numerals == "words" and not spells_numbers:
         raise BadRequestError(
-            "this model cannot be told to write numbers in words", param=param, code="unsupported_parameter"
+            "this model cannot write numbers in words", param=param, code="unsupported_parameter"
         )
     named = [language_code(each) for each in languages]
     if numerals == "digits" and named and not any(each in DIGIT_LANGUAGES for each in named):
         raise BadRequestError(
-            f"the words for numbers in {named[0]} are not known here; digits can be had of those in "
-            f"{', '.join(DIGIT_LANGUAGES)}",
+            f"numbers in {named[0]} cannot be written in digits; allowed: {', '.join(DIGIT_LANGUAGES)}",
             param=param,
             code="unsupported_parameter",
         )

@@ -51,7 +51,7 @@ def parse_speech_filter(*, is_filtered: bool, fields: Mapping[str, str]) -> Spee
     if parameters is not None and not is_filtered:
         raise wrong("vad_parameters", "needs `vad_filter` true")
     if strategy is not None and is_filtered:
-        raise wrong("chunking_strategy", "server_vad and `vad_filter` say the same twice: send one of them")
+        raise wrong("chunking_strategy", "`server_vad` and `vad_filter` exclude each other")
     if is_filtered:
         options = parameters or VadParameters()
         return SpeechFilter(

@@ -224,7 +224,7 @@ class CallMachine:
         try:
             chunk = None if media.chunk is None else int(media.chunk)
         except ValueError:
-            raise wrong("media.chunk", "is no number") from None
+            raise wrong("media.chunk", "is not a number") from None
         if chunk is not None:
             track.count(chunk)
         self._append_audio(track, media.payload)

@@ -56,7 +56,7 @@ from .effects import (
     CallBegan,
     CallGrew,
     DialogueFact,
-    FrameLookedAt,
+    FrameOpened,
     FrameRefused,
     HasReadAhead,
     MediaOpened,
@@ -179,8 +179,8 @@ class Dialogue:
             case MediaOpened() | MediaRefused():
                 self._editor.media_opened(fact)
                 self._has_talked = True
-            case FrameLookedAt() | FrameRefused():
-                self.video.looked_at(fact)
+            case FrameOpened() | FrameRefused():
+                self.video.frame_opened(fact)
             case PairEncoded() | PairRefused():
                 self.video.encoded(fact)
             case HasReadAhead(plan):

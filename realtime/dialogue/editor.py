@@ -162,7 +162,7 @@ class Editor:
             raise wrong("text_end", f"is {text_end}; the answer has {len(item.text)} characters")
         if event.audio_end_ms and not isinstance(event.text_end, int):
             raise BadRequestError(
-                "answers are text here: say in `text_end` how many characters of it were had",
+                "answers are text; send `text_end`, the number of characters that were received",
                 code="unsupported_parameter",
                 param="audio_end_ms",
             )

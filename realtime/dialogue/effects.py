@@ -76,8 +76,8 @@ class ReadAhead(msgspec.Struct, frozen=True):
     clips: tuple[ClipParts, ...]
 
 
-class LookAtFrame(msgspec.Struct, frozen=True):
-    """Open a frame of live video. Answered by a `FrameLookedAt` or a `FrameRefused`, in order."""
+class OpenFrame(msgspec.Struct, frozen=True):
+    """Open a frame of live video. Answered by a `FrameOpened` or a `FrameRefused`, in order."""
 
     frame_id: int
     data: bytes
@@ -112,7 +112,7 @@ DialogueEffect = (
     | StopResponding
     | Warm
     | ReadAhead
-    | LookAtFrame
+    | OpenFrame
     | ForgetFrames
     | EncodePair
     | ForgetPairs
@@ -185,7 +185,7 @@ class AnswerFailed(msgspec.Struct, frozen=True):
     error: SensoriumError
 
 
-class FrameLookedAt(msgspec.Struct, frozen=True):
+class FrameOpened(msgspec.Struct, frozen=True):
     """What a frame is: its size in pixels, and what it shows, in 32 x 32 shades of grey."""
 
     frame_id: int
@@ -222,6 +222,6 @@ class HasReadAhead(msgspec.Struct, frozen=True):
 
 
 AnswerFact = AnswerBegan | AnswerCounted | AnswerGrew | CallBegan | CallGrew | AnswerEnded | AnswerFailed
-MediaFact = MediaOpened | MediaRefused | FrameLookedAt | FrameRefused | PairEncoded | PairRefused
+MediaFact = MediaOpened | MediaRefused | FrameOpened | FrameRefused | PairEncoded | PairRefused
 DialogueFact = AnswerFact | MediaFact | HasReadAhead
 """What the actor reports."""

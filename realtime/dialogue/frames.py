@@ -61,7 +61,7 @@ class FrameClock:
             )
         if timestamp_ms - self.last_ms < 1000 / self._max_fps * _SLACK:
             raise ClientError(
-                f"the frame is {timestamp_ms - self.last_ms} ms behind the one before it; the limit is "
+                f"the frame is {timestamp_ms - self.last_ms} ms after the one before it; the limit is "
                 f"{self._max_fps:g} frames per second",
                 code="frame_rate_exceeded",
                 param="timestamp_ms",

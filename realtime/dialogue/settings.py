@@ -161,7 +161,7 @@ def _tools(
     for index, tool in enumerate(given):
         if not isinstance(tool, dict):
             where = f"{param}.tools[{index}]"
-            raise wrong(where, "is no object")
+            raise wrong(where, "is not an object")
     try:
         use = read_tool_use(list(given), chosen, is_parallel=is_parallel, is_nested=False)
     except BadRequestError as error:

@@ -31,9 +31,9 @@ from .effects import (
     EncodePair,
     ForgetFrames,
     ForgetPairs,
-    FrameLookedAt,
+    FrameOpened,
     FrameRefused,
-    LookAtFrame,
+    OpenFrame,
     PairEncoded,
     PairRefused,
 )
@@ -97,7 +97,7 @@ class Video:
         timestamp = self._clock.checked(given if isinstance(given, int) else None, now=now)
         if len(self._waiting) >= config.max_waiting:
             raise ClientError(
-                f"{len(self._waiting)} frames are waiting to be looked at; send no faster than real time",
+                f"{len(self._waiting)} frames are waiting to be decoded; send them no faster than real time",
                 code="input_image_buffer_overflow",
                 param="image",
             )
@@ -105,9 +105,9 @@ class Video:
         frame = Frame(self._num_frames, data, timestamp, event.event_id or None)
         self._num_frames += 1
         self._waiting.append(frame)
-        self._outgoing.do(LookAtFrame(frame.id, data))
+        self._outgoing.do(OpenFrame(frame.id, data))
 
-    def looked_at(self, fact: FrameLookedAt | FrameRefused) -> None:
+    def frame_opened(self, fact: FrameOpened | FrameRefused) -> None:
         """What the next frame shows."""
         if not self._waiting or self._waiting[0].id != fact.frame_id:
             return  # it was cleared

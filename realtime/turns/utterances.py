@@ -34,7 +34,7 @@ from ..transcript.pieces import pieces, plain, weight
 _UNSHOWN: Final = ms_to_samples(500)
 """A word that begins so shortly before the end of a hypothesis need not be in it: half of the words are there
 330 ms after they begin, nine of ten by then (both embedded models, `delay` minimal)."""
-_UNSAID: Final = ms_to_samples(800)
+_EARLY_WORD: Final = ms_to_samples(800)
 """So long may voice activity go on behind the hypothesis that had a word first and still be that word: a
 likely one is shown up to 390 ms before it was said to its end, and voice activity ends 100 ms behind that."""
 _RECUT: Final = 200
@@ -84,7 +84,7 @@ class SpokenWords:
             self._is_timed = True
             self.end = min(self._start + round(transcript.words[-1].end * INTERNAL_RATE), covered_end)
         elif num_words and not self._is_timed:
-            self.end = speech_end if speech_end - self._shown <= _UNSAID else self._shown
+            self.end = speech_end if speech_end - self._shown <= _EARLY_WORD else self._shown
         self.num_words = num_words
         self._last = last or self._last
 

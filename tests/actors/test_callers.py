@@ -8,7 +8,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.actors.callers import Caller, caller_by_address, caller_by_key, greediest, has_room
-from support.fake_sessions import FakeSocket, Sessions, wish
+from support.fake_sessions import FakeSocket, Sessions, resume_event
 from trio.testing import MockClock
 
 
@@ -62,7 +62,7 @@ async def test_lost_sessions_of_one_caller_do_not_end_anothers(autojump_clock: M
         carols = await lose(carol)
         assert sessions.registry.num_detached == 3
         for caller, socket in ((alice, alices), (bob, bobs[-1]), (carol, carols)):
-            assert (await sessions.resume(nursery, wish(socket, 1), caller)).of("session.resumed")
+            assert (await sessions.resume(nursery, resume_event(socket, 1), caller)).of("session.resumed")
 
 
 async def test_a_token_is_for_the_caller_that_began_the_session(autojump_clock: MockClock) -> None:
@@ -71,9 +71,9 @@ async def test_a_token_is_for_the_caller_that_began_the_session(autojump_clock: 
     async with sessions.running() as nursery:
         socket = await sessions.connect(nursery, alice)
         socket.vanish()
-        refused = (await sessions.resume(nursery, wish(socket, 1), bob)).of("error")
+        refused = (await sessions.resume(nursery, resume_event(socket, 1), bob)).of("error")
         assert refused[0]["error"]["code"] == "session_not_found"
-        assert (await sessions.resume(nursery, wish(socket, 1), alice)).of("session.resumed")
+        assert (await sessions.resume(nursery, resume_event(socket, 1), alice)).of("session.resumed")
 
 
 async def test_a_caller_without_a_key_may_come_back_from_another_address(autojump_clock: MockClock) -> None:
@@ -82,4 +82,4 @@ async def test_a_caller_without_a_key_may_come_back_from_another_address(autojum
         socket = await sessions.connect(nursery, caller_by_address("10.0.0.1"))
         socket.vanish()
         moved = caller_by_address("10.0.0.2")
-        assert (await sessions.resume(nursery, wish(socket, 1), moved)).of("session.resumed")
+        assert (await sessions.resume(nursery, resume_event(socket, 1), moved)).of("session.resumed")

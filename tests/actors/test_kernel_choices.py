@@ -117,7 +117,7 @@ def test_a_pin_decides(folder: Path) -> None:
     [
         (("--pin", "linear=fast"), "--pin-kernels: linear=fast pins no candidate; allowed: c, onednn"),
         (("--pin", "linear"), "--pin-kernels is 'linear'; allowed: as linear=onednn,attention=fused"),
-        (("--table", "nowhere.json"), "--kernels: nowhere.json is no table of kernels"),
+        (("--table", "nowhere.json"), "--kernels: nowhere.json is not a table of kernels"),
     ],
 )
 def test_what_does_not_fit_is_a_line(folder: Path, run: Run, arguments: tuple[str, ...], line: str) -> None:

@@ -29,7 +29,16 @@ from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.kernels.gpu import jit as triton_jit
 from sensorium.protocols.chat.content import MediaPart
-from sensorium.protocols.engine.messages import Generate, Grammar, Lane, NgramDraft, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import (
+    Grammar,
+    Lane,
+    NgramDraft,
+    Request,
+    RequestId,
+    Sample,
+    SampleRequest,
+    SamplingParams,
+)
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
 from sensorium.protocols.shared.sampling import SamplingDefaults
 from support.asr_folder import make_asr_folder
@@ -56,9 +65,9 @@ async def running(folder: Path, config: EngineConfig = CONFIG) -> AsyncIterator[
         nursery.cancel_scope.cancel()
 
 
-def ask(name: str, **wishes: object) -> Generate:
-    sampling = SamplingParams(max_tokens=12, ignore_eos=True, **wishes)  # type: ignore[arg-type]
-    return Generate(RequestId(name), (5, 6, 7, 8, 5, 6, 7), sampling)
+def ask(name: str, **requests: object) -> SampleRequest:
+    sampling = SamplingParams(max_tokens=12, ignore_eos=True, **requests)  # type: ignore[arg-type]
+    return Request(RequestId(name), (5, 6, 7, 8, 5, 6, 7), Sample(sampling))
 
 
 async def test_a_text_model_answers_the_same_in_every_way(folder: Path) -> None:
@@ -68,7 +77,11 @@ async def test_a_text_model_answers_the_same_in_every_way(folder: Path) -> None:
         whole = await model.engine.complete(ask("whole"))
         async with model.engine.generate(ask("stream")) as stream:
             parts = [part async for part in stream]
-        again = await model.engine.complete(msgspec.structs.replace(ask("drafted"), ngram=NgramDraft()))
+        again = await model.engine.complete(
+            msgspec.structs.replace(
+                ask("drafted"), task=msgspec.structs.replace(ask("drafted").task, ngram=NgramDraft())
+            )
+        )
         assert whole.token_ids == tuple(token for part in parts for token in part.token_ids)
         assert whole.text == "".join(part.text for part in parts)
         decoded = model.prompts.text.decode(whole.token_ids)
@@ -81,7 +94,7 @@ async def test_a_text_model_answers_the_same_in_every_way(folder: Path) -> None:
 async def test_answers_are_held_to_their_grammar_and_a_bad_one_fails_alone(folder: Path) -> None:
     async with running(folder) as model:
         bound = SamplingParams(max_tokens=20, grammar=Grammar("choice", '["yes", "no"]'))
-        answer = await model.engine.complete(Generate(RequestId("a"), (5, 6), bound))
+        answer = await model.engine.complete(Request(RequestId("a"), (5, 6), Sample(bound)))
         assert answer.text in ("yes", "no")
         assert answer.finish_reason == "stop"
         with pytest.raises(BadRequestError):
@@ -121,7 +134,7 @@ async def test_a_shortened_context_is_what_is_served(folder: Path) -> None:
         assert model.engine.statistics().num_total_blocks == 1
         with pytest.raises(BadRequestError, match="context is 16 tokens"):
             await model.engine.complete(ask("long"))
-        short = Generate(RequestId("a"), (1,) * 12, SamplingParams(max_tokens=4, ignore_eos=True))
+        short = Request(RequestId("a"), (1,) * 12, Sample(SamplingParams(max_tokens=4, ignore_eos=True)))
         assert len((await model.engine.complete(short)).token_ids) == 4
 
 

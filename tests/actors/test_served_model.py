@@ -47,9 +47,9 @@ def test_a_template_and_what_it_is_told_are_the_operators(folder: Path, tmp_path
     template.write_text(TEMPLATE, encoding="utf-8-sig")  # as some editors do
     for tools in (None, [{"type": "function"}]):
         assert written(prompts(folder, chat_template=str(template)), tools) == "calm:hi"
-    told = prompts(folder, chat_template=str(template), default_chat_template_kwargs='{"mood": "glad"}')
-    assert written(told) == "glad:hi"
-    assert written(told, mood="sad") == "sad:hi"
+    shown = prompts(folder, chat_template=str(template), default_chat_template_kwargs='{"mood": "glad"}')
+    assert written(shown) == "glad:hi"
+    assert written(shown, mood="sad") == "sad:hi"
     assert written(prompts(folder)) not in ("calm:hi", "glad:hi")
 
 

@@ -18,7 +18,7 @@ from sensorium.engine.models import families
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
 from sensorium.protocols.transcription.transcript import TranscriptionOptions
 from support.asr_folder import FloatArray
-from support.ctc.folder import ENTRY, make_ctc_folder, said
+from support.ctc.folder import ENTRY, make_ctc_folder, transcript_of
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,7 @@ async def test_it_transcribes_files_and_live_turns(folder: Path, samples: FloatA
     async with trio.open_nursery() as nursery:
         await nursery.start(loaded.engine.run)
         short = await loaded.speech.transcribe(samples[: 2 * RATE], options)
-        assert short.text == said(folder, samples[: 2 * RATE]).strip()
+        assert short.text == transcript_of(folder, samples[: 2 * RATE]).strip()
         assert len(short.words) > 1
         assert [word.word for word in short.words] == short.text.split()
         assert all(0 <= word.start <= word.end <= 2 for word in short.words)

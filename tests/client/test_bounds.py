@@ -190,7 +190,7 @@ def dripping(first: bytes, piece: bytes) -> Iterator[str]:
 def test_a_server_that_drips_anything_is_left_at_the_total_timeout(
     first: bytes, piece: bytes, method: str, is_async: bool
 ) -> None:
-    async def ask_async(url: str) -> None:
+    async def request_async(url: str) -> None:
         async with AsyncClient(url, timeout=0.3, total_timeout=0.1) as client:
             if method == "models":
                 await client.models()
@@ -198,9 +198,9 @@ def test_a_server_that_drips_anything_is_left_at_the_total_timeout(
                 async for _ in client.transcribe_stream(b"x"):
                     pass
 
-    def ask(url: str) -> None:
+    def request(url: str) -> None:
         if is_async:
-            anyio.run(ask_async, url)
+            anyio.run(request_async, url)
             return
         with Client(url, timeout=0.3, total_timeout=0.1) as client:
             if method == "models":
@@ -209,7 +209,7 @@ def test_a_server_that_drips_anything_is_left_at_the_total_timeout(
                 list(client.transcribe_stream(b"x"))
 
     with dripping(first, piece) as url, pytest.raises(SDKError) as raised:
-        ask(url)
+        request(url)
     assert isinstance(raised.value, SensoriumTimeoutError | SensoriumConnectionError)
     assert "0.1 s" in str(raised.value) or first == b""  # a status line of no protocol is refused earlier
 

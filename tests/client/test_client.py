@@ -97,10 +97,10 @@ async def test_a_stream_that_breaks_off_says_so() -> None:
             assert await anext(events) == TextDelta("good")
             with pytest.raises(SensoriumConnectionError, match="broke off"):
                 await anext(events)
-        with Client(url) as sync, closing(sync.transcribe_stream(b"x")) as told:
-            assert next(told) == TextDelta("good")
+        with Client(url) as sync, closing(sync.transcribe_stream(b"x")) as deltas:
+            assert next(deltas) == TextDelta("good")
             with pytest.raises(SensoriumConnectionError, match="broke off"):
-                next(told)
+                next(deltas)
 
 
 def test_tls_to_a_plain_server_is_not_told_as_no_server(server: Server) -> None:

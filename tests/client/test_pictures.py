@@ -27,7 +27,7 @@ def test_webp_is_told_from_sound() -> None:
     file = io.BytesIO()
     Image.new("RGB", (8, 8)).save(file, "WEBP")
     assert data_uri(picture_file(file.getvalue())).startswith("data:image/webp;")
-    with pytest.raises(PictureError, match="no JPEG, PNG or WebP"):
+    with pytest.raises(PictureError, match="not a JPEG, PNG or WebP"):
         picture_file(b"RIFF\0\0\0\0WAVEfmt ")
 
 
@@ -60,8 +60,8 @@ def test_an_image_is_upright_and_on_white_as_its_file_is_to_a_server() -> None:
 @pytest.mark.parametrize(
     ("picture", "named"),
     [
-        (b"", "no JPEG"),
-        (b"GIF89a", "no JPEG"),
+        (b"", "not a JPEG"),
+        (b"GIF89a", "not a JPEG"),
         (7, "int"),
         (None, "NoneType"),
         (np.zeros((4, 4, 7), np.uint8), "array"),

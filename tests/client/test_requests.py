@@ -47,7 +47,7 @@ TRANSCRIPT = Transcript(
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "hint"),
     [
         ("word_timestamps", "; ask for `timestamp_granularities` word$"),
         ("hotwords", "; name words to expect by `keywords`$"),
@@ -55,9 +55,9 @@ TRANSCRIPT = Transcript(
         ("xyz", "; there are: language, prompt, "),
     ],
 )
-def test_an_option_of_others_is_told_by_our_name(name: str, told: str) -> None:
+def test_an_option_of_others_is_told_by_our_name(name: str, hint: str) -> None:
     options: dict[str, Any] = {name: True}
-    with pytest.raises(TypeError, match=f"^{name!r} is no option here{told}"):
+    with pytest.raises(TypeError, match=f"^{name!r} is not an option{hint}"):
         transcription_form("json", **options)
 
 
@@ -163,12 +163,12 @@ def test_objects_of_a_form_are_read_by_the_server() -> None:
         "json", vad_filter=True, vad_parameters={"threshold": 0.6, "speech_pad_ms": 50.0}
     )
     fields = [(name, text) for name, text in form.items() if isinstance(text, str)]
-    wish = parse_transcription_form(fields).options.speech_filter
-    assert wish == SpeechFilter(threshold=0.6, padding_ms=50)
+    speech_filter = parse_transcription_form(fields).options.speech_filter
+    assert speech_filter == SpeechFilter(threshold=0.6, padding_ms=50)
     form = transcription_form("json", chunking_strategy={"type": "server_vad", "silence_duration_ms": 700})
     fields = [(name, text) for name, text in form.items() if isinstance(text, str)]
-    wish = parse_transcription_form(fields).options.speech_filter
-    assert wish == SpeechFilter(min_silence_ms=700, padding_ms=300)
+    speech_filter = parse_transcription_form(fields).options.speech_filter
+    assert speech_filter == SpeechFilter(min_silence_ms=700, padding_ms=300)
 
 
 def test_other_servers_answers_may_lack_fields() -> None:

@@ -114,11 +114,13 @@ def test_what_is_open_as_text_is_none() -> None:
 @pytest.mark.parametrize("num_channels", [1, 2])
 def test_samples_are_sent_as_the_server_hears_them(samples: Samples, num_channels: int) -> None:
     given = samples if num_channels == 1 else np.stack([samples, 0 * samples], 1)
-    heard = decode_audio(wav_file(given, 16_000), limits=LIMITS, are_channels_kept=num_channels == 2).samples
-    first = heard if num_channels == 1 else heard[0]
+    decoded = decode_audio(
+        wav_file(given, 16_000), limits=LIMITS, are_channels_kept=num_channels == 2
+    ).samples
+    first = decoded if num_channels == 1 else decoded[0]
     np.testing.assert_allclose(first, RAMP, atol=1 / 32768)
     if num_channels == 2:
-        assert not heard[1].any()
+        assert not decoded[1].any()
 
 
 def test_samples_of_any_byte_order_and_step_are_the_same() -> None:

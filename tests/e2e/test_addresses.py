@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    ("path", "param", "said"),
+    ("path", "param", "message"),
     [
         ("/audio/transcriptions?response_format=xml", "response_format", "must be one of"),
         ("/audio/transcriptions?model=tiny-whisper", "model", "is given twice"),
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.slow
     ],
 )
 def test_options_in_the_address_are_read_or_refused(
-    path: str, param: str, said: str, server: Server, lights: bytes
+    path: str, param: str, message: str, server: Server, lights: bytes
 ) -> None:
     files, form = {"file": ("a.wav", lights)}, {"model": "tiny-whisper"}
     answer = httpx.post(f"{server.api}{path}", files=files, data=form, timeout=60)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == param
-    assert said in answer.json()["error"]["message"]
+    assert message in answer.json()["error"]["message"]
 
 
 def test_an_option_in_the_address_is_a_field_of_the_form(server: Server, lights: bytes) -> None:

@@ -27,7 +27,7 @@ def seeing() -> Iterator[Server]:
         server.wait_quiet()
 
 
-def ask(server: Server, **more: object) -> httpx.Response:
+def chat(server: Server, **more: object) -> httpx.Response:
     body = {"messages": MESSAGES, "temperature": 0, "max_tokens": 40, **more}
     return httpx.post(f"{server.api}/chat/completions", json=body, timeout=60)
 
@@ -37,7 +37,7 @@ def texts(answer: httpx.Response) -> list[str]:
 
 
 def test_a_word_does_not_come_however_it_is_asked_for(seeing: Server) -> None:
-    assert texts(ask(seeing)) == [PLAIN]
+    assert texts(chat(seeing)) == [PLAIN]
     ways: list[dict[str, Any]] = [
         {},
         {"n": 3},
@@ -46,9 +46,9 @@ def test_a_word_does_not_come_however_it_is_asked_for(seeing: Server) -> None:
         {"structured_outputs": {"regex": "I can.*"}},
     ]
     for way in ways:
-        answer = ask(seeing, bad_words=["shapes"], **way)
+        answer = chat(seeing, bad_words=["shapes"], **way)
         assert texts(answer) == [WITHOUT] * way.get("n", 1)
-    streamed = event_frames(ask(seeing, bad_words=["shapes"], stream=True).text)
+    streamed = event_frames(chat(seeing, bad_words=["shapes"], stream=True).text)
     chunks = [json.loads(frame.removeprefix("data: ")) for frame in streamed[:-1]]
     assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == WITHOUT
     with LocalEngine("tiny-qwen3-vl", device="cpu", dtype="float32", num_threads=1) as engine:
@@ -81,7 +81,7 @@ def test_no_tokens_in_a_row_come_twice(seeing: Server) -> None:
 
 
 def test_what_leaves_nothing_to_say_is_the_requests_own_fault(seeing: Server) -> None:
-    [answer] = texts(ask(seeing, max_tokens=1))
+    [answer] = texts(chat(seeing, max_tokens=1))
     only = httpx.post(f"{seeing.url}/tokenize", json={"prompt": answer}).json()["tokens"]
-    refused = ask(seeing, bad_words=[answer], allowed_token_ids=only)
+    refused = chat(seeing, bad_words=[answer], allowed_token_ids=only)
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "no_possible_token")

@@ -78,7 +78,7 @@ def test_answers_are_not_one_keys_alone() -> None:
     files = FileConfig(decode_workers=1, max_requests=8)
     with running_server(make_config("tiny-qwen3-vl", listen=listen, engine=engine, files=files)) as server:
 
-        def ask(headers: dict[str, str], num: int) -> httpx.Response:
+        def complete(headers: dict[str, str], num: int) -> httpx.Response:
             body = {"prompt": "a", "n": num, "max_tokens": 1}
             return httpx.post(f"{server.api}/completions", headers=headers, json=body, timeout=60)
 
@@ -86,12 +86,12 @@ def test_answers_are_not_one_keys_alone() -> None:
         with httpx.stream("POST", f"{server.api}/completions", headers=BOB, json=long, timeout=60) as bobs:
             lines = bobs.iter_lines()
             next(lines)
-            refused = ask(BOB, 7)
+            refused = complete(BOB, 7)
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
             assert "You have 8 of 16 answers in hand, and ask for 7" in refused.text
-            assert ask(BOB, 6).status_code == ask(ALICE, 1).status_code == 200
+            assert complete(BOB, 6).status_code == complete(ALICE, 1).status_code == 200
         wait_until(lambda: not server.service.num_requests)
-        assert ask(BOB, 8).status_code == 200
+        assert complete(BOB, 8).status_code == 200
 
 
 def test_live_sessions_are_not_one_keys_alone(server: Server) -> None:
@@ -142,7 +142,7 @@ def test_a_token_without_its_key_resumes_nothing(server: Server) -> None:
         alices.cut()
         wait_until(lambda: server.service.sessions.num_detached == 1)
         with raw_session(server.realtime, additional_headers=BOB) as bobs:
-            bobs.send(alices.wish())
+            bobs.send(alices.resume_event())
             assert bobs.receive()["error"]["code"] == "session_not_found"
         with resumed_session(server.realtime, alices, additional_headers=ALICE):
             pass

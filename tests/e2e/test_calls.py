@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 from sensorium.actors.config.server import CallConfig, ListenConfig
-from support.phone import begin, call, media, of, send, texts, told
+from support.phone import begin, call, media, of, read_all, send, texts
 from support.raw_socket import pcm, raw_session, resampled, silence
 from support.server import Server, make_config, running_server, wait_until
 from websockets.sync.client import connect
@@ -56,11 +56,11 @@ def test_both_sides_of_a_call(server: Server, lights: bytes, conversation: bytes
                 media(socket, audio, track)
             send(socket, "mark", mark={"name": "here"})
             send(socket, "stop", stop={"callSid": "CA1"})
-            events = told(socket)
-        heard = [json.loads(supervisor.recv(10)) for _ in events[:-1]]
-    assert heard == events[:-1]
-    assert [event["seq"] for event in heard] == list(range(1, len(heard) + 1))
-    assert {event["call"] for event in heard} == {"CA1"}
+            events = read_all(socket)
+        observed = [json.loads(supervisor.recv(10)) for _ in events[:-1]]
+    assert observed == events[:-1]
+    assert [event["seq"] for event in observed] == list(range(1, len(observed) + 1))
+    assert {event["call"] for event in observed} == {"CA1"}
     for track, audio in sides.items():
         assert texts(events, track) == live(server, audio)
     assert of(events, "mark")[0]["name"] == "here"
@@ -80,7 +80,7 @@ def test_words_come_while_somebody_speaks(server: Server, lights: bytes) -> None
         begin(socket, "inbound")
         media(socket, audio, "inbound", paced=True)
         send(socket, "stop")
-        events = told(socket)
+        events = read_all(socket)
     kinds = [event["event"] for event in events]
     assert kinds.index("speech.started") < kinds.index("transcript.delta")
     assert kinds.index("transcript.delta") < kinds.index("transcript.completed")
@@ -98,7 +98,7 @@ def test_binary_frames_of_another_provider(server: Server, lights: bytes) -> Non
         for at in range(0, len(audio), 640):
             socket.send(audio[at : at + 640])
         send(socket, "stop")
-        events = told(socket)
+        events = read_all(socket)
     assert of(events, "transcript.completed")[0]["text"] == "Set the kitchen lights to ninety percent."
 
 
@@ -112,7 +112,7 @@ def test_jambonz_with_its_subprotocol(server: Server, lights: bytes) -> None:
         for at in range(0, len(audio), 640):
             socket.send(audio[at : at + 640])
         socket.send(b'{"event": "stop"}')  # some clients send all frames as binary ones
-        events = told(socket)
+        events = read_all(socket)
     assert of(events, "transcript.completed")[0]["text"] == "Set the kitchen lights to ninety percent."
     assert of(events, "call.summary")[0]["call"] == "j-1"
 
@@ -127,7 +127,7 @@ def test_what_is_no_call_is_told_by_name(server: Server) -> None:
         send(socket, "hold")
         socket.send("{")
         send(socket, "stop")
-        events = told(socket)
+        events = read_all(socket)
     codes = [(event["code"], event.get("param")) for event in of(events, "error")]
     assert codes == [
         ("unexpected_event", "event"),
@@ -155,7 +155,7 @@ def test_what_is_no_call_is_told_by_name(server: Server) -> None:
 )
 def test_an_address_that_is_wrong(query: str, param: str, server: Server) -> None:
     with call(server.realtime, query) as socket:
-        error, closed = told(socket)
+        error, closed = read_all(socket)
     assert (error["event"], closed["code"]) == ("error", 1008)
     assert error["param"] == param
 
@@ -163,18 +163,18 @@ def test_an_address_that_is_wrong(query: str, param: str, server: Server) -> Non
 def test_options_are_parameters_of_start_where_the_address_has_none(server: Server, lights: bytes) -> None:
     """Of a provider that cuts an address off at its query."""
     audio = mu_law(pcm(lights) + silence(0.5))
-    asked = {"model": "none", "language": "en", "caller": "Ada"}
+    options = {"model": "none", "language": "en", "caller": "Ada"}
     with connect(f"{server.realtime.replace('/realtime', '/calls/events')}") as supervisor:
         with call(server.realtime, "?model=tiny-whisper") as socket:
-            begin(socket, "inbound", **asked, events="off")
+            begin(socket, "inbound", **options, events="off")
             media(socket, audio, "inbound")
             send(socket, "stop")
-            assert told(socket) == [{"event": "closed", "code": 1000}]
-        heard = [json.loads(supervisor.recv(10))]
-        while heard[-1]["event"] != "call.summary":
-            heard.append(json.loads(supervisor.recv(10)))
-    assert heard[0]["parameters"] == asked | {"events": "off"}
-    assert texts(heard, "inbound")
+            assert read_all(socket) == [{"event": "closed", "code": 1000}]
+        observed = [json.loads(supervisor.recv(10))]
+        while observed[-1]["event"] != "call.summary":
+            observed.append(json.loads(supervisor.recv(10)))
+    assert observed[0]["parameters"] == options | {"events": "off"}
+    assert texts(observed, "inbound")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_parameter_that_is_wrong_ends_the_call(
 ) -> None:
     with call(server.realtime) as socket:
         begin(socket, "inbound", **parameters)
-        error, closed = told(socket)
+        error, closed = read_all(socket)
     assert (error["event"], error["seq"], closed["code"]) == ("error", 1, 1008)
     assert error["param"] == param
     assert "session." not in error["message"]
@@ -202,7 +202,7 @@ def test_the_address_wins_over_a_parameter(server: Server) -> None:
     with call(server.realtime, "?language=en&utterance_end_ms=1000.0") as socket:
         begin(socket, "inbound", language="xx")
         send(socket, "stop")
-        assert told(socket)[-2]["event"] == "call.summary"
+        assert read_all(socket)[-2]["event"] == "call.summary"
 
 
 def test_a_host_that_does_not_answer_keeps_no_call_open() -> None:
@@ -214,7 +214,7 @@ def test_a_host_that_does_not_answer_keeps_no_call_open() -> None:
             send(socket, "media", media={"payload": "eA=="})  # told there, too, though no call has begun
             begin(socket, "inbound")
             send(socket, "stop", stop={"callSid": "CA1"})
-            events = told(socket)
+            events = read_all(socket)
         assert (events[-2]["event"], events[-1]["code"]) == ("call.summary", 1000)
         wait_until(lambda: not server.service.on_drain)
         assert len(server.service.posting) == 1

@@ -60,23 +60,23 @@ def test_several_clips_in_one_prompt(text_server: Server) -> None:
     engine = text_server.service.models["vision"].engine
     one, other = clip(950, 4), clip(960, 6)
 
-    def ask(*parts: Part | str) -> dict[str, Any]:
+    def answer_about(*parts: Part | str) -> dict[str, Any]:
         return chat(text_server, "vision", user(*parts))
 
-    nothing = ask("?")["usage"]["prompt_tokens"]
+    nothing = answer_about("?")["usage"]["prompt_tokens"]
     before = engine.statistics().num_windows_encoded
-    alone = [ask(part, "?") for part in (one, other)]
+    alone = [answer_about(part, "?") for part in (one, other)]
     assert engine.statistics().num_windows_encoded - before == 2 + 3
-    both = ask(one, "then", other, "?")
+    both = answer_about(one, "then", other, "?")
     assert engine.statistics().num_windows_encoded - before == 2 + 3, "they are known"
-    extra = ask("then?")["usage"]["prompt_tokens"] - nothing
+    extra = answer_about("then?")["usage"]["prompt_tokens"] - nothing
     tokens = [found["usage"]["prompt_tokens"] - nothing for found in alone]
     assert both["usage"]["prompt_tokens"] == nothing + sum(tokens) + extra
     shown = [found["usage"]["prompt_tokens_details"]["image_tokens"] for found in (*alone, both)]
     assert shown[2] == shown[0] + shown[1] > shown[0] > 0
-    twice = ask(one, "then", one, "?")
+    twice = answer_about(one, "then", one, "?")
     assert twice["usage"]["prompt_tokens_details"]["image_tokens"] == 2 * shown[0]
-    turned = ask(other, "then", one, "?")
+    turned = answer_about(other, "then", one, "?")
     assert len({found["text"] for found in (both, twice, turned)}) >= 2, "their order matters"
     # In a later message, and beside a picture.
     later = chat(
@@ -151,14 +151,14 @@ def test_a_tools_result_may_hold_a_picture_in_the_other_shapes(text_server: Serv
     data = base64.b64encode(png(64, 96)).decode()
 
     def num_tokens(*files: Part) -> int:
-        said = {"type": "input_text" if api == "responses" else "text", "text": "done"}
+        done = {"type": "input_text" if api == "responses" else "text", "text": "done"}
         bodies: dict[str, Part] = {
             "responses": {
                 "max_output_tokens": 1,
                 "input": [
                     {"role": "user", "content": "Look."},
                     {"type": "function_call", "call_id": "c1", "name": "screenshot", "arguments": "{}"},
-                    {"type": "function_call_output", "call_id": "c1", "output": [said, *files]},
+                    {"type": "function_call_output", "call_id": "c1", "output": [done, *files]},
                 ],
             },
             "messages": {
@@ -171,7 +171,7 @@ def test_a_tools_result_may_hold_a_picture_in_the_other_shapes(text_server: Serv
                     },
                     {
                         "role": "user",
-                        "content": [{"type": "tool_result", "tool_use_id": "c1", "content": [said, *files]}],
+                        "content": [{"type": "tool_result", "tool_use_id": "c1", "content": [done, *files]}],
                     },
                 ],
             },

@@ -48,13 +48,13 @@ def test_questions_are_answered_as_chat_completions_are(text_server: Server) -> 
         Client(text_server.url) as client,
         client.realtime("vision", type="realtime", temperature=0, max_output_tokens=12) as session,
     ):
-        said = "".join(session.ask("What is it?", pictures=[png(40, 48, 3)]))
+        answer_text = "".join(session.ask("What is it?", pictures=[png(40, 48, 3)]))
         item = picture_item(png(40, 48, 3), "What is it?")
-        assert said == chat(text_server, "vision", as_messages([item]))["text"]
+        assert answer_text == chat(text_server, "vision", as_messages([item]))["text"]
         answer = session.ask("And now?", max_output_tokens=5, metadata={"mine": "1"})
         assert answer.status == "in_progress"
         again = answer.text()
-        messages = as_messages([item, text(said, "assistant"), text("And now?")])
+        messages = as_messages([item, text(answer_text, "assistant"), text("And now?")])
         assert again == chat(text_server, "vision", messages, max_tokens=5)["text"]
         assert answer.usage is not None
         assert answer.usage.input_token_details.cached_tokens > 0
@@ -86,7 +86,7 @@ def test_a_camera_in_every_form_is_thinned_and_seen(text_server: Server, tmp_pat
         assert answer.usage is not None
         assert answer.usage.input_token_details.image_tokens > 0
         assert num_images(text_server) - before == 2, "of four pairs, two show the same again"
-        with pytest.raises(PictureError, match="no JPEG"):
+        with pytest.raises(PictureError, match="not a JPEG"):
             session.send_frame(b"no picture")
         with pytest.raises(PictureError, match=r"the limit is \d+"):
             session.send_frame(b"\xff\xd8\xff" + bytes(5_000_000), 4_300)
@@ -124,17 +124,17 @@ def test_an_answer_is_interrupted_from_another_thread(text_server: Server) -> No
     with Client(text_server.url) as client, client.realtime("vision", type="realtime") as session:
         begun = session.answers()
         answer = session.ask("Tell me everything", **LONG)  # type: ignore[arg-type]
-        said: list[str] = []
+        answer_text: list[str] = []
 
         def listen() -> None:
-            said.extend(next(iter(begun)))
+            answer_text.extend(next(iter(begun)))
 
         thread = threading.Thread(target=listen)
         thread.start()
         next(iter(answer))
         session.interrupt()
         thread.join(10)
-        assert "".join(said) == answer.text() != ""
+        assert "".join(answer_text) == answer.text() != ""
         assert answer.status == "cancelled"
         assert answer.usage is not None
         assert 0 < answer.usage.output_tokens < answer.usage.total_tokens
@@ -274,8 +274,8 @@ async def test_the_same_for_tasks(text_server: Server) -> None:
             assert await session.send_frame(np.full((48, 64, 3), 30 * index, np.uint8), 500 * index)
         assert not await session.send_frame(picture(48, 64, 1), 3_600)
         answer = await session.ask("What changed?")
-        said = [piece async for piece in answer]
-        assert "".join(said) == await answer.text()
+        answer_text = [piece async for piece in answer]
+        assert "".join(answer_text) == await answer.text()
         assert answer.usage is not None
         assert answer.usage.input_token_details.image_tokens > 0
         assert await (await anext(begun)).text() == await answer.text()

@@ -61,10 +61,10 @@ def check(events: list[Event], expected: list[str], num_resumed: int) -> None:
     finals = [event for event in events if isinstance(event, Completed)]
     assert [event.transcript for event in finals] == expected
     for final in finals:
-        said = [
+        deltas = [
             event.delta for event in events if isinstance(event, Delta) and event.item_id == final.item_id
         ]
-        assert "".join(said) == final.transcript
+        assert "".join(deltas) == final.transcript
     assert sum(isinstance(event, Resumed) for event in events) == num_resumed
 
 

@@ -151,13 +151,21 @@ def test_what_models_brought_is_not_looked_through_for_garbage(
     assert (done.returncode, done.stdout) == (0, "frozen\nlistening on http://127.0.0.1:1\n")
 
 
+def test_a_page_that_is_not_served_cannot_be_opened(run: Run) -> None:
+    done = run("serve", "--no-console", "--open")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "sensorium: --open opens the page that --no-console leaves out; give one of the two\n"
+    )
+
+
 def test_a_port_in_use_is_one_line(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = run("serve", "--port", str(port))
     assert done.returncode == 1
-    said = f"cannot listen on 127.0.0.1:{port}: Address already in use; say another --port"
-    assert done.stderr == f"sensorium: {said}\n"
+    message = f"cannot listen on 127.0.0.1:{port}: Address already in use; say another --port"
+    assert done.stderr == f"sensorium: {message}\n"
 
 
 def test_a_missing_model_folder_is_one_line_that_names_it(run: Run, tmp_path: Path) -> None:
@@ -187,7 +195,10 @@ def test_a_missing_weights_file_is_one_line_that_names_it(run: Run, tmp_path: Pa
         (("./nowhere", "--api-key-file="), "sensorium: --api-key-file is ''"),
         (("./nowhere", "--api_key_file="), "sensorium: --api_key_file is ''"),
         (("./nowhere", ""), "sensorium: MODEL is ''"),
-        (("./nowhere", "--max-model-len=9"), "sensorium: --max-model-len is no option: it is called --max-"),
+        (
+            ("./nowhere", "--max-model-len=9"),
+            "sensorium: --max-model-len is not an option: it is called --max-",
+        ),
     ],
 )
 def test_a_bad_option_is_named(run: Run, arguments: tuple[str, ...], message: str) -> None:
@@ -235,7 +246,7 @@ def test_a_variable_of_no_option_is_told(run: Run, tmp_path: Path) -> None:
     environment = {f"SENSORIUM_{name}": "x" for name in ("API_KEYS", *others)}
     done = run("serve", str(tmp_path / "nowhere"), "--engine-process", "off", **environment)
     first, second = done.stderr.splitlines()
-    assert first == "sensorium: SENSORIUM_API_KEYS is no option; it is ignored"
+    assert first == "sensorium: SENSORIUM_API_KEYS is not an option; it is ignored"
     assert str(tmp_path / "nowhere") in second  # so it went on
 
 
@@ -384,7 +395,7 @@ def test_two_models_and_a_transcription_over_the_command_line(
 
 
 CAPACITIES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-TELLS = f"""
+PRINTS = f"""
 import os
 from sensorium.actors import cli, commands
 commands.run = lambda _: print(*(os.environ[name] for name in {CAPACITIES!r})) or 0
@@ -401,6 +412,11 @@ def test_caches_of_compiled_kernels_are_small_unless_somebody_says_otherwise(
     if given is not None:
         environment |= dict.fromkeys(CAPACITIES, given)
     done = subprocess.run(
-        [sys.executable, "-c", TELLS], env=environment, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", PRINTS],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert done.stdout.strip() == found

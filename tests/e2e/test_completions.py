@@ -61,21 +61,21 @@ def test_requests_are_sampled_as_the_checkpoint_says_unless_they_say_how(
 ) -> None:
     folder = tmp_path / "own"
     shutil.copytree(folders["text"], folder)
-    said = json.loads((folder / "generation_config.json").read_text())
-    (folder / "generation_config.json").write_text(json.dumps(said | {"do_sample": False}))
+    defaults = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps(defaults | {"do_sample": False}))
     engine = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="16MiB", max_running=4)
-    asked = {"model": "own", "max_tokens": 24, "ignore_eos": True}
+    options = {"model": "own", "max_tokens": 24, "ignore_eos": True}
     with running_server(make_config(str(folder), engine=engine)) as server:
         for path, content in (
             ("/v1/completions", {"prompt": PROMPT}),
             ("/v1/chat/completions", {"messages": [{"role": "user", "content": PROMPT}]}),
         ):
             answers = [
-                post(server, path, **asked, **content, **how).json()["choices"][0]
+                post(server, path, **options, **content, **how).json()["choices"][0]
                 for how in ({}, {"temperature": 0}, {"temperature": 2, "seed": 1})
             ]
-            told = [answer.get("text") or answer["message"]["content"] for answer in answers]
-            assert told[0] == told[1] != told[2]
+            texts = [answer.get("text") or answer["message"]["content"] for answer in answers]
+            assert texts[0] == texts[1] != texts[2]
 
 
 def end_ids(folder: Path) -> list[int]:
@@ -160,7 +160,7 @@ def test_a_stream_joins_to_the_whole(client: OpenAI) -> None:
 
 
 def test_async_client(text_server: Server, client: OpenAI) -> None:
-    async def ask() -> list[str]:
+    async def texts_of_all() -> list[str]:
         async with AsyncOpenAI(base_url=text_server.api, api_key="none") as many:
             answers = await asyncio.gather(
                 *(
@@ -170,7 +170,7 @@ def test_async_client(text_server: Server, client: OpenAI) -> None:
             )
         return [answer.choices[0].text for answer in answers]
 
-    assert set(asyncio.run(ask())) == {greedy(client).choices[0].text}
+    assert set(asyncio.run(texts_of_all())) == {greedy(client).choices[0].text}
 
 
 def test_raw_server_sent_events(text_server: Server) -> None:
@@ -343,11 +343,11 @@ def test_a_full_queue_is_503_with_retry_after(folders: dict[str, Path]) -> None:
     with running_server(config) as server:
         responses: list[httpx.Response] = []
 
-        def ask(*, stream: bool) -> None:
+        def texts_of_all(*, stream: bool) -> None:
             body = {"prompt": PROMPT, "max_tokens": LONG, "ignore_eos": True, "stream": stream}
             responses.append(post(server, "/v1/completions", **body))
 
-        threads = [threading.Thread(target=ask, kwargs={"stream": i % 2 == 1}) for i in range(8)]
+        threads = [threading.Thread(target=texts_of_all, kwargs={"stream": i % 2 == 1}) for i in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -372,10 +372,10 @@ def test_many_small_requests_do_not_take_the_places_of_uploads(folders: dict[str
     with running_server(config) as server:
         codes: list[int] = []
 
-        def ask() -> None:
+        def texts_of_all() -> None:
             codes.append(post(server, "/v1/completions", prompt=PROMPT, max_tokens=20).status_code)
 
-        threads = [threading.Thread(target=ask) for _ in range(12)]
+        threads = [threading.Thread(target=texts_of_all) for _ in range(12)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -38,17 +38,20 @@ def test_a_configuration_file_may_begin_with_a_mark(run: Run, tmp_path: Path) ->
         ("[engine]\napi_key = ['k']\n", "[engine]"),
         ("[no.such]\nx = 1\n", "[no]"),
         ("port = \n", "not TOML"),
-        ("prot = 1\n", "prot is no option"),
-        ("listen = 1\n", "listen is no option"),
-        ("[[serve]]\nport = 1\n", "serve is no option"),
-        ("[serve]\napi-keys = ['k']\n", "[serve] api-keys is no option"),
-        ("[serve.listen]\napi_key = ['k']\n", "[serve] listen is no option"),
-        ("[transcribe]\nport = 1\n", "[transcribe] port is no option"),
-        ("'*' = 1\n", "* is no option"),
-        ("model-tables = ['tiny-whisper:max-running=1']\n", "model-tables is no option"),
-        ("[model]\nkv-memory = '1GiB'\n", "[model] kv-memory is no table; allowed: [model.NAME]"),
-        ("[model.tiny-whisper]\nkv-memry = '1GiB'\n", "[model.tiny-whisper] kv-memry is no option of one"),
-        ("[model.tiny-whisper]\napi_key = 'k'\n", "[model.tiny-whisper] api_key is no option of one"),
+        ("prot = 1\n", "prot is not an option"),
+        ("listen = 1\n", "listen is not an option"),
+        ("[[serve]]\nport = 1\n", "serve is not an option"),
+        ("[serve]\napi-keys = ['k']\n", "[serve] api-keys is not an option"),
+        ("[serve.listen]\napi_key = ['k']\n", "[serve] listen is not an option"),
+        ("[transcribe]\nport = 1\n", "[transcribe] port is not an option"),
+        ("'*' = 1\n", "* is not an option"),
+        ("model-tables = ['tiny-whisper:max-running=1']\n", "model-tables is not an option"),
+        ("[model]\nkv-memory = '1GiB'\n", "[model] kv-memory is not a table; allowed: [model.NAME]"),
+        (
+            "[model.tiny-whisper]\nkv-memry = '1GiB'\n",
+            "[model.tiny-whisper] kv-memry is not an option of one",
+        ),
+        ("[model.tiny-whisper]\napi_key = 'k'\n", "[model.tiny-whisper] api_key is not an option of one"),
         ("[serve.model.x]\nmax-running = [1]\n", "[serve.model.x] max-running is [1]: Expected `int`"),
         ("[transcribe.model.x]\nmax-running = 1\n", "[transcribe.model]"),
         ("response-store = 5\n", "response-store is 5: Expected `str`, got `int`"),
@@ -63,8 +66,8 @@ def test_a_configuration_file_may_begin_with_a_mark(run: Run, tmp_path: Path) ->
         ("[serve]\napi-key-file = ''\n", "[serve] api-key-file is empty"),
         ("allowed-media-folder = ['']\n", "allowed-media-folder is empty"),
         ("allowed-media-folder = ['/srv', '']\n", "allowed-media-folder is empty"),
-        ("[transcribe]\nfiles = ['a.wav']\n", "[transcribe] files is no option"),
-        ("[watch]\nquestion = 'Who?'\n", "[watch] question is no option"),
+        ("[transcribe]\nfiles = ['a.wav']\n", "[transcribe] files is not an option"),
+        ("[watch]\nquestion = 'Who?'\n", "[watch] question is not an option"),
         ("[model.tiny-whisper]\nkv-memory = 0.5\n", "[model.tiny-whisper] kv-memory is 0.5: Expected `str`"),
     ],
 )
@@ -94,7 +97,7 @@ def test_what_a_configuration_file_would_be_ignored_for_is_an_error(
         ("api-key = 5550100 5\n", "not TOML"),
         ("api-key = s5550100\n", "not TOML"),
         ("api-key = 's5550100\n", "not TOML"),
-        ("[model.x]\napi-key = 's5550100'\n", "api-key is no option of one model"),
+        ("[model.x]\napi-key = 's5550100'\n", "api-key is not an option of one model"),
     ],
 )
 def test_a_secret_that_is_said_wrongly_is_not_shown(run: Run, tmp_path: Path, text: str, named: str) -> None:
@@ -122,8 +125,8 @@ def test_every_option_may_be_in_a_file_as_its_default_is(tmp_path: Path) -> None
             plain = [each for each in (kind, *get_args(kind)) if each in values]
             inner = [each for inner in get_args(kind) for each in get_args(inner) if each in values]
             words = [repr(each) for each in _words(kind)]
-            (said, *_) = [*words, *(values[each] for each in (*plain, *inner))]
-            file.write_text(f"[{command}]\n{name} = {said}\n")
+            (written, *_) = [*words, *(values[each] for each in (*plain, *inner))]
+            file.write_text(f"[{command}]\n{name} = {written}\n")
             if name == "vad_parameters":  # a table
                 continue
             read_options(file, command, known, {})

@@ -23,7 +23,9 @@ from support.vision_files import saved
 
 pytestmark = pytest.mark.slow
 
-ASKED: dict[str, list[dict[str, str]]] = json.loads((demo_vision.DATA / "pictures.json").read_text("utf-8"))
+QUESTIONS: dict[str, list[dict[str, str]]] = json.loads(
+    (demo_vision.DATA / "pictures.json").read_text("utf-8")
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +39,18 @@ def test_every_answer_in_the_demo_is_right(seeing: Server, capsys: pytest.Captur
     with Client(seeing.url) as client:
         answers = demo_vision.show(client, LiveText(), "tiny-qwen3-vl")
     assert [each.answer for each in answers] == [each.expected for each in answers]
-    assert {each.file for each in answers} == set(ASKED)
+    assert {each.file for each in answers} == set(QUESTIONS)
     film = next(each for each in answers if each.file.endswith(".mp4"))
     assert film.num_read > 0, "it watched before it was asked"
     assert not replace(film, answer="It rains.").is_right
     assert film.answer in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", sorted(ASKED))
+@pytest.mark.parametrize("name", sorted(QUESTIONS))
 def test_the_same_files_are_answered_over_http(seeing: Server, name: str) -> None:
     data = base64.b64encode((demo_vision.DATA / name).read_bytes()).decode()
     kind, mime = ("image_url", "image/png") if name.endswith(".png") else ("video_url", "video/mp4")
-    for each in ASKED[name]:
+    for each in QUESTIONS[name]:
         part = {"type": kind, kind: {"url": f"data:{mime};base64,{data}"}}
         body = {
             "messages": [{"role": "user", "content": [part, {"type": "text", "text": each["question"]}]}],
@@ -75,7 +77,7 @@ def test_a_still_shown_live_is_answered_as_a_chat_over_it(
 ) -> None:
     scene = {"shapes.png": SHAPES, "sign.png": SIGN}[name]
     data = saved(Image.fromarray(draw(scene, *size, random.Random(name))))
-    question, expected = ASKED[name][0]["question"], ASKED[name][0]["answer"]
+    question, expected = QUESTIONS[name][0]["question"], QUESTIONS[name][0]["answer"]
     messages = as_messages([live_answers.picture(data, question)])
     assert chat(seeing, "tiny-qwen3-vl", messages, max_tokens=100)["text"] == expected
     with live_talk(seeing, "tiny-qwen3-vl", max_output_tokens=100, video=settings) as talk:
@@ -83,4 +85,4 @@ def test_a_still_shown_live_is_answered_as_a_chat_over_it(
             event = {"type": "input_image_buffer.append", "timestamp_ms": 1000 * index // fps}
             talk.session.send(event | {"image": base64.b64encode(data).decode()})
         talk.add(live_answers.text(question))
-        assert words_of(talk.ask()) == expected
+        assert words_of(talk.respond()) == expected

@@ -25,7 +25,7 @@ def test_a_talk_about_text_equals_chat_completions(text_server: Server) -> None:
     with live_talk(text_server, "text", instructions="Be kind.") as talk:
         for item in items:
             talk.add(item)
-        done = talk.ask()
+        done = talk.respond()
     assert done["status"] in ("completed", "incomplete")
     expected = chat(text_server, "text", as_messages(items, "Be kind."))
     assert words_of(done) == expected["text"]
@@ -47,7 +47,7 @@ def test_ten_turns_over_ten_pictures_compute_only_what_is_new(text_server: Serve
             jobs, before = media.statistics().num_jobs, engine.statistics()
             items.append(picture(png(40, 48, 100 + turn), f"What is picture {turn}?"))
             talk.add(items[-1])
-            done = talk.ask()
+            done = talk.respond()
             answered.append((list(items), words_of(done)))
             usage, details = done["usage"], done["usage"]["input_token_details"]
             assert details["image_tokens"] == IMAGE_TOKENS * (turn + 1)
@@ -64,19 +64,19 @@ def test_ten_turns_over_ten_pictures_compute_only_what_is_new(text_server: Serve
             items.append(text(words_of(done), "assistant"))
         jobs, before = media.statistics().num_jobs, engine.statistics()
         talk.add(text("And once more?"))
-        done = talk.ask()
+        done = talk.respond()
         assert media.statistics().num_jobs == jobs
         assert engine.statistics().num_windows_encoded == before.num_windows_encoded
         assert (
             done["usage"]["input_token_details"]["cached_tokens_details"]["image_tokens"] == 10 * IMAGE_TOKENS
         )
     jobs = media.statistics().num_jobs
-    for asked, said in answered:
-        assert said == chat(text_server, "vision", as_messages(asked), max_tokens=4)["text"]
+    for conversation, answer in answered:
+        assert answer == chat(text_server, "vision", as_messages(conversation), max_tokens=4)["text"]
     with live_talk(text_server, max_output_tokens=4) as another:
         for item in items:
             another.add(item)
-        another.ask()
+        another.respond()
     assert media.statistics().num_jobs == jobs, "a session's files are opened for chats and sessions, too"
 
 
@@ -87,7 +87,7 @@ def test_a_bad_picture_is_refused_and_the_talk_goes_on(text_server: Server) -> N
         assert (found["code"], found["param"]) == ("invalid_media", "broken.content[0]")
         assert talk.session.until("conversation.item.deleted")["item_id"] == "broken"
         talk.add(text("Hello"))
-        assert words_of(talk.ask()) == chat(text_server, "vision", as_messages([text("Hello")]))["text"]
+        assert words_of(talk.respond()) == chat(text_server, "vision", as_messages([text("Hello")]))["text"]
 
 
 def test_who_asks_for_many_large_items_at_once_gets_them_one_after_the_other(text_server: Server) -> None:
@@ -100,7 +100,7 @@ def test_who_asks_for_many_large_items_at_once_gets_them_one_after_the_other(tex
         assert sum(len(str(event["item"])) for event in found) > 2.5 * 2**22
         talk.session.send({"type": "conversation.item.delete", "item_id": "large"})
         talk.add(text("Hello"))
-        assert words_of(talk.ask())
+        assert words_of(talk.respond())
 
 
 def test_cancelled_answers_are_over_at_once(text_server: Server) -> None:
@@ -115,8 +115,8 @@ def test_cancelled_answers_are_over_at_once(text_server: Server) -> None:
         wait_until(lambda: engine.statistics().num_running == 0, timeout_s=2.0)
         assert words_of(done)
         num_output = done["usage"]["output_tokens"]
-        asked = {"input": [text("Tell me a long story")], "conversation": "none"}
-        talk.create(temperature=1.5, seed=1, max_output_tokens=num_output, **asked)
+        conversation = {"input": [text("Tell me a long story")], "conversation": "none"}
+        talk.create(temperature=1.5, seed=1, max_output_tokens=num_output, **conversation)
         again = talk.finish()
         assert words_of(again).startswith(words_of(done))
         assert again["usage"]["output_tokens"] == num_output
@@ -137,8 +137,8 @@ def test_responses_beside_the_conversation_run_together(text_server: Server) -> 
         for event in done:
             response = event["response"]
             name = (response["metadata"] or {}).get("n")
-            asked = text("Hello") if name is None else text(f"number {name}")
-            assert words_of(response) == chat(text_server, "text", as_messages([asked]))["text"]
+            conversation = text("Hello") if name is None else text(f"number {name}")
+            assert words_of(response) == chat(text_server, "text", as_messages([conversation]))["text"]
 
 
 def test_too_long_a_talk_forgets_its_beginning(text_server: Server) -> None:
@@ -147,7 +147,7 @@ def test_too_long_a_talk_forgets_its_beginning(text_server: Server) -> None:
     with live_talk(text_server, "text") as talk:
         items = [text(f"{number} {long}") for number in range(8)]
         ids = [talk.add(item) for item in items]
-        done = talk.ask()
+        done = talk.respond()
         gone = [name for event in talk.session.seen("conversation.truncated") for name in event["item_ids"]]
         assert gone
         assert gone == ids[: len(gone)]
@@ -164,7 +164,7 @@ def test_a_question_right_behind_what_was_dropped_costs_its_own_tokens(text_serv
         while not talk.session.seen("conversation.truncated"):
             items.append(text("?", id=f"question-{len(items) // 2}"))
             talk.add(items[-1])
-            done = talk.ask()
+            done = talk.respond()
             items.append(text(words_of(done), "assistant"))
             is_near = done["usage"]["input_tokens"] > 0.9 * most
             if is_near and not talk.session.seen("conversation.truncated"):
@@ -175,7 +175,7 @@ def test_a_question_right_behind_what_was_dropped_costs_its_own_tokens(text_serv
         assert len(items) / 3 < len(gone) < len(items) * 2 / 3
         last = text("And now?")
         talk.add(last)
-        done = talk.ask(max_output_tokens=12)
+        done = talk.respond(max_output_tokens=12)
         details = done["usage"]["input_token_details"]
         assert done["usage"]["input_tokens"] - details["cached_tokens"] <= 40
         stayed = as_messages([*items[len(gone) :], last])

@@ -200,13 +200,13 @@ def test_requests_open_at_the_end_of_the_drain_are_told(
     config = make_config(str(folders["text"]), listen=ListenConfig(port=0, drain_s=0.5))
     answers: dict[tuple[str, bool], httpx.Response] = {}
 
-    def ask(url: str, path: str, *, stream: bool) -> None:
+    def request(url: str, path: str, *, stream: bool) -> None:
         body = CHAT | {"max_tokens": 400, "structured_outputs": {"regex": "[a-z]{400}"}, "stream": stream}
         answers[path, stream] = httpx.post(f"{url}/{path}", json=body, timeout=60)
 
     with running_server(config) as server:
         threads = [
-            threading.Thread(target=ask, args=[server.api, path], kwargs={"stream": stream})
+            threading.Thread(target=request, args=[server.api, path], kwargs={"stream": stream})
             for path in ("chat/completions", "messages")
             for stream in (False, True)
         ]

@@ -23,8 +23,8 @@ def test_drafts_change_no_token_and_tell_what_they_were_worth(text_server: Serve
     predicted = {"type": "content", "content": expected["text"]}
     wrong = {"type": "content", "content": "something else " * 5}
     sampled = {"temperature": 0.8, "seed": 3}
-    asked: list[dict[str, Any]] = [{"prediction": predicted}, {"prediction": wrong}, {"speculative": {}}]
-    for drafts in asked:
+    drafting: list[dict[str, Any]] = [{"prediction": predicted}, {"prediction": wrong}, {"speculative": {}}]
+    for drafts in drafting:
         answer = post(text_server, "/v1/completions", **plain, **drafts).json()
         assert answer["choices"][0]["token_ids"] == expected["token_ids"]
         details = answer["usage"].get("completion_tokens_details")
@@ -35,10 +35,10 @@ def test_drafts_change_no_token_and_tell_what_they_were_worth(text_server: Serve
     accepted = histogram(text_server, "sensorium_draft_accepted_length")
     assert accepted["count"] > accepted["0.0"], "of some drafts the first token was right"
     chat = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0, "max_tokens": 30}
-    said = post(text_server, "/v1/chat/completions", **chat).json()["choices"][0]["message"]["content"]
-    chat["prediction"] = {"type": "content", "content": said}
+    text = post(text_server, "/v1/chat/completions", **chat).json()["choices"][0]["message"]["content"]
+    chat["prediction"] = {"type": "content", "content": text}
     answer = post(text_server, "/v1/chat/completions", **chat).json()
-    assert answer["choices"][0]["message"]["content"] == said
+    assert answer["choices"][0]["message"]["content"] == text
     details = answer["usage"]["completion_tokens_details"]
     assert set(details) == {"accepted_prediction_tokens", "rejected_prediction_tokens"}
 

@@ -34,7 +34,7 @@ def picture() -> dict[str, Any]:
     return make_embeddings.picture_part(CHECKPOINTS / "tiny-qwen3-vl", DATA / "shapes.png")
 
 
-def ask(
+def complete(
     server: Server, model: str, *parts: dict[str, Any], salt: str = "", path: str = "chat/completions"
 ) -> httpx.Response:
     body = {
@@ -68,22 +68,22 @@ QUESTION = {"type": "text", "text": "What is where?"}
 
 
 def test_a_picture_is_answered_token_for_token(taking: Server, picture: dict[str, Any]) -> None:
-    given = answer(ask(taking, "tiny-qwen3-vl", picture, QUESTION, salt="rows"))
+    given = answer(complete(taking, "tiny-qwen3-vl", picture, QUESTION, salt="rows"))
     windows = taking.service.models["tiny-qwen3-vl"].engine.statistics().num_windows_encoded
-    expected = answer(ask(taking, "tiny-qwen3-vl", file_part("shapes.png"), QUESTION, salt="file"))
+    expected = answer(complete(taking, "tiny-qwen3-vl", file_part("shapes.png"), QUESTION, salt="file"))
     assert given["token_ids"] == expected["token_ids"]
     assert "a large red circle" in given["message"]["content"]
     logprobs = [[each["logprob"] for each in found["logprobs"]["content"]] for found in (given, expected)]
     assert logprobs[0] == pytest.approx(logprobs[1], abs=1e-3)
     assert taking.service.models["tiny-qwen3-vl"].engine.statistics().num_windows_encoded == windows + 1
-    other = answer(ask(taking, "tiny-qwen3-vl", picture, {"type": "text", "text": "Where is the star?"}))
+    other = answer(complete(taking, "tiny-qwen3-vl", picture, {"type": "text", "text": "Where is the star?"}))
     assert other["message"]["content"] == "The star is in the center."
 
 
 def test_sound_is_heard_token_for_token(taking: Server) -> None:
     part = make_embeddings.sound_part(CHECKPOINTS / "tiny-qwen3-asr", DATA / "kitchen_lights.wav")
-    given = answer(ask(taking, "tiny-qwen3-asr", part))
-    expected = answer(ask(taking, "tiny-qwen3-asr", file_part("kitchen_lights.wav")))
+    given = answer(complete(taking, "tiny-qwen3-asr", part))
+    expected = answer(complete(taking, "tiny-qwen3-asr", file_part("kitchen_lights.wav")))
     assert given["token_ids"] == expected["token_ids"]
     assert "kitchen" in given["message"]["content"]
 
@@ -91,18 +91,18 @@ def test_sound_is_heard_token_for_token(taking: Server) -> None:
 def test_what_was_sent_is_known_by_its_name_and_shared_by_its_content(
     taking: Server, picture: dict[str, Any]
 ) -> None:
-    first = ask(taking, "tiny-qwen3-vl", {**picture, "uuid": "shapes"}, QUESTION, salt="name").json()
+    first = complete(taking, "tiny-qwen3-vl", {**picture, "uuid": "shapes"}, QUESTION, salt="name").json()
     known = {"type": "image_embeds", "image_embeds": None, "uuid": "shapes"}
-    again = ask(taking, "tiny-qwen3-vl", known, QUESTION, salt="name").json()
+    again = complete(taking, "tiny-qwen3-vl", known, QUESTION, salt="name").json()
     assert again["choices"][0]["token_ids"] == first["choices"][0]["token_ids"]
     details = again["usage"]["prompt_tokens_details"]
     assert details["cached_tokens"] >= first["usage"]["prompt_tokens"] // 16 * 16
-    unknown = ask(taking, "tiny-qwen3-vl", known, QUESTION, salt="another")
+    unknown = complete(taking, "tiny-qwen3-vl", known, QUESTION, salt="another")
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (400, "media_not_kept")
 
 
 def test_responses_take_them_too(taking: Server, picture: dict[str, Any]) -> None:
-    found = ask(taking, "tiny-qwen3-vl", picture, QUESTION, path="responses").json()
+    found = complete(taking, "tiny-qwen3-vl", picture, QUESTION, path="responses").json()
     assert "a large red circle" in found["output"][0]["content"][0]["text"]
     body = {"model": "tiny-qwen3-vl", "previous_response_id": found["id"], "input": "Where is the star?"}
     next_one = httpx.post(f"{taking.api}/responses", json=body, timeout=120)
@@ -121,7 +121,7 @@ def test_what_is_wrong_is_named_and_hurts_nobody(taking: Server, picture: dict[s
         ({"image_grid_thw": [1, 10, 10]}, "image_grid_thw"),
     ):
         part = {"type": "image_embeds", "image_embeds": {**own, **changed}}
-        refused = ask(taking, "tiny-qwen3-vl", part, QUESTION)
+        refused = complete(taking, "tiny-qwen3-vl", part, QUESTION)
         if not field:  # another picture's shape, and a good one
             assert refused.status_code == 200, refused.text
             continue
@@ -129,13 +129,13 @@ def test_what_is_wrong_is_named_and_hurts_nobody(taking: Server, picture: dict[s
             400,
             f"{PLACE}.image_embeds.{field}",
         ), refused.text
-    wrong = ask(taking, "tiny-qwen3-asr", picture)
+    wrong = complete(taking, "tiny-qwen3-asr", picture)
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "unsupported_media")
-    assert "circle" in answer(ask(taking, "tiny-qwen3-vl", picture, QUESTION))["message"]["content"]
+    assert "circle" in answer(complete(taking, "tiny-qwen3-vl", picture, QUESTION))["message"]["content"]
 
 
 def test_they_are_off_by_default(text_server: Server, picture: dict[str, Any]) -> None:
-    refused = ask(text_server, "vision", picture, QUESTION)
+    refused = complete(text_server, "vision", picture, QUESTION)
     assert refused.status_code == 400
     assert refused.json()["error"]["param"] == f"{PLACE}.image_embeds"
     assert "--enable-mm-embeds" in refused.json()["error"]["message"]

@@ -15,7 +15,7 @@ from support.server import Server
 
 pytestmark = pytest.mark.slow
 
-Ask = Callable[..., tuple[list[int], list[str], str, int]]
+Complete = Callable[..., tuple[list[int], list[str], str, int]]
 
 BODIES: dict[str, dict[str, Any]] = {
     "completions": {"prompt": "Hello", "logprobs": 1},
@@ -54,8 +54,10 @@ def whole(server: Server, route: str, **body: object) -> tuple[list[int], list[s
 
 
 def names(choice: dict[str, Any]) -> list[str]:
-    told = choice["logprobs"] or {"tokens": []}
-    return list(told["tokens"]) if "tokens" in told else [each["token"] for each in told["content"]]
+    logprobs = choice["logprobs"] or {"tokens": []}
+    return (
+        list(logprobs["tokens"]) if "tokens" in logprobs else [each["token"] for each in logprobs["content"]]
+    )
 
 
 def streamed(server: Server, route: str, **body: object) -> tuple[list[int], list[str], str, int]:
@@ -79,10 +81,10 @@ def streamed(server: Server, route: str, **body: object) -> tuple[list[int], lis
     return ids, scored, content, count
 
 
-@pytest.mark.parametrize("ask", [whole, streamed])
+@pytest.mark.parametrize("complete", [whole, streamed])
 @pytest.mark.parametrize("route", BODIES)
 def test_a_stop_token_is_in_the_ids_and_the_count(
-    text_server: Server, text: TextTokenizer, end: int, route: str, ask: Ask
+    text_server: Server, text: TextTokenizer, end: int, route: str, complete: Complete
 ) -> None:
     (a,) = text.encode("a", allow_special=True)
     name_of = {end: text.backend.id_to_token(end), a: "a"}
@@ -92,28 +94,30 @@ def test_a_stop_token_is_in_the_ids_and_the_count(
     ]
     for stop, options in cases:
         before = [a] * options["min_tokens"]
-        ids, scored, content, count = ask(text_server, route, max_tokens=9, return_token_ids=True, **options)
+        ids, scored, content, count = complete(
+            text_server, route, max_tokens=9, return_token_ids=True, **options
+        )
         assert ids == [*before, stop]
         assert scored == [name_of[each] for each in ids]
         assert (content, count) == ("a" * len(before), len(ids))
         # Who asks for no ids has OpenAI's log-probabilities: those of the text.
-        none, scored, again, count = ask(text_server, route, max_tokens=9, **options)
+        none, scored, again, count = complete(text_server, route, max_tokens=9, **options)
         assert (none, scored, again, count) == ([], ["a"] * len(before), content, len(ids))
 
 
-@pytest.mark.parametrize("ask", [whole, streamed])
+@pytest.mark.parametrize("complete", [whole, streamed])
 @pytest.mark.parametrize("route", BODIES)
 @pytest.mark.parametrize("includes", [False, True])
 def test_the_tokens_of_a_stop_string_are_in_the_ids_and_the_count(
-    text_server: Server, text: TextTokenizer, route: str, ask: Ask, includes: bool
+    text_server: Server, text: TextTokenizer, route: str, complete: Complete, includes: bool
 ) -> None:
     a, b = (text.encode(each, allow_special=True)[0] for each in "ab")
     options = {"allowed_token_ids": [a, b], "seed": 5, "temperature": 1.0, "ignore_eos": True}
     options |= {"max_tokens": 12, "return_token_ids": True}
-    free, _, all_text, _ = ask(text_server, route, **options)
+    free, _, all_text, _ = complete(text_server, route, **options)
     stop = all_text[4:7]
     place = all_text.index(stop)
-    ids, scored, content, count = ask(
+    ids, scored, content, count = complete(
         text_server, route, stop=[stop], include_stop_str_in_output=includes, **options
     )
     assert ids == free[: place + 3]

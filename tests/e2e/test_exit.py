@@ -107,10 +107,10 @@ def test_a_server_waits_for_no_grammar() -> None:
         serving(*arguments, command=(sys.executable, "-c", HANGS)) as (process, url),
         ThreadPoolExecutor(1) as pool,
     ):
-        asked = pool.submit(httpx.post, f"{url}/v1/completions", json=body, timeout=60)
+        answer = pool.submit(httpx.post, f"{url}/v1/completions", json=body, timeout=60)
         assert process.stderr is not None
         while process.stderr.readline() != "compiling\n":
             pass
         process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate(timeout=60)
-        assert (process.returncode, asked.result().status_code) == (0, 503), stderr
+        assert (process.returncode, answer.result().status_code) == (0, 503), stderr

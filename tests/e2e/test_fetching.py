@@ -69,13 +69,13 @@ def server(fetching: Server) -> Iterator[Server]:
     wait_until(lambda: fetching.service.budget.num_bytes == 0)
 
 
-def ask(server: Server, path: str, body: dict[str, Any]) -> httpx.Response:
+def post_body(server: Server, path: str, body: dict[str, Any]) -> httpx.Response:
     return httpx.post(f"{server.api}{path}", json={"model": "vision", **body}, timeout=60)
 
 
 def chat(server: Server, *parts: dict[str, Any]) -> httpx.Response:
     body = {"messages": [{"role": "user", "content": list(parts)}], "max_tokens": 2, "temperature": 0}
-    return ask(server, "/chat/completions", body)
+    return post_body(server, "/chat/completions", body)
 
 
 def part(kind: str, url: str) -> dict[str, Any]:
@@ -132,20 +132,20 @@ def test_what_is_there_must_be_what_is_said(server: Server, host: str) -> None:
 def test_responses_keep_what_was_fetched(server: Server, host: str, files: Path) -> None:
     (files / "soon-gone.png").write_bytes(png(40, 56, seed=3))
     content = [{"type": "input_image", "image_url": f"{host}/soon-gone.png"}]
-    first = ask(
+    first = post_body(
         server, "/responses", {"input": [{"role": "user", "content": content}], "max_output_tokens": 2}
     )
     assert first.status_code == 200, first.text
     (files / "soon-gone.png").unlink()
     body = {"input": "And now?", "previous_response_id": first.json()["id"], "max_output_tokens": 2}
-    assert ask(server, "/responses", body).status_code == 200
+    assert post_body(server, "/responses", body).status_code == 200
 
 
 def test_messages_take_addresses(server: Server, host: str) -> None:
     def send(url: str) -> httpx.Response:
         content = [{"type": "image", "source": {"type": "url", "url": url}}]
         body = {"messages": [{"role": "user", "content": content}], "max_tokens": 2}
-        return ask(server, "/messages", body)
+        return post_body(server, "/messages", body)
 
     assert send(f"{host}/a.png").status_code == 200
     assert send(f"{host}/none").status_code == 422

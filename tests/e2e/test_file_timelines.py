@@ -73,5 +73,5 @@ def test_no_channel_and_no_part_is_lost(server: Server, spoken: FloatArray) -> N
     turned = sound_file(np.stack([spoken, -spoken], axis=1))
     joined = plain_wav(spoken) + plain_wav(0 * spoken) + plain_wav(spoken)
     assert post(server, turned).json()["text"] == text
-    said = post(server, joined).json()["text"]
-    assert said.count(text[:12]) == 2
+    transcript = post(server, joined).json()["text"]
+    assert transcript.count(text[:12]) == 2

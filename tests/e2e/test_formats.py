@@ -37,9 +37,9 @@ def live(server: Server, audio: bytes, granularities: list[str]) -> tuple[str, l
 
 def test_every_format_and_live_have_the_same_words(server: Server, sentences: bytes) -> None:
     text = post(server, sentences, response_format="json").json()["text"]
-    said = letters(text)
+    spoken = letters(text)
     assert len(text.split()) > 10
-    assert letters(post(server, sentences, response_format="text").text) == said
+    assert letters(post(server, sentences, response_format="text").text) == spoken
     for granularity in ("word", "segment"):
         found = post(
             server,
@@ -50,7 +50,7 @@ def test_every_format_and_live_have_the_same_words(server: Server, sentences: by
         assert found["text"] == text
         parts = found[f"{granularity}s"]
         key = "word" if granularity == "word" else "text"
-        assert letters("".join(part[key] for part in parts)) == said
+        assert letters("".join(part[key] for part in parts)) == spoken
     with Client(server.url) as client:
         events = list(client.transcribe_stream(sentences, timestamp_granularities=["segment", "word"]))
         whole = client.transcribe(sentences, timestamp_granularities=["segment", "word"])
@@ -58,13 +58,13 @@ def test_every_format_and_live_have_the_same_words(server: Server, sentences: by
     assert_streamed([event for event in events if isinstance(event, TextSegment)], whole)
     assert events[-1] == TextDone(text, whole.language, whole.duration)
     for subtitles in ("srt", "vtt"):
-        assert subtitle_letters(post(server, sentences, response_format=subtitles).text) == said
+        assert subtitle_letters(post(server, sentences, response_format=subtitles).text) == spoken
     audio = pcm(sentences)
     for granularities in ([], ["word"], ["segment"]):
         transcript, words, segments = live(server, audio, granularities)
         assert transcript == text
-        assert not words or letters("".join(word["word"] for word in words)) == said
-        assert not segments or letters("".join(segment["text"] for segment in segments)) == said
+        assert not words or letters("".join(word["word"] for word in words)) == spoken
+        assert not segments or letters("".join(segment["text"] for segment in segments)) == spoken
         assert (bool(words), bool(segments)) == ("word" in granularities, "segment" in granularities)
 
 
@@ -72,10 +72,10 @@ def test_repetitions_are_as_likely_as_is_asked_for(server: Server, conversation:
     """As vLLM's own client asks, and in every format."""
     plain = post(server, conversation, seed="4419", repetition_penalty="1").json()["text"]
     assert plain == post(server, conversation).json()["text"]
-    asked = {"seed": "4419", "repetition_penalty": "10"}
-    text = post(server, conversation, **asked).json()["text"]
+    options = {"seed": "4419", "repetition_penalty": "10"}
+    text = post(server, conversation, **options).json()["text"]
     assert text != plain
-    assert post(server, conversation, response_format="verbose_json", **asked).json()["text"] == text
+    assert post(server, conversation, response_format="verbose_json", **options).json()["text"] == text
 
 
 def test_many_clips_of_a_short_file_are_a_programs_work(server: Server, conversation: bytes) -> None:

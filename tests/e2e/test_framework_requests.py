@@ -58,8 +58,8 @@ def check(recorded: dict[str, Any], answer: httpx.Response) -> None:
         chunks = [ChatCompletionChunk.model_validate(each) for each in events(answer.text)]
         last = [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1]
         assert last in ("length", "stop")  # what a random model draws may be its end
-        asks_usage = (recorded["body"].get("stream_options") or {}).get("include_usage", False)
-        assert (chunks[-1].usage is not None) == asks_usage
+        includes_usage = (recorded["body"].get("stream_options") or {}).get("include_usage", False)
+        assert (chunks[-1].usage is not None) == includes_usage
     elif path == "/v1/chat/completions":
         ChatCompletion.model_validate_json(answer.text, strict=True)
     elif path == "/v1/responses" and is_stream:

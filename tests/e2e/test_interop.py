@@ -166,8 +166,8 @@ def test_refusals_of_the_flat_dialect(server: Server) -> None:
 def test_a_file_at_full_speed_waits_for_the_transcription(guarded: Server, conversation: bytes) -> None:
     headers = {"Authorization": f"Bearer {KEY}"}
     with flat_client(guarded.realtime, additional_headers=headers) as client:
-        heard = client.utterance(pcm(conversation))["text"]
-    assert "Wetter" in heard
+        transcript = client.utterance(pcm(conversation))["text"]
+    assert "Wetter" in transcript
     guarded.wait_quiet()
 
 
@@ -227,13 +227,13 @@ def test_livekit_keeps_a_socket_for_the_next_stream(server: Server, lights: byte
 @pytest.mark.parametrize("field", ["near_field", "far_field"])
 def test_noise_reduction_costs_a_client_nothing_else_of_its_update(server: Server, field: str) -> None:
     """OpenAI's samples ask for it, and both libraries have an option for it. None is claimed."""
-    asked = livekit_update(language="en")
-    asked["session"]["audio"]["input"]["noise_reduction"] = {"type": field}
+    update = livekit_update(language="en")
+    update["session"]["audio"]["input"]["noise_reduction"] = {"type": field}
     with raw_session(f"{server.realtime}?intent=transcription&model=tiny-whisper") as session:
-        session.send(asked)
-        heard = session.until("session.updated")["session"]["audio"]["input"]
-        assert heard["noise_reduction"] is None
-        assert heard["transcription"]["language"] == "en"
+        session.send(update)
+        transcript = session.until("session.updated")["session"]["audio"]["input"]
+        assert transcript["noise_reduction"] is None
+        assert transcript["transcription"]["language"] == "en"
 
 
 @pytest.mark.parametrize(
@@ -253,9 +253,9 @@ def test_what_is_not_served_is_refused_by_name_and_nothing_is_lost(
     with raw_session(f"{server.realtime}?intent=transcription&model=tiny-whisper") as session:
         session.send(livekit_update())
         before = session.until("session.updated")["session"]
-        asked = livekit_update()
-        asked["session"]["audio"]["input"] |= change
-        session.send(asked | {"event_id": "mine"})
+        update = livekit_update()
+        update["session"]["audio"]["input"] |= change
+        session.send(update | {"event_id": "mine"})
         error = session.until("error")["error"]
         assert (error["code"], error["param"]) == (code, f"session.audio.input.{param}")
         assert error["event_id"] == "mine"

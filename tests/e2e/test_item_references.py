@@ -11,9 +11,9 @@ from support.server import Server
 pytestmark = pytest.mark.slow
 
 KEY, OTHER_KEY = "one", "another"
-ASKED = {"role": "user", "content": "What time is it?"}
+QUESTION = {"role": "user", "content": "What time is it?"}
 NOW = {"type": "function", "name": "now", "parameters": {"type": "object", "properties": {}}}
-SAID = '<think>\nHm.\n</think>\n\nI look.\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+ANSWER = '<think>\nHm.\n</think>\n\nI look.\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def post(server: Server, *items: object, path: str = "", key: str = KEY, **more:
 @pytest.fixture
 def answered(server: Server) -> list[dict[str, Any]]:
     """The items of a response: what was thought, said and called."""
-    answer = post(server, ASKED, structured_outputs={"choice": [SAID]}).json()
+    answer = post(server, QUESTION, structured_outputs={"choice": [ANSWER]}).json()
     items: list[dict[str, Any]] = answer["output"]
     assert [item["type"] for item in items] == ["reasoning", "message", "function_call"]
     return items
@@ -44,8 +44,8 @@ def test_what_is_referred_to_is_read_as_if_it_was_sent(
     server: Server, answered: list[dict[str, Any]]
 ) -> None:
     result = {"type": "function_call_output", "call_id": answered[-1]["call_id"], "output": "noon"}
-    by_hand = [ASKED, *answered, result]
-    by_name = [ASKED, *map(reference, answered), result]
+    by_hand = [QUESTION, *answered, result]
+    by_name = [QUESTION, *map(reference, answered), result]
     whole, referred = (post(server, *items, max_output_tokens=4).json() for items in (by_hand, by_name))
     assert referred["usage"]["input_tokens"] == whole["usage"]["input_tokens"]
     counted = post(server, *by_name, path="/input_tokens").json()
@@ -57,21 +57,21 @@ def test_what_is_referred_to_is_read_as_if_it_was_sent(
     ).json()
     assert listed["data"][1:4] == answered
     # An item that the conversation goes on from need not be all of it.
-    assert post(server, reference(answered[1]), ASKED, max_output_tokens=1).status_code == 200
+    assert post(server, reference(answered[1]), QUESTION, max_output_tokens=1).status_code == 200
 
 
 def test_what_cannot_be_referred_to_is_named(server: Server, answered: list[dict[str, Any]]) -> None:
-    thought, said, _ = answered
+    thought, message, _ = answered
 
     def refused(*items: dict[str, str], key: str = KEY) -> tuple[int, str]:
-        answer = post(server, ASKED, *items, key=key)
+        answer = post(server, QUESTION, *items, key=key)
         return answer.status_code, answer.json()["error"]["param"]
 
     assert refused(reference(thought), reference(thought)) == (400, "input[2].id")
-    assert refused(reference(said), key=OTHER_KEY) == (404, "input[1].id")
-    unknown = ("msg_else", f"{said['id'][:-1]}9", said["id"].replace("msg_", "fc_"), f"msg_{'0' * 48}0")
+    assert refused(reference(message), key=OTHER_KEY) == (404, "input[1].id")
+    unknown = ("msg_else", f"{message['id'][:-1]}9", message["id"].replace("msg_", "fc_"), f"msg_{'0' * 48}0")
     for name in unknown:
-        answer = post(server, ASKED, {"type": "item_reference", "id": name})
+        answer = post(server, QUESTION, {"type": "item_reference", "id": name})
         error = answer.json()["error"]
         assert (answer.status_code, error["param"]) == (404, "input[1].id")
         assert name.partition("_")[2][:48] in error["message"], "the item's id, or that of its response"

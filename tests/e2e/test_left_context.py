@@ -55,8 +55,8 @@ def test_turns_are_heard_behind_others(server: Server, lights: bytes) -> None:
 
 def test_it_is_shown_and_may_be_taken_back(server: Server, lights: bytes) -> None:
     with raw_session(f"{server.realtime}?model=random-0") as session:
-        for wish, shown in ((24_000, 24_000), (None, None), (6_000, 6_000), (0, None)):
-            updated = session.configure(turn_detection=VAD, language="en", left_context_ms=wish)
+        for length_ms, shown in ((24_000, 24_000), (None, None), (6_000, 6_000), (0, None)):
+            updated = session.configure(turn_detection=VAD, language="en", left_context_ms=length_ms)
             assert updated["session"]["audio"]["input"]["transcription"].get("left_context_ms") == shown
             session.append(pcm(lights) + silence(1.0))
             assert session.until("completed")["transcript"]
@@ -64,7 +64,7 @@ def test_it_is_shown_and_may_be_taken_back(server: Server, lights: bytes) -> Non
         assert "left_context_ms" in updated["session"]["capabilities"]
 
 
-def said_in_a_call(server: Server, audio: bytes, left_context_ms: int) -> list[str]:
+def transcripts_of_call(server: Server, audio: bytes, left_context_ms: int) -> list[str]:
     query = f"model=random-0&language=en&left_context_ms={left_context_ms}"
     texts = []
     with connect(f"{server.realtime.replace('/realtime', '/calls')}?{query}", open_timeout=60) as socket:
@@ -81,16 +81,19 @@ def said_in_a_call(server: Server, audio: bytes, left_context_ms: int) -> list[s
 
 def test_a_call_takes_it_in_its_address(server: Server, lights: bytes) -> None:
     audio = (pcm(lights) + silence(1.0)) * 2
-    alone, behind = (said_in_a_call(server, audio, length_ms) for length_ms in (0, 24_000))
-    assert len(alone) == len(behind) == 2
-    assert alone[0] == behind[0]
-    assert alone[1] != behind[1]
+    alone, with_context = (transcripts_of_call(server, audio, length_ms) for length_ms in (0, 24_000))
+    assert len(alone) == len(with_context) == 2
+    assert alone[0] == with_context[0]
+    assert alone[1] != with_context[1]
 
 
 def test_a_model_that_hears_turns_alone_refuses_it_by_name(server: Server) -> None:
     with raw_session(f"{server.realtime}?model=tiny-whisper") as session:
-        wish = {"audio": {"input": {"transcription": {"left_context_ms": 24_000}}}, "type": "transcription"}
-        session.send({"type": "session.update", "session": wish})
+        length_ms = {
+            "audio": {"input": {"transcription": {"left_context_ms": 24_000}}},
+            "type": "transcription",
+        }
+        session.send({"type": "session.update", "session": length_ms})
         error = session.until("error")["error"]
         assert (error["code"], error["param"]) == ("unsupported_parameter", FIELD)
         assert "tiny-whisper" in error["message"]

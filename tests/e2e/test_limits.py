@@ -276,8 +276,8 @@ def test_too_many_logprobs_are_refused_by_the_field_that_says_how_many(
     config = text_server.service.config
     few = dataclasses.replace(config.engine, max_logprob_entries=5)
     monkeypatch.setattr(text_server.service, "config", dataclasses.replace(config, engine=few))
-    asked = {**body, "model": "vision", "top_logprobs": 2}
-    answer = httpx.post(f"{text_server.api}/{path}", json=asked, timeout=60)
+    request = {**body, "model": "vision", "top_logprobs": 2}
+    answer = httpx.post(f"{text_server.api}/{path}", json=request, timeout=60)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "top_logprobs"
     assert "`top_logprobs`" in answer.json()["error"]["message"]

@@ -41,7 +41,7 @@ def test_a_call_its_output_and_the_answer_equal_chat_completions(chat_server: Se
         arguments = json.loads(call.arguments)
         assert arguments["city"] in ("Paris", "Rome")
         session.give(call.call_id, "sunny")
-        said = session.ask(tools=[WEATHER], max_output_tokens=20).text()
+        text = session.ask(tools=[WEATHER], max_output_tokens=20).text()
     function = {"name": call.name, "arguments": call.arguments}
     chat_tool = {"type": "function", "function": {k: v for k, v in WEATHER.items() if k != "type"}}
     messages = [
@@ -58,7 +58,7 @@ def test_a_call_its_output_and_the_answer_equal_chat_completions(chat_server: Se
     message = httpx.post(f"{chat_server.api}/chat/completions", json=body, timeout=60).json()["choices"][0][
         "message"
     ]
-    assert said == (message["content"] or "")
+    assert text == (message["content"] or "")
     first = {**body, "messages": messages[:1], "max_tokens": 200, "temperature": 1, "seed": 3}
     first["tool_choice"] = {"type": "function", "function": {"name": "get_weather"}}
     message = httpx.post(f"{chat_server.api}/chat/completions", json=first, timeout=60).json()["choices"][0][
@@ -101,9 +101,9 @@ def test_every_event_of_a_call_is_openais(chat_server: Server) -> None:
 
 
 def test_a_client_secret_opens_a_session_that_answers(chat_server: Server) -> None:
-    wish: Any = {"type": "realtime", "model": "chat", "instructions": "Be brief.", "tools": [WEATHER]}
+    config: Any = {"type": "realtime", "model": "chat", "instructions": "Be brief.", "tools": [WEATHER]}
     with OpenAI(base_url=chat_server.api, api_key="none") as openai:
-        made = openai.realtime.client_secrets.create(session=wish)
+        made = openai.realtime.client_secrets.create(session=config)
     assert made.session.type == "realtime"
     assert made.session.instructions == "Be brief."
     with (

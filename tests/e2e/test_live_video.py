@@ -64,13 +64,13 @@ def from_scratch(server: Server, folder: Path, frames: range, question: str, *, 
     model = server.service.models["vision"].text
     assert model is not None
 
-    async def ask(model: TextModel = model) -> str:
+    async def transcribe(model: TextModel = model) -> str:
         conversation = Conversation(messages=messages, template_kwargs={})
         prompt = await model.prompter.build(conversation, [MediaItems("video", items, times)])
         answer = await answer_one(model, prompt, SamplingParams(max_tokens=12), cache_salt="somebody else")
         return answer.text
 
-    return trio.from_thread.run(ask, trio_token=server.token)
+    return trio.from_thread.run(transcribe, trio_token=server.token)
 
 
 def test_a_question_over_a_running_video_costs_its_own_tokens(
@@ -85,7 +85,7 @@ def test_a_question_over_a_running_video_costs_its_own_tokens(
         wait_until(lambda: engine.statistics().num_running + engine.statistics().num_waiting == 0)
         ready = engine.statistics()
         talk.add(text("What changed?"))
-        done = talk.ask()
+        done = talk.respond()
         after = engine.statistics()
         details = done["usage"]["input_token_details"]
         assert details["image_tokens"] == details["cached_tokens_details"]["image_tokens"] > 0
@@ -109,7 +109,7 @@ def test_a_question_right_behind_an_eviction_costs_its_own_tokens(
         ready = engine.statistics()
         assert gone["timestamps_ms"] == [10_000, 10_500, 11_000, 11_500]
         talk.add(text("What changed?"))
-        done = talk.ask()
+        done = talk.respond()
         after = engine.statistics()
         details = done["usage"]["input_token_details"]
         assert details["image_tokens"] == details["cached_tokens_details"]["image_tokens"] > 0
@@ -139,7 +139,7 @@ def test_bad_frames_are_named_and_the_session_goes_on(text_server: Server) -> No
         assert talk.error()["code"] == "invalid_media"
         show(talk, 4)
         talk.add(text("?"))
-        assert talk.ask()["usage"]["input_token_details"]["image_tokens"] > 0
+        assert talk.respond()["usage"]["input_token_details"]["image_tokens"] > 0
 
 
 def test_the_example_shows_a_film_and_asks(text_server: Server, tmp_path: Path) -> None:

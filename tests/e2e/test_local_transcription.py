@@ -50,22 +50,22 @@ def test_a_recording_has_the_transcript_that_a_server_gives(server: Server, fold
             assert caught.value.param == param
         gap = np.zeros(5 * rate, np.float32)
         parted = (np.concatenate((gap, samples, gap, samples, gap)), rate)
-        heard = whisper.transcribe(parted, timestamp_granularities=times, vad_filter=True)
-        assert heard.text == f"{own.text} {own.text}"
-        assert heard.duration == pytest.approx(len(parted[0]) / rate)
+        transcript = whisper.transcribe(parted, timestamp_granularities=times, vad_filter=True)
+        assert transcript.text == f"{own.text} {own.text}"
+        assert transcript.duration == pytest.approx(len(parted[0]) / rate)
         for place, begins in ((0, 5.0), (len(own.words), 10.0 + len(samples) / rate)):
-            for word, alone in zip(heard.words[place:], own.words, strict=False):
+            for word, alone in zip(transcript.words[place:], own.words, strict=False):
                 assert word.start == pytest.approx(begins + alone.start, abs=0.4)
-        assert heard.segments[-1].end == heard.words[-1].end
-        told = list(whisper.segments(parted, timestamp_granularities=times, vad_filter=True))
-        assert_streamed(told, heard)
+        assert transcript.segments[-1].end == transcript.words[-1].end
+        segments = list(whisper.segments(parted, timestamp_granularities=times, vad_filter=True))
+        assert_streamed(segments, transcript)
         assert not any(each.words for each in whisper.segments(parted, vad_filter=True))
-        nobody = whisper.transcribe((gap, rate), vad_filter=True, language="en")
-        assert (nobody.text, nobody.language, nobody.duration) == ("", "en", 5.0)
+        silence = whisper.transcribe((gap, rate), vad_filter=True, language="en")
+        assert (silence.text, silence.language, silence.duration) == ("", "en", 5.0)
         calls = np.stack((samples, 0 * samples), axis=1)
-        apart = whisper.transcribe((calls, rate), multichannel=True)
-        assert [channel.text for channel in apart.channels] == [own.text, ""]
-        assert apart.text == own.text
+        separate = whisper.transcribe((calls, rate), multichannel=True)
+        assert [channel.text for channel in separate.channels] == [own.text, ""]
+        assert separate.text == own.text
         for bad_sound in (np.zeros((8, 9), np.float32), np.zeros((2, 2, 2), np.float32), "x"):
             with pytest.raises(BadRequestError) as caught:
                 whisper.transcribe((bad_sound, rate), multichannel=True)
@@ -82,9 +82,9 @@ def test_a_recording_has_the_transcript_that_a_server_gives(server: Server, fold
             whisper.generate("The quick brown fox")
         with pytest.raises(BadRequestError, match="multichannel"):
             list(whisper.segments((calls, rate), multichannel=True))
-        again, told = asyncio.run(_transcribe_async(path))
+        again, segments = asyncio.run(_transcribe_async(path))
         assert again == whisper.transcribe(path)
-        assert_streamed(told, again)
+        assert_streamed(segments, again)
     with (
         LocalEngine(folders["text"], **SETTINGS) as text,
         pytest.raises(BadRequestError, match="does not transcribe"),
@@ -95,7 +95,7 @@ def test_a_recording_has_the_transcript_that_a_server_gives(server: Server, fold
 def test_a_document_is_the_one_that_a_server_gives(server: Server) -> None:
     path = Path(__file__).parents[2] / "examples" / "data" / "kitchen_lights.wav"
     with Client(server.url) as client, LocalEngine("tiny-whisper", **SETTINGS) as whisper:
-        said = whisper.transcribe(path, timestamp_granularities=["word"])
+        words_of_file = whisper.transcribe(path, timestamp_granularities=["word"])
         for is_filtered in (False, True):
             shown = whisper.transcribe(
                 path, response_format="srt", max_words_per_line=1, vad_filter=is_filtered
@@ -103,10 +103,10 @@ def test_a_document_is_the_one_that_a_server_gives(server: Server) -> None:
             assert shown == client.transcribe(
                 path, response_format="srt", max_words_per_line=1, vad_filter=is_filtered
             )
-            assert shown.split("\n")[2::4] == [word.word for word in said.words]
+            assert shown.split("\n")[2::4] == [word.word for word in words_of_file.words]
         marked = whisper.transcribe(path, response_format="vtt", highlight_words=True)
-        assert marked.count("<u>") == len(said.words)
-        assert whisper.transcribe(path, response_format="text").strip() == said.text
+        assert marked.count("<u>") == len(words_of_file.words)
+        assert whisper.transcribe(path, response_format="text").strip() == words_of_file.text
         with pytest.raises(BadRequestError, match="`max_line_width` needs `response_format` srt or vtt"):
             whisper.transcribe(path, max_line_width=20)
         with pytest.raises(BadRequestError, match="response_format"):
@@ -131,13 +131,13 @@ def test_a_keyword_is_spelt_as_it_is_given(sentences: bytes) -> None:
         assert plain.startswith("Good morning Alice, how")
         for keywords in (["Alyce"], ["Kubernetes", "Alyce"]):
             assert engine.transcribe(path, keywords=keywords, keyword_boost=0).text == plain
-            heard = engine.transcribe(path, keywords=keywords, keyword_boost=4).text
-            assert heard == plain.replace("Alice", "Alyce")
+            transcript = engine.transcribe(path, keywords=keywords, keyword_boost=4).text
+            assert transcript == plain.replace("Alice", "Alyce")
         assert engine.transcribe(path, hotwords="Kubernetes, Wettermann").text == plain, "nobody said these"
         searched, drawn = TranscribeOptions(beam_size=3), TranscribeOptions(temperature=0.2, seed=1)
         for others in (searched, drawn):
             others["keywords"] = ["Alyce"]
             others["keyword_boost"] = 0
-            told = engine.transcribe(path, **others).text
+            segments = engine.transcribe(path, **others).text
             others["keyword_boost"] = 4
-            assert engine.transcribe(path, **others).text == told
+            assert engine.transcribe(path, **others).text == segments

@@ -61,10 +61,10 @@ def test_each_line_of_a_json_log_is_an_object_that_names_its_request(tmp_path: P
             process.send_signal(signal.SIGTERM)
             _, stderr = process.communicate(timeout=60)
     lines = [json.loads(line) for line in stderr.splitlines()]
-    told = [
+    entries = [
         line for line in lines if line["logger"] != "sensorium.kernels.native"
     ]  # of no compiler, a warning
-    assert all(line["level"] == "info" for line in told), stderr
+    assert all(line["level"] == "info" for line in entries), stderr
     assert lost.headers["x-request-id"] == "mine"
     by_id = {line["request_id"]: line for line in lines if line["logger"] == "sensorium.access"}
     assert by_id[made.headers["x-request-id"]]["path"] == "/v1/completions"

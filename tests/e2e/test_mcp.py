@@ -81,7 +81,7 @@ def named(host: McpHost, **more: Any) -> dict[str, Any]:  # noqa: ANN401
 
 def create(client: OpenAI, *tools: dict[str, Any], **more: Any) -> Any:  # noqa: ANN401
     """With a call that is forced first, unless it is said otherwise."""
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "input": "What time is it?",
         "tool_choice": "required",
         "max_output_tokens": 160,
@@ -90,7 +90,7 @@ def create(client: OpenAI, *tools: dict[str, Any], **more: Any) -> Any:  # noqa:
         **more,
     }
     responses: Any = client.responses
-    answer = responses.create(model="chat", **asked)
+    answer = responses.create(model="chat", **options)
     if isinstance(answer, Response):
         Response.model_validate_json(answer.model_dump_json(exclude_unset=True, by_alias=True), strict=True)
     return answer
@@ -122,8 +122,8 @@ def test_tools_are_listed_and_called_and_the_answer_goes_on(
 
 
 def test_what_is_thought_counts_once(client: OpenAI, host: McpHost) -> None:
-    said = {"structured_outputs": {"choice": ["<think>\nHm.\n</think>\n\nNoon."]}}
-    usage = create(client, named(host), tool_choice="auto", extra_body=said).usage
+    forced = {"structured_outputs": {"choice": ["<think>\nHm.\n</think>\n\nNoon."]}}
+    usage = create(client, named(host), tool_choice="auto", extra_body=forced).usage
     # However it falls into tokens, most are of what is thought; twice as many are more than there are.
     assert usage.output_tokens / 2 < usage.output_tokens_details.reasoning_tokens < usage.output_tokens
 
@@ -192,20 +192,20 @@ def test_a_conversation_does_not_list_again_what_it_knows(client: OpenAI, host: 
 
 def test_a_call_that_needs_it_waits_for_approval(client: OpenAI, host: McpHost) -> None:
     tool = named(host, require_approval="always")
-    asked = create(client, tool)
-    assert kinds(asked) == ["mcp_list_tools", "mcp_approval_request"]
-    assert asked.status == "completed"
+    options = create(client, tool)
+    assert kinds(options) == ["mcp_list_tools", "mcp_approval_request"]
+    assert options.status == "completed"
     assert host.calls == []
-    request = asked.output[-1]
+    request = options.output[-1]
     agreed = {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": True}
-    answer = create(client, tool, input=[agreed], previous_response_id=asked.id, tool_choice="auto")
+    answer = create(client, tool, input=[agreed], previous_response_id=options.id, tool_choice="auto")
     assert kinds(answer)[0] == "mcp_call"
     assert answer.output[0].approval_request_id == request.id
     assert answer.output[0].output == "noon"
     assert len(host.calls) == 1
     # By items, without anything kept: the call that was made is not made again.
     items: list[Any] = [{"role": "user", "content": "What time is it?"}]
-    items += [item.model_dump(exclude_unset=True) for item in asked.output]
+    items += [item.model_dump(exclude_unset=True) for item in options.output]
     by_items = create(client, tool, input=[*items, agreed], tool_choice="auto", store=False)
     assert by_items.output[0].output == "noon"
     items += [agreed, *(item.model_dump(exclude_unset=True) for item in by_items.output)]
@@ -216,14 +216,14 @@ def test_a_call_that_needs_it_waits_for_approval(client: OpenAI, host: McpHost) 
 
 def test_a_call_that_is_declined_is_not_made(client: OpenAI, host: McpHost) -> None:
     tool = named(host, require_approval={"never": {"tool_names": ["other"]}})
-    asked = create(client, tool)
+    options = create(client, tool)
     declined = {
         "type": "mcp_approval_response",
-        "approval_request_id": asked.output[-1].id,
+        "approval_request_id": options.output[-1].id,
         "approve": False,
         "reason": "not now",
     }
-    answer = create(client, tool, input=[declined], previous_response_id=asked.id, tool_choice="none")
+    answer = create(client, tool, input=[declined], previous_response_id=options.id, tool_choice="none")
     assert "mcp_call" not in kinds(answer)
     assert host.calls == []
     with pytest.raises(BadRequestError) as caught:
@@ -379,12 +379,12 @@ def test_a_named_server_is_called(client: OpenAI, host: McpHost) -> None:
 
 
 def test_on_a_websocket(server: Server, host: McpHost) -> None:
-    asked = {"type": "response.create", "input": "What time is it?", "tools": [named(host)], "store": False}
-    asked |= {"max_output_tokens": 160, "enable_thinking": False, "tool_choice": "required", "seed": 1}
+    options = {"type": "response.create", "input": "What time is it?", "tools": [named(host)], "store": False}
+    options |= {"max_output_tokens": 160, "enable_thinking": False, "tool_choice": "required", "seed": 1}
     with connect(f"ws://127.0.0.1:{server.port}/v1/responses", max_size=None) as opened:
         found: dict[str, Any] = {}
         for more in ({"generate": False}, {}):
-            opened.send(json.dumps(asked | more | {"previous_response_id": found.get("id")}))
+            opened.send(json.dumps(options | more | {"previous_response_id": found.get("id")}))
             event: dict[str, Any] = {"type": ""}
             while event["type"] not in ("response.completed", "response.incomplete", "error"):
                 event = json.loads(opened.recv(60))

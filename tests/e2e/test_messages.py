@@ -38,11 +38,11 @@ def server(keyed_server: Server) -> Server:
     return keyed_server
 
 
-def post(server: Server, path: str = "", said: str | None = None, **body: Any) -> httpx.Response:  # noqa: ANN401
-    """As Anthropic's clients send it; `said` is what the model must say."""
+def post(server: Server, path: str = "", forced: str | None = None, **body: Any) -> httpx.Response:  # noqa: ANN401
+    """As Anthropic's clients send it; `forced` is what the model must say."""
     headers = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
     least: dict[str, Any] = {"messages": HELLO} if path else {"messages": HELLO, "max_tokens": 300}
-    extra = {} if said is None else {"structured_outputs": {"choice": [said]}}
+    extra = {} if forced is None else {"structured_outputs": {"choice": [forced]}}
     return httpx.post(f"{server.api}/messages{path}", json=least | extra | body, headers=headers, timeout=60)
 
 
@@ -60,12 +60,12 @@ def events(answer: httpx.Response) -> list[dict[str, Any]]:
     return found
 
 
-def assembled(told: list[dict[str, Any]]) -> dict[str, Any]:
+def assembled(received: list[dict[str, Any]]) -> dict[str, Any]:
     """What a client makes of a stream, as Anthropic's documents say it should."""
-    assert told[0]["type"] == "message_start"
-    message: dict[str, Any] = told[0]["message"]
+    assert received[0]["type"] == "message_start"
+    message: dict[str, Any] = received[0]["message"]
     texts: dict[int, str] = {}
-    for event in told[1:]:
+    for event in received[1:]:
         match event["type"]:
             case "content_block_start":
                 assert event["index"] == len(message["content"])
@@ -86,7 +86,7 @@ def assembled(told: list[dict[str, Any]]) -> dict[str, Any]:
                 block[name] = json.loads(text) if name == "input" else text
             case "message_delta":
                 message |= event["delta"] | {"usage": event["usage"]}
-    assert told[-1]["type"] == "message_stop"
+    assert received[-1]["type"] == "message_stop"
     return message
 
 
@@ -96,21 +96,21 @@ def plain(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_blocks(server: Server) -> None:
-    answer = post(server, said=ANSWER, tools=[WEATHER]).json()
+    answer = post(server, forced=ANSWER, tools=[WEATHER]).json()
     assert answer["type"] == "message"
     assert [block["type"] for block in answer["content"]] == ["thinking", "text", "tool_use"]
-    thought, said, call = answer["content"]
-    assert (thought["thinking"], said["text"]) == ("Hm.", "I look.")
+    thought, forced, call = answer["content"]
+    assert (thought["thinking"], forced["text"]) == ("Hm.", "I look.")
     assert (call["name"], call["input"]) == ("get_weather", {"city": "Paris"})
     assert answer["stop_reason"] == "tool_use"
     assert answer["usage"]["output_tokens"] > 0
 
 
 def test_a_stream_joins_to_the_whole(server: Server) -> None:
-    whole = post(server, said=ANSWER, tools=[WEATHER]).json()
-    told = events(post(server, said=ANSWER, tools=[WEATHER], stream=True))
-    num_prompt = told[0]["message"]["usage"]["input_tokens"]
-    message = assembled(told)
+    whole = post(server, forced=ANSWER, tools=[WEATHER]).json()
+    received = events(post(server, forced=ANSWER, tools=[WEATHER], stream=True))
+    num_prompt = received[0]["message"]["usage"]["input_tokens"]
+    message = assembled(received)
     assert plain(message) == plain(whole)
     counts = message["usage"]["input_tokens"] + message["usage"]["cache_read_input_tokens"]
     assert counts == num_prompt
@@ -142,7 +142,7 @@ def test_forced_calls(server: Server, choice: dict[str, Any]) -> None:
 
 
 def test_a_call_and_its_result_go_back(server: Server) -> None:
-    first = post(server, said=ANSWER, tools=[WEATHER], system="Be kind.").json()
+    first = post(server, forced=ANSWER, tools=[WEATHER], system="Be kind.").json()
     call = first["content"][-1]["id"]
     result = {"type": "tool_result", "tool_use_id": call, "content": [{"type": "text", "text": "12 degrees"}]}
     messages = [
@@ -150,41 +150,43 @@ def test_a_call_and_its_result_go_back(server: Server) -> None:
         {"role": "assistant", "content": first["content"]},
         {"role": "user", "content": [result, {"type": "text", "text": "And?"}]},
     ]
-    answer = post(server, said="Cold.", messages=messages, tools=[WEATHER])
+    answer = post(server, forced="Cold.", messages=messages, tools=[WEATHER])
     assert answer.json()["content"][0]["text"] == "Cold.", answer.text
 
 
 def test_the_form_of_an_answer_and_how_much_is_thought(server: Server) -> None:
     schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
-    asked: dict[str, Any] = {"output_config": {"format": {"type": "json_schema", "schema": schema | NO_MORE}}}
+    options: dict[str, Any] = {
+        "output_config": {"format": {"type": "json_schema", "schema": schema | NO_MORE}}
+    }
     off: dict[str, Any] = {"thinking": {"type": "disabled"}, "seed": 1}
-    answer = post(server, **asked, **off).json()
+    answer = post(server, **options, **off).json()
     (block,) = answer["content"]
     assert json.loads(block["text"])["a"] in (1, 2)
     # Beside tools it is that of text, and calls may come in its place.
-    called = post(server, **asked, **off, tools=[WEATHER], tool_choice={"type": "any"}).json()
+    called = post(server, **options, **off, tools=[WEATHER], tool_choice={"type": "any"}).json()
     assert {block["type"] for block in called["content"]} == {"tool_use"}
     # As agents say that nothing is to be forgotten.
     edits = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
     effort: dict[str, Any] = {"output_config": {"effort": "max"}, "context_management": edits}
-    assert post(server, said="Yes.", **effort).json()["content"][0]["text"] == "Yes."
+    assert post(server, forced="Yes.", **effort).json()["content"][0]["text"] == "Yes."
     assert post(server, "/count_tokens", **effort).json()["input_tokens"] > 0
 
 
 def test_an_answer_that_is_begun_is_gone_on_with(server: Server) -> None:
     begun = [*HELLO, {"role": "assistant", "content": [{"type": "text", "text": "The best is ("}]}]
     off: dict[str, Any] = {"thinking": {"type": "disabled"}}
-    answer = post(server, said="A)", messages=begun, **off).json()
+    answer = post(server, forced="A)", messages=begun, **off).json()
     assert answer["content"][0]["text"] == "A)"
     # Neither an end of the turn nor another beginning is read behind it.
-    asked: dict[str, Any] = {"messages": [*HELLO, {"role": "assistant", "content": "The best is ("}]}
+    options: dict[str, Any] = {"messages": [*HELLO, {"role": "assistant", "content": "The best is ("}]}
     chat = httpx.post(
         f"{server.url}/tokenize",
-        json={**asked, "continue_final_message": True, "enable_thinking": False},
+        json={**options, "continue_final_message": True, "enable_thinking": False},
         headers={"x-api-key": KEY},
         timeout=60,
     ).json()
-    counted = post(server, "/count_tokens", **asked, **off).json()
+    counted = post(server, "/count_tokens", **options, **off).json()
     assert counted["input_tokens"] == chat["count"]
 
 
@@ -192,7 +194,7 @@ def test_tokens_are_counted_as_they_are_read(server: Server) -> None:
     system = [{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}]
     options: dict[str, Any] = {"system": system, "tools": [WEATHER], "thinking": {"type": "disabled"}}
     counted = post(server, "/count_tokens", **options).json()
-    usage = post(server, said="Yes.", **options).json()["usage"]
+    usage = post(server, forced="Yes.", **options).json()["usage"]
     assert counted == {"input_tokens": usage["input_tokens"] + usage["cache_read_input_tokens"]}
 
 
@@ -202,7 +204,7 @@ def test_thoughts_end_when_their_budget_is_used_up(server: Server) -> None:
         thinking = {"type": "enabled", "budget_tokens": budget}
         answer = post(server, messages=begun, max_tokens=20, temperature=0, thinking=thinking)
         assert [block["type"] for block in answer.json()["content"]] == blocks
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "messages": begun,
         "temperature": 0,
         "continue_final_message": True,
@@ -211,7 +213,7 @@ def test_thoughts_end_when_their_budget_is_used_up(server: Server) -> None:
     for budget, num_thought in ((None, 20), (5, 6), (0, 1)):
         answer = httpx.post(
             f"{server.api}/chat/completions",
-            json=asked | {"max_tokens": 20, "thinking_token_budget": budget},
+            json=options | {"max_tokens": 20, "thinking_token_budget": budget},
             headers={"x-api-key": KEY},
             timeout=60,
         )
@@ -298,7 +300,7 @@ def test_errors_of_models_are_anthropics_where_its_clients_ask(server: Server, p
 
 @pytest.mark.parametrize("path", ["", "/none"])
 def test_requests_have_ids_where_anthropics_clients_look(server: Server, path: str) -> None:
-    answer = post(server, path, said="Yes")
+    answer = post(server, path, forced="Yes")
     assert answer.headers["request-id"] == answer.headers["x-request-id"]
     assert answer.headers["request-id"].startswith("req_")
 

@@ -181,11 +181,11 @@ def test_every_turn_is_understood_in_its_language(server: Server, conversation: 
             session.append(audio[start : start + 3_200])
         while len(session.seen("completed")) < len(spoken):
             session.receive()
-    heard = session.seen("completed")
-    assert [event["languages"][0]["code"] for event in heard] == [turn["language"] for turn in spoken]
+    completed = session.seen("completed")
+    assert [event["languages"][0]["code"] for event in completed] == [turn["language"] for turn in spoken]
     expected, got = (
         [plain(text) for text in texts]
-        for texts in ([turn["text"] for turn in spoken], [event["transcript"] for event in heard])
+        for texts in ([turn["text"] for turn in spoken], [event["transcript"] for event in completed])
     )
     assert jiwer.wer(expected, got) <= 0.1
     # The turn's audio holds all of its speech: no first and no last word is lost.
@@ -250,10 +250,10 @@ def test_latencies_and_audio_are_counted(server: Server, lights: bytes) -> None:
         return next((float(line.split()[-1]) for line in lines if line.startswith(name + " ")), 0.0)
 
     before = read("sensorium_final_seconds_count")
-    heard = read('sensorium_audio_received_seconds_total{source="realtime"}')
+    completed = read('sensorium_audio_received_seconds_total{source="realtime"}')
     talk(server, pcm(lights))
     assert read("sensorium_final_seconds_count") == before + 1
-    more = read('sensorium_audio_received_seconds_total{source="realtime"}') - heard
+    more = read('sensorium_audio_received_seconds_total{source="realtime"}') - completed
     assert more == pytest.approx(len(pcm(lights)) / 32_000 + 1.0, abs=0.1)
 
 

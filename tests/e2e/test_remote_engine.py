@@ -49,8 +49,8 @@ def transcribe(server: Server, audio: bytes, **fields: object) -> httpx.Response
 
 
 def chat(server: Server, **body: object) -> httpx.Response:
-    asked = {"max_tokens": 8, "temperature": 0, **body}
-    return httpx.post(f"{server.api}/chat/completions", json=asked, timeout=60)
+    request = {"max_tokens": 8, "temperature": 0, **body}
+    return httpx.post(f"{server.api}/chat/completions", json=request, timeout=60)
 
 
 def without_names(body: dict[str, Any]) -> dict[str, Any]:
@@ -60,8 +60,8 @@ def without_names(body: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("model", SPEECH)
 def test_files(direct: Server, remote: Server, conversation: bytes, model: str) -> None:
-    asked = {"response_format": "verbose_json", "timestamp_granularities[]": "word", "model": model}
-    answers = [transcribe(server, conversation, **asked).json() for server in (direct, remote)]
+    request = {"response_format": "verbose_json", "timestamp_granularities[]": "word", "model": model}
+    answers = [transcribe(server, conversation, **request).json() for server in (direct, remote)]
     assert answers[0]["words"]
     assert exact(answers[0]) == exact(answers[1])
 
@@ -69,16 +69,16 @@ def test_files(direct: Server, remote: Server, conversation: bytes, model: str) 
 @pytest.mark.parametrize("model", SPEECH)
 def test_live_turns(direct: Server, remote: Server, lights: bytes, model: str) -> None:
     audio = pcm(lights)
-    said = []
+    transcripts = []
     for server in (direct, remote):
         with raw_session(f"{server.realtime}?model={model}") as session:
             session.configure()
             for start in range(0, len(audio), 16_000):
                 session.append_binary(audio[start : start + 16_000])
             session.commit()
-            said.append(session.until("completed")["transcript"])
+            transcripts.append(session.until("completed")["transcript"])
             assert session.deltas(session.seen("completed")[0]["item_id"])
-    assert said[0] == said[1] == transcribe(remote, lights, model=model).json()["text"]
+    assert transcripts[0] == transcripts[1] == transcribe(remote, lights, model=model).json()["text"]
 
 
 def test_pictures(direct: Server, remote: Server) -> None:
@@ -98,8 +98,8 @@ def test_faults_are_the_clients_or_ours_on_either_side(direct: Server, remote: S
         ({"response_format": schema}, "invalid_value"),
         ({"structured_outputs": {"regex": "abc"}, "allowed_token_ids": [5]}, "no_possible_token"),
     ):
-        asked = {"model": "vision", "messages": [{"role": "user", "content": "x"}], **body}
-        answers = [chat(server, **asked) for server in (direct, remote)]
+        request = {"model": "vision", "messages": [{"role": "user", "content": "x"}], **body}
+        answers = [chat(server, **request) for server in (direct, remote)]
         assert answers[0].json() == answers[1].json()
         assert [answer.status_code for answer in answers] == [400, 400]
         assert answers[1].json()["error"]["code"] == code

@@ -72,11 +72,11 @@ class Socket:
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
 
-    def ask(self, said: str | None = None, asked: object = "Hello", **more: object) -> None:
+    def create(self, forced: str | None = None, given: object = "Hello", **more: object) -> None:
         """Ask for a response."""
-        if said is not None:
-            more["structured_outputs"] = {"choice": [said]}
-        self.send({"type": "response.create", "model": "chat", "input": asked, **more})
+        if forced is not None:
+            more["structured_outputs"] = {"choice": [forced]}
+        self.send({"type": "response.create", "model": "chat", "input": given, **more})
 
     def send(self, event: Event) -> None:
         self.connection.send(json.dumps(event))
@@ -87,25 +87,25 @@ class Socket:
         event: Event = json.loads(frame)
         return event
 
-    def told(self) -> list[Event]:
+    def events(self) -> list[Event]:
         """The events up to the last of a response."""
         events = [self.receive()]
         while events[-1]["type"] not in ENDS:
             events.append(self.receive())
         return events
 
-    def response(self, said: str | None = None, asked: object = "Hello", **more: object) -> Event:
+    def response(self, forced: str | None = None, given: object = "Hello", **more: object) -> Event:
         """Ask for a response, and wait for it."""
-        self.ask(said, asked, **more)
-        events = self.told()
+        self.create(forced, given, **more)
+        events = self.events()
         assert events[-1]["type"] == "response.completed", events[-1]
         assert [each["sequence_number"] for each in events] == list(range(len(events)))
         found: Event = events[-1]["response"]
         return found
 
-    def refused(self, asked: object = "Hello", **more: object) -> tuple[int, str, str | None]:
+    def refused(self, given: object = "Hello", **more: object) -> tuple[int, str, str | None]:
         """Ask for what is refused: its status, code and field."""
-        self.ask(None, asked, **more)
+        self.create(None, given, **more)
         return refusal(self.receive())
 
     def closed(self) -> int:
@@ -195,27 +195,27 @@ def test_what_is_asked_meanwhile_waits_and_has_its_lane(server: Server) -> None:
     with opened(server) as mine:
         lanes = ["a", None, "b.1"]
         for number, lane in enumerate(lanes):
-            mine.ask(f"Number {number}.", **({} if lane is None else {"stream_id": lane}))
+            mine.create(f"Number {number}.", **({} if lane is None else {"stream_id": lane}))
         for number, lane in enumerate(lanes):
-            events = mine.told()
+            events = mine.events()
             assert {each.get("stream_id") for each in events} == {lane}
             assert text_of(events[-1]["response"]) == f"Number {number}."
 
 
 def test_what_is_wrong_is_told_in_its_turn(server: Server) -> None:
     with opened(server) as mine:
-        mine.ask("Good day.")
+        mine.create("Good day.")
         mine.connection.send("{")
         mine.connection.send(b"\xff\xfe")
         mine.connection.send("[1]")
         mine.connection.send('{"a":' + "[" * 1000)
         mine.send({"type": "response.steer", "stream_id": "s"})
         mine.send({"type": "response.cancel"})
-        mine.ask(background=True)
-        mine.ask(stream_id="not one")
-        mine.ask(no_such_field=1, stream_id="a")
-        mine.ask("Noon.", stream=True)  # as it is without saying so
-        assert text_of(mine.told()[-1]["response"]) == "Good day."
+        mine.create(background=True)
+        mine.create(stream_id="not one")
+        mine.create(no_such_field=1, stream_id="a")
+        mine.create("Noon.", stream=True)  # as it is without saying so
+        assert text_of(mine.events()[-1]["response"]) == "Good day."
         assert [refusal(mine.receive())[1] for _ in range(4)] == ["invalid_json"] * 4
         steered = mine.receive()
         assert (refusal(steered)[2], steered["stream_id"]) == ("type", "s")
@@ -224,7 +224,7 @@ def test_what_is_wrong_is_told_in_its_turn(server: Server) -> None:
         assert refusal(mine.receive()) == (400, "invalid_stream_id", "stream_id")
         unknown = mine.receive()
         assert (refusal(unknown)[1], unknown["stream_id"]) == ("unknown_parameter", "a")
-        assert text_of(mine.told()[-1]["response"]) == "Noon."
+        assert text_of(mine.events()[-1]["response"]) == "Noon."
         assert mine.refused(model="no")[:2] == (404, "model_not_found")
 
 
@@ -233,8 +233,8 @@ def test_a_warm_up_computes_the_prompt_and_says_nothing(server: Server) -> None:
         instructions = "Be very kind to everybody. " * 20
         warm = mine.response(instructions=instructions, store=False, generate=False)
         assert (warm["output"], warm["usage"]["output_tokens"]) == ([], 0)
-        asked = {"instructions": instructions, "previous_response_id": warm["id"]}
-        after = mine.response("Good day.", "And you?", **asked)
+        given = {"instructions": instructions, "previous_response_id": warm["id"]}
+        after = mine.response("Good day.", "And you?", **given)
         details = after["usage"]["input_tokens_details"]
         assert details["cached_tokens"] > warm["usage"]["input_tokens"] // 2
         assert text_of(after) == "Good day."
@@ -242,12 +242,12 @@ def test_a_warm_up_computes_the_prompt_and_says_nothing(server: Server) -> None:
 
 def test_a_response_is_given_up(server: Server) -> None:
     with opened(server) as mine:
-        mine.ask()
+        mine.create()
         response = mine.receive()["response"]
         while mine.receive()["type"] != "response.output_text.delta":
             pass
         mine.send({"type": "response.cancel", "response_id": response["id"]})
-        last = mine.told()[-1]
+        last = mine.events()[-1]
         assert (last["type"], last["response"]["status"]) == ("response.incomplete", "cancelled")
         mine.send({"type": "response.cancel", "response_id": response["id"]})  # late: no word about it
         assert text_of(mine.response("Good day.")) == "Good day."
@@ -257,7 +257,7 @@ def test_a_client_that_vanishes_ends_the_work_and_what_waits_behind_it(server: S
     before = count(server, 200) + count(server, 499)
     with opened(server) as mine:
         for _ in range(50):
-            mine.ask()
+            mine.create()
         while mine.receive()["type"] != "response.output_text.delta":
             pass
         mine.connection.socket.shutdown(socket.SHUT_RDWR)
@@ -269,10 +269,10 @@ def test_a_client_that_vanishes_ends_the_work_and_what_waits_behind_it(server: S
 def test_many_are_answered_in_turn(server: Server) -> None:
     with opened(server) as mine, opened(server) as other:
         for number in range(50):
-            mine.ask(f"Number {number}.")
+            mine.create(f"Number {number}.")
         assert text_of(other.response("Noon.")) == "Noon."
         for number in range(50):
-            assert text_of(mine.told()[-1]["response"]) == f"Number {number}."
+            assert text_of(mine.events()[-1]["response"]) == f"Number {number}."
 
 
 def test_one_that_never_reads_is_cut(server: Server) -> None:
@@ -282,7 +282,7 @@ def test_one_that_never_reads_is_cut(server: Server) -> None:
         with opened(server, sock=raw, max_queue=1) as mine:
             form = SCHEMA | {"description": "x" * 200_000}  # which three of its events say again
             for _ in range(16):
-                mine.ask(text={"format": form})
+                mine.create(text={"format": form})
             wait_until(lambda: not server.service.on_drain)
 
 
@@ -301,7 +301,7 @@ def test_who_may_not_open_one(server: Server) -> None:
 
 def test_a_message_that_is_too_large(server: Server) -> None:
     with opened(server) as mine:
-        mine.ask(asked="a" * LIMITS.max_message_bytes)
+        mine.create(given="a" * LIMITS.max_message_bytes)
         assert mine.closed() == 1009
 
 
@@ -315,8 +315,8 @@ def test_an_idle_socket_is_closed(server: Server) -> None:
 def test_a_socket_is_closed_when_its_time_is_over(folder: str) -> None:
     limits = RealtimeConfig(max_session_s=1.0)
     with serving(folder, limits) as server, opened(server) as mine:
-        mine.ask(max_output_tokens=3000)  # is finished all the same
-        assert mine.told()[-1]["type"] != "error"
+        mine.create(max_output_tokens=3000)  # is finished all the same
+        assert mine.events()[-1]["type"] != "error"
         assert refusal(mine.receive())[1] == "websocket_connection_limit_reached"
         assert mine.closed() == 1000
 
@@ -331,12 +331,12 @@ def test_responses_are_counted(server: Server) -> None:
 
 def test_a_drain_closes_what_is_idle_and_lets_responses_end(folder: str) -> None:
     with serving(folder) as server, opened(server) as idle, opened(server) as busy:
-        busy.ask(max_output_tokens=200, ignore_eos=True)
+        busy.create(max_output_tokens=200, ignore_eos=True)
         assert busy.receive()["type"] == "response.created"
-        busy.ask()  # behind it: not begun any more
+        busy.create()  # behind it: not begun any more
         server.run(server.stop.set)
         assert idle.closed() == 1001
-        assert busy.told()[-1]["type"] == "response.incomplete"
+        assert busy.events()[-1]["type"] == "response.incomplete"
         assert busy.closed() == 1001
         with pytest.raises((InvalidStatus, OSError)), opened(server):
             pass
@@ -344,9 +344,9 @@ def test_a_drain_closes_what_is_idle_and_lets_responses_end(folder: str) -> None
 
 def test_what_a_drain_does_not_wait_for_has_failed(folder: str) -> None:
     with serving(folder, drain_s=0.1) as server, opened(server) as mine:
-        mine.ask(max_output_tokens=3800, ignore_eos=True)
+        mine.create(max_output_tokens=3800, ignore_eos=True)
         assert mine.receive()["type"] == "response.created"
         server.run(server.stop.set)
-        last = mine.told()[-1]
+        last = mine.events()[-1]
         assert (last["type"], last["response"]["error"]["code"]) == ("response.failed", "rate_limit_exceeded")
         assert mine.closed() == 1001

@@ -78,10 +78,10 @@ def test_responses_outlive_the_server(folders: dict[str, Path], tmp_path: Path) 
         again = create(server, **more)
         assert text_of(again) == text_of(expected)
         assert again["usage"]["input_tokens"] == expected["usage"]["input_tokens"]
-        said = {"type": "item_reference", "id": seen["output"][0]["id"]}
+        reference = {"type": "item_reference", "id": seen["output"][0]["id"]}
         by_reference = create(
             server,
-            input=[{"role": "user", "content": "Hello"}, said, {"role": "user", "content": "And now?"}],
+            input=[{"role": "user", "content": "Hello"}, reference, {"role": "user", "content": "And now?"}],
         )
         assert by_reference["usage"]["input_tokens"] == expected["usage"]["input_tokens"]
 
@@ -121,8 +121,8 @@ def test_a_store_that_is_gone_is_said_and_used_again(
         gives(file)
         wait_until(lambda: call(server, "POST", **body).status_code == 200)
         later = create(server, input="And now?", previous_response_id=seen["id"])
-    told = [each.levelname for each in caplog.records if "store of responses" in each.message]
-    assert told == ["ERROR", "WARNING"]
+    levels = [each.levelname for each in caplog.records if "store of responses" in each.message]
+    assert levels == ["ERROR", "WARNING"]
     with running_server(config(folders["text"], file)) as server:
         for each in (seen, later):
             assert call(server, "GET", f"/{each['id']}").json() == each

@@ -17,7 +17,7 @@ TURNS = [
     for number in range(40)
     for role in ("user", "assistant")
 ]
-ASKED = [*TURNS, {"role": "user", "content": "And now?"}]
+CONVERSATION = [*TURNS, {"role": "user", "content": "And now?"}]
 NUM_GONE = 32
 """Turns: without 16 of the 40 it is still too long."""
 
@@ -29,10 +29,10 @@ def client(chat_server: Server) -> Iterator[OpenAI]:
         yield client
 
 
-def ask(client: OpenAI, asked: Any, **more: Any) -> tuple[Response, int]:  # noqa: ANN401
+def create(client: OpenAI, given: Any, **more: Any) -> tuple[Response, int]:  # noqa: ANN401
     """The answer, and how long its prompt was."""
     answer: Any = client.responses.create(
-        model="chat", input=asked, instructions="Be kind.", temperature=0, max_output_tokens=5, **more
+        model="chat", input=given, instructions="Be kind.", temperature=0, max_output_tokens=5, **more
     )
     assert isinstance(answer, Response)
     assert answer.usage is not None
@@ -41,17 +41,17 @@ def ask(client: OpenAI, asked: Any, **more: Any) -> tuple[Response, int]:  # noq
 
 def test_a_conversation_that_is_too_long_goes_on_without_its_oldest_turns(client: OpenAI) -> None:
     with pytest.raises(BadRequestError, match="maximum context length"):
-        ask(client, ASKED)
-    short, num_short = ask(client, ASKED[2 * NUM_GONE :])
-    whole, num_whole = ask(client, ASKED, truncation="auto")
+        create(client, CONVERSATION)
+    short, num_short = create(client, CONVERSATION[2 * NUM_GONE :])
+    whole, num_whole = create(client, CONVERSATION, truncation="auto")
     assert (short.truncation, whole.truncation) == ("disabled", "auto")
     assert (whole.output_text, num_whole) == (short.output_text, num_short)
     kept = client.responses.input_items.list(whole.id, limit=100).data
-    assert len(kept) == len(ASKED)
-    _, num_further = ask(client, "Go on.", truncation="auto", previous_response_id=whole.id)
+    assert len(kept) == len(CONVERSATION)
+    _, num_further = create(client, "Go on.", truncation="auto", previous_response_id=whole.id)
     assert num_whole < num_further < 4096
 
 
 def test_a_turn_that_is_too_long_by_itself_is_refused(client: OpenAI) -> None:
     with pytest.raises(BadRequestError, match="maximum context length"):
-        ask(client, "a " * 4096, truncation="auto")
+        create(client, "a " * 4096, truncation="auto")

@@ -43,10 +43,10 @@ def client(server: Server) -> Iterator[OpenAI]:
         yield client
 
 
-def ask(client: OpenAI, said: str | None, asked: Any = "Hello", **more: Any) -> Response:  # noqa: ANN401
-    extra = {} if said is None else {"extra_body": {"structured_outputs": {"choice": [said]}}}
+def create(client: OpenAI, forced: str | None, given: Any = "Hello", **more: Any) -> Response:  # noqa: ANN401
+    extra = {} if forced is None else {"extra_body": {"structured_outputs": {"choice": [forced]}}}
     responses: Any = client.responses
-    answer = responses.create(model="chat", input=asked, **extra, **more)
+    answer = responses.create(model="chat", input=given, **extra, **more)
     body = answer.model_dump_json(exclude_unset=True, by_alias=True)
     Response.model_validate_json(body, strict=True)
     check_response(body.encode())
@@ -54,9 +54,9 @@ def ask(client: OpenAI, said: str | None, asked: Any = "Hello", **more: Any) -> 
     return answer
 
 
-def stream(client: OpenAI, said: str | None, **more: Any) -> list[Any]:  # noqa: ANN401
+def stream(client: OpenAI, forced: str | None, **more: Any) -> list[Any]:  # noqa: ANN401
     """The events, each read strictly; they are numbered through."""
-    extra = {} if said is None else {"extra_body": {"structured_outputs": {"choice": [said]}}}
+    extra = {} if forced is None else {"extra_body": {"structured_outputs": {"choice": [forced]}}}
     responses: Any = client.responses
     events = list(responses.create(model="chat", input="Hello", stream=True, **extra, **more))
     for event in events:
@@ -68,7 +68,7 @@ def stream(client: OpenAI, said: str | None, **more: Any) -> list[Any]:  # noqa:
 
 
 def test_a_text(client: OpenAI) -> None:
-    answer = ask(client, "Good day.", instructions="Be kind.", metadata={"a": "b"}, user="me")
+    answer = create(client, "Good day.", instructions="Be kind.", metadata={"a": "b"}, user="me")
     assert answer.output_text == "Good day."
     assert answer.status == "completed"
     assert (answer.instructions, answer.metadata, answer.user) == ("Be kind.", {"a": "b"}, "me")
@@ -77,7 +77,7 @@ def test_a_text(client: OpenAI) -> None:
 
 
 def test_what_is_thought_and_called(client: OpenAI) -> None:
-    answer = ask(client, f"{THOUGHT}I look.\n{CALL}", tools=[NOW])
+    answer = create(client, f"{THOUGHT}I look.\n{CALL}", tools=[NOW])
     kinds = [item.type for item in answer.output]
     assert kinds == ["reasoning", "message", "function_call"]
     thought, message, call = (item.model_dump() for item in answer.output)
@@ -117,22 +117,22 @@ def test_every_event_comes_in_order(client: OpenAI) -> None:
 
 def test_a_stream_joins_to_the_whole(client: OpenAI) -> None:
     text = f"{THOUGHT}I look.\n{CALL}"
-    whole = ask(client, text, tools=[NOW])
+    whole = create(client, text, tools=[NOW])
     events = stream(client, text, tools=[NOW])
     last = events[-1].response
 
-    def told(response: Response) -> list[Any]:
+    def contents(response: Response) -> list[Any]:
         items = [item.model_dump() for item in response.output]
         return [{key: value for key, value in item.items() if key not in ("id", "call_id")} for item in items]
 
-    assert told(last) == told(whole)
+    assert contents(last) == contents(whole)
     joined = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     assert joined == last.output_text == "I look."
     assert client.responses.retrieve(last.id).model_dump() == last.model_dump()
 
 
 def test_what_is_cut_is_incomplete(client: OpenAI) -> None:
-    answer = ask(client, None, max_output_tokens=3, temperature=0)
+    answer = create(client, None, max_output_tokens=3, temperature=0)
     assert answer.status == "incomplete"
     assert answer.incomplete_details is not None
     assert answer.incomplete_details.reason == "max_output_tokens"
@@ -143,34 +143,34 @@ def test_a_form_and_forced_calls(client: OpenAI) -> None:
     schema: Any = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
     schema["additionalProperties"] = False
     form = {"type": "json_schema", "name": "a", "schema": schema}
-    assert json.loads(ask(client, None, text={"format": form}).output_text)["a"] in (1, 2)
+    assert json.loads(create(client, None, text={"format": form}).output_text)["a"] in (1, 2)
     extra: Any = {"extra_body": {"enable_thinking": False}}
-    answer = ask(client, None, tools=[NOW], tool_choice={"type": "function", "name": "now"}, **extra)
+    answer = create(client, None, tools=[NOW], tool_choice={"type": "function", "name": "now"}, **extra)
     assert [item.type for item in answer.output] == ["function_call"]
 
 
 def test_a_conversation_goes_on_where_it_was(client: OpenAI) -> None:
-    first = ask(client, CALL, "What time is it?", tools=[NOW], instructions="Only here.")
+    first = create(client, CALL, "What time is it?", tools=[NOW], instructions="Only here.")
     call = first.output[0]
     assert call.type == "function_call"
     result = {"type": "function_call_output", "call_id": call.call_id, "output": "noon"}
-    second = ask(client, "It is noon.", [result], previous_response_id=first.id, tools=[NOW])
+    second = create(client, "It is noon.", [result], previous_response_id=first.id, tools=[NOW])
     assert second.previous_response_id == first.id
     assert second.output_text == "It is noon."
     # The same by hand, with the items sent back: the same prompt, but for what the first was instructed.
     items: list[Any] = [{"role": "user", "content": "What time is it?"}]
     items += [item.model_dump(exclude_unset=True) for item in first.output]
-    by_hand = ask(client, "It is noon.", [*items, result], tools=[NOW], store=False)
+    by_hand = create(client, "It is noon.", [*items, result], tools=[NOW], store=False)
     assert by_hand.usage is not None
     assert second.usage is not None
     assert by_hand.usage.input_tokens == second.usage.input_tokens
-    third = ask(client, "Yes.", "Sure?", previous_response_id=second.id)
+    third = create(client, "Yes.", "Sure?", previous_response_id=second.id)
     assert third.usage is not None
     assert third.usage.input_tokens > 0
 
 
 def test_what_is_kept_can_be_had_and_deleted(client: OpenAI, server: Server) -> None:
-    answer = ask(client, "Yes.", [{"role": "user", "content": "Hm?"}])
+    answer = create(client, "Yes.", [{"role": "user", "content": "Hm?"}])
     assert client.responses.retrieve(answer.id).output_text == "Yes."
     items: Any = list(client.responses.input_items.list(answer.id))
     assert [item.role for item in items] == ["user"]
@@ -179,16 +179,16 @@ def test_what_is_kept_can_be_had_and_deleted(client: OpenAI, server: Server) -> 
     client.responses.delete(answer.id)
     mine = {"Authorization": f"Bearer {KEY}"}
     assert httpx.get(f"{server.api}/responses/{answer.id}", headers=mine).status_code == 404
-    unkept = ask(client, "Yes.", store=False)
+    unkept = create(client, "Yes.", store=False)
     assert httpx.get(f"{server.api}/responses/{unkept.id}", headers=mine).status_code == 404
 
 
 def test_in_the_background(client: OpenAI) -> None:
-    answer = ask(client, "Done.", background=True)
+    answer = create(client, "Done.", background=True)
     assert answer.status == "queued"
     wait_until(lambda: client.responses.retrieve(answer.id).status == "completed")
     assert client.responses.retrieve(answer.id).output_text == "Done."
-    endless = ask(client, None, background=True, max_output_tokens=3000, extra_body={"ignore_eos": True})
+    endless = create(client, None, background=True, max_output_tokens=3000, extra_body={"ignore_eos": True})
     assert client.responses.cancel(endless.id).status == "cancelled"
     time.sleep(0.1)
     assert client.responses.retrieve(endless.id).status == "cancelled"
@@ -211,7 +211,7 @@ def test_a_stream_in_the_background_is_read_on_from_where_it_broke_off(client: O
     assert list(whole) == [*seen, *more]
     with pytest.raises(BadRequestError, match="sequence_number"):
         client.responses.retrieve(name, extra_query={"stream": "true", "starting_after": "x"})
-    unstreamed = ask(client, "Done.", background=True)
+    unstreamed = create(client, "Done.", background=True)
     with pytest.raises(BadRequestError, match="No events"):
         client.responses.retrieve(unstreamed.id, stream=True)
 
@@ -231,7 +231,7 @@ def test_a_stream_in_the_background_ends_when_it_is_given_up(client: OpenAI) -> 
 
 def test_long_tools_in_the_background_hold_nobody_up(client: OpenAI) -> None:
     tools: Any = [NOW | {"name": f"f{number}", "description": "ä\n" * 8000} for number in range(250)]
-    with pytest.raises(BadRequestError, match="events are kept up to 8 MiB") as refused:
+    with pytest.raises(BadRequestError, match="are kept up to 8 MiB") as refused:
         client.responses.create(model="chat", input="a", background=True, stream=True, tools=tools)
     assert refused.value.param == "stream"
     answer = client.responses.create(model="chat", input="a", background=True, tools=tools)
@@ -240,16 +240,16 @@ def test_long_tools_in_the_background_hold_nobody_up(client: OpenAI) -> None:
 
 
 def test_logprobs_are_those_of_the_text_beside_thoughts_and_calls(client: OpenAI) -> None:
-    asked: dict[str, Any] = {"temperature": 0, "tools": [NOW], "include": ["message.output_text.logprobs"]}
-    answer = ask(client, f"{THOUGHT}I look.\n{CALL}", top_logprobs=2, **asked)
+    given: dict[str, Any] = {"temperature": 0, "tools": [NOW], "include": ["message.output_text.logprobs"]}
+    answer = create(client, f"{THOUGHT}I look.\n{CALL}", top_logprobs=2, **given)
     (part,) = next(item for item in answer.output if item.type == "message").content
     assert part.type == "output_text"
     assert part.logprobs is not None
     assert "".join(each.token for each in part.logprobs) == "I look."
-    events = stream(client, f"{THOUGHT}I look.\n{CALL}", top_logprobs=2, **asked)
+    events = stream(client, f"{THOUGHT}I look.\n{CALL}", top_logprobs=2, **given)
     deltas = [event for event in events if event.type == "response.output_text.delta"]
-    told = [each.model_dump() for event in deltas for each in event.logprobs]
-    assert told == [each.model_dump() for each in part.logprobs]
+    contents = [each.model_dump() for event in deltas for each in event.logprobs]
+    assert contents == [each.model_dump() for each in part.logprobs]
     # The same as chat says of all the answer's tokens.
     function: Any = {"type": "function", "function": {"name": "now", "parameters": NOW["parameters"]}}
     chat = client.chat.completions.create(
@@ -263,13 +263,13 @@ def test_logprobs_are_those_of_the_text_beside_thoughts_and_calls(client: OpenAI
     )
     assert chat.choices[0].logprobs is not None
     every = [each.model_dump() for each in chat.choices[0].logprobs.content or ()]
-    start = next(at for at in range(len(every)) if every[at : at + len(told)] == told)
-    assert 0 < start < len(every) - len(told)
+    start = next(at for at in range(len(every)) if every[at : at + len(contents)] == contents)
+    assert 0 < start < len(every) - len(contents)
 
 
 def test_logprobs_and_special_tokens_that_show_go_together_in_texts_alone(client: OpenAI) -> None:
     with pytest.raises(BadRequestError, match="skip_special_tokens"):
-        ask(client, None, top_logprobs=1, extra_body={"skip_special_tokens": False})
+        create(client, None, top_logprobs=1, extra_body={"skip_special_tokens": False})
 
 
 @pytest.mark.parametrize(
@@ -311,15 +311,15 @@ def test_what_is_wrong_is_named(server: Server, body: dict[str, Any], param: str
 
 
 def test_input_tokens_are_counted_as_they_are_read(client: OpenAI) -> None:
-    asked: dict[str, Any] = {"tools": [NOW], "instructions": "Be kind.", "input": "Hello"}
-    first = client.responses.create(model="chat", max_output_tokens=3, **asked)
+    given: dict[str, Any] = {"tools": [NOW], "instructions": "Be kind.", "input": "Hello"}
+    first = client.responses.create(model="chat", max_output_tokens=3, **given)
     assert first.usage is not None
-    counted = client.responses.input_tokens.count(model="chat", **asked)
+    counted = client.responses.input_tokens.count(model="chat", **given)
     assert (counted.object, counted.input_tokens) == ("response.input_tokens", first.usage.input_tokens)
-    asked |= {"input": "And then?", "previous_response_id": first.id}
-    more = client.responses.create(model="chat", max_output_tokens=3, **asked)
+    given |= {"input": "And then?", "previous_response_id": first.id}
+    more = client.responses.create(model="chat", max_output_tokens=3, **given)
     assert more.usage is not None
-    counted = client.responses.input_tokens.count(model="chat", **asked)
+    counted = client.responses.input_tokens.count(model="chat", **given)
     assert counted.input_tokens == more.usage.input_tokens > first.usage.input_tokens
     counted = client.responses.input_tokens.count(model="chat", input="word " * 5000)
     assert counted.input_tokens > 5000, "more than the context is counted, too"
@@ -340,8 +340,8 @@ def test_an_image(text_server: Server) -> None:
     url = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
     content = [{"type": "input_text", "text": "What?"}, {"type": "input_image", "image_url": url}]
     with OpenAI(base_url=text_server.api, api_key="none", max_retries=0) as client:
-        asked: Any = [{"role": "user", "content": content}]
-        answer = client.responses.create(model="vision", input=asked, max_output_tokens=4, top_logprobs=2)
+        given: Any = [{"role": "user", "content": content}]
+        answer = client.responses.create(model="vision", input=given, max_output_tokens=4, top_logprobs=2)
     assert answer.usage is not None
     assert answer.usage.input_tokens > 4
     message = answer.output[0].model_dump()
@@ -351,8 +351,8 @@ def test_an_image(text_server: Server) -> None:
 def test_what_was_asked_comes_in_pages(client: OpenAI) -> None:
     """The latest first, as OpenAI has it; its client turns the pages."""
     texts = [[{"type": "input_text", "text": f"number {index}"}] for index in range(5)]
-    asked = [{"role": "user", "content": parts} for parts in texts]
-    answer = ask(client, "Yes.", asked)
+    given = [{"role": "user", "content": parts} for parts in texts]
+    answer = create(client, "Yes.", given)
     listed = client.responses.input_items.list
 
     def numbers(items: Iterable[Any]) -> list[int]:

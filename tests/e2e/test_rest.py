@@ -264,19 +264,19 @@ def test_each_channel_has_its_transcript(server: Server, lights: bytes, kind: st
     sound, rate = soundfile.read(io.BytesIO(lights), dtype="float32")
     late = np.concatenate((np.zeros(2 * len(sound), np.float32), sound))
     both = np.stack((np.pad(sound, (0, 2 * len(sound))), late), axis=1)
-    said = text_of(server, lights)
+    text = text_of(server, lights)
     answer = post(server, sound_file(both, rate=rate), response_format=kind, multichannel="true")
     assert answer.status_code == 200, answer.text
     if "json" in kind:
         body = answer.json()
-        assert [channel["text"] for channel in body["channels"]] == [said, said]
-        assert body["text"] == f"{said} {said}"
+        assert [channel["text"] for channel in body["channels"]] == [text, text]
+        assert body["text"] == f"{text} {text}"
         if kind == "verbose_json":
             assert [segment["channel"] for segment in body["segments"]] == [0, 1]
             assert body["channels"][1]["segments"][0]["start"] > 2 * len(sound) / rate - 0.5
             assert body["duration"] == pytest.approx(len(late) / rate, abs=0.01)
     else:
-        assert " ".join(answer.text.split()).count(said[-10:]) == 2
+        assert " ".join(answer.text.split()).count(text[-10:]) == 2
     if kind == "vtt":
         assert "<v Channel 1>" in answer.text
 

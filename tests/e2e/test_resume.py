@@ -139,10 +139,10 @@ def test_the_newest_socket_wins(server: Server) -> None:
 )
 def test_a_wrong_wish_is_refused(server: Server, changes: Event, code: str) -> None:
     with raw_session(server.realtime) as session:
-        with raw_session(server.realtime) as stranger:
-            stranger.send(session.wish() | changes)
-            assert stranger.until_closed()[0] == 1008
-            assert stranger.seen("error")[0]["error"]["code"] == code
+        with raw_session(server.realtime) as other:
+            other.send(session.resume_event() | changes)
+            assert other.until_closed()[0] == 1008
+            assert other.seen("error")[0]["error"]["code"] == code
         session.configure()
 
 
@@ -161,7 +161,7 @@ def test_a_goodbye_and_the_end_of_the_grace_give_everything_back(server: Server,
         server.wait_quiet()
         assert time.monotonic() - started >= 2.5
         with connect(server.realtime) as late:
-            late.send(json.dumps(lost.wish()))
+            late.send(json.dumps(lost.resume_event()))
             refused = RawSession(late)
             assert refused.until_closed()[0] == 1008
             assert refused.seen("error")[0]["error"]["code"] == "session_not_found"

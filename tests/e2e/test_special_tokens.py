@@ -28,13 +28,13 @@ def ids(folders: dict[str, Path]) -> list[int]:
     return [text.encode(each, allow_special=True)[0] for each in (NAME, "a", "b")]
 
 
-def asked(route: str, ids: list[int], **more: object) -> dict[str, Any]:
+def body_of(route: str, ids: list[int], **more: object) -> dict[str, Any]:
     sampling = {"allowed_token_ids": ids, "seed": 3, "temperature": 1.0, "ignore_eos": True, "max_tokens": 24}
     return {"model": "text", **BODIES[route], **sampling, "return_token_ids": True, **more}
 
 
 def whole(server: Server, route: str, ids: list[int], **more: object) -> dict[str, Any]:
-    answer = httpx.post(f"{server.api}/{route}", json=asked(route, ids, **more), timeout=60)
+    answer = httpx.post(f"{server.api}/{route}", json=body_of(route, ids, **more), timeout=60)
     assert answer.status_code == 200, answer.text
     choice: dict[str, Any] = answer.json()["choices"][0]
     return choice
@@ -46,7 +46,7 @@ def text_of(choice: dict[str, Any]) -> str:
 
 
 def streamed(server: Server, route: str, ids: list[int], **more: object) -> Iterator[str]:
-    body = asked(route, ids, stream=True, **more)
+    body = body_of(route, ids, stream=True, **more)
     with httpx.stream("POST", f"{server.api}/{route}", json=body, timeout=60) as response:
         for line in response.iter_lines():
             if line.startswith("data: {") and (choices := json.loads(line[6:])["choices"]):

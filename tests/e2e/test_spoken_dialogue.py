@@ -57,9 +57,9 @@ def test_the_example_speaks_and_is_answered(server: Server, lights: bytes, tmp_p
     shown.write_bytes(png(40, 48, 7))
     talk = voice_agent.main(str(speech), str(shown), url=server.url, model="vision", speed=4.0)
     assert len(talk) == 1
-    heard, said = talk[0]
-    assert "kitchen" in heard
-    assert said
+    question, answer = talk[0]
+    assert "kitchen" in question
+    assert answer
 
 
 def test_barge_in_stops_the_answer(server: Server, lights: bytes) -> None:

@@ -28,11 +28,11 @@ def test_tokenize_and_detokenize(text_server: Server) -> None:
 
 
 def test_a_conversation_is_tokenized_as_it_is_answered(text_server: Server) -> None:
-    asked = {"messages": [{"role": "user", "content": "Hello"}]}
+    conversation = {"messages": [{"role": "user", "content": "Hello"}]}
     for more in ({}, {"add_generation_prompt": False}):
-        found = post(text_server, "/tokenize", **asked, **more).json()
+        found = post(text_server, "/tokenize", **conversation, **more).json()
         answer = post(
-            text_server, "/v1/chat/completions", **asked, **more, max_tokens=1, return_token_ids=True
+            text_server, "/v1/chat/completions", **conversation, **more, max_tokens=1, return_token_ids=True
         ).json()
         assert found["tokens"] == answer["prompt_token_ids"]
         assert found["count"] == answer["usage"]["prompt_tokens"]
@@ -42,8 +42,8 @@ def test_what_a_tokenizer_puts_in_front_can_be_left_out(text_server: Server) -> 
     whole = post(text_server, "/tokenize", prompt=PROMPT).json()["tokens"]
     bare = post(text_server, "/tokenize", prompt=PROMPT, add_special_tokens=False).json()["tokens"]
     assert whole[len(whole) - len(bare) :] == bare
-    asked = {"prompt": PROMPT, "add_special_tokens": False, "max_tokens": 1, "return_token_ids": True}
-    answer = post(text_server, "/v1/completions", **asked).json()
+    conversation = {"prompt": PROMPT, "add_special_tokens": False, "max_tokens": 1, "return_token_ids": True}
+    answer = post(text_server, "/v1/completions", **conversation).json()
     assert answer["choices"][0]["prompt_token_ids"] == bare
 
 
@@ -103,8 +103,10 @@ def test_the_tokenizers_config_is_told(text_server: Server, folders: dict[str, P
 
 @pytest.mark.parametrize("route", ["completions", "chat/completions"])
 def test_what_vllm_writes_as_null_is_null(text_server: Server, route: str) -> None:
-    asked = {"prompt": "a"} if route == "completions" else {"messages": [{"role": "user", "content": "a"}]}
-    answer = post(text_server, f"/v1/{route}", model="text", max_tokens=1, **asked).json()
+    conversation = (
+        {"prompt": "a"} if route == "completions" else {"messages": [{"role": "user", "content": "a"}]}
+    )
+    answer = post(text_server, f"/v1/{route}", model="text", max_tokens=1, **conversation).json()
     assert answer["choices"][0]["token_ids"] is None
     for key in ("prompt_logprobs", "prompt_token_ids"):
         assert (answer["choices"][0] if route == "completions" else answer)[key] is None

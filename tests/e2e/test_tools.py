@@ -47,7 +47,12 @@ def client(chat_server: Server) -> Iterator[OpenAI]:
         yield client
 
 
-def ask(client: OpenAI, text: str | None = None, messages: list[Any] = HELLO, **more: Any) -> ChatCompletion:  # noqa: ANN401
+def create(
+    client: OpenAI,
+    text: str | None = None,
+    messages: list[Any] = HELLO,
+    **more: Any,  # noqa: ANN401 (any field)
+) -> ChatCompletion:
     """An answer; `text` is what the model must say."""
     extra = more.pop("extra_body", {})
     if text is not None:
@@ -116,7 +121,7 @@ FORCED = ("required", {"type": "function", "function": {"name": "get_weather"}})
 def test_every_forced_call_is_valid(client: OpenAI) -> None:
     kwargs = {"chat_template_kwargs": {"enable_thinking": False}}
     for seed, choice in enumerate(FORCED):
-        answer = ask(
+        answer = create(
             client,
             tools=[WEATHER, NOW],
             tool_choice=choice,
@@ -155,19 +160,19 @@ def test_every_forced_call_is_valid(client: OpenAI) -> None:
     ],
 )
 def test_a_stream_tells_what_the_whole_does(client: OpenAI, text: str, expected: dict[str, Any]) -> None:
-    said = {"content": "", "reasoning_content": "", "reasoning": "", "tool_calls": []} | expected
-    reason = "tool_calls" if said["tool_calls"] else "stop"
-    answer = ask(client, text, tools=[WEATHER, NOW])
+    expected_fields = {"content": "", "reasoning_content": "", "reasoning": "", "tool_calls": []} | expected
+    reason = "tool_calls" if expected_fields["tool_calls"] else "stop"
+    answer = create(client, text, tools=[WEATHER, NOW])
     ChatCompletion.model_validate_json(answer.model_dump_json(exclude_unset=True), strict=True)
-    assert whole(answer) == said
+    assert whole(answer) == expected_fields
     assert answer.choices[0].finish_reason == reason
-    assert joined(client, text, tools=[WEATHER, NOW]) == (said, reason)
+    assert joined(client, text, tools=[WEATHER, NOW]) == (expected_fields, reason)
 
 
 def test_calls_are_looked_for_only_where_there_are_tools(client: OpenAI) -> None:
     without: dict[str, Any] = {"tools": [WEATHER], "tool_choice": "none"}
     for options in ({}, without):
-        answer = ask(client, CALL, **options)
+        answer = create(client, CALL, **options)
         assert answer.choices[0].message.content == CALL
         assert answer.choices[0].finish_reason == "stop"
 
@@ -176,7 +181,7 @@ def test_drafts_that_cross_thoughts_and_calls_change_nothing(client: OpenAI) -> 
     """A right prediction comes in pieces of many tokens: over the end of a thought, and into a call."""
     text = f"<think>\nHm.\n</think>\n\nLook: {CALL}"
     predicted: dict[str, Any] = {"tools": [WEATHER], "prediction": {"type": "content", "content": text}}
-    plain, guessed = ask(client, text, tools=[WEATHER]), ask(client, text, **predicted)
+    plain, guessed = create(client, text, tools=[WEATHER]), create(client, text, **predicted)
     assert whole(guessed) == whole(plain)
     assert guessed.usage is not None
     details = guessed.usage.completion_tokens_details
@@ -186,7 +191,7 @@ def test_drafts_that_cross_thoughts_and_calls_change_nothing(client: OpenAI) -> 
 
 
 def test_one_call_where_only_one_is_wanted(client: OpenAI) -> None:
-    answer = ask(client, f"{CALL}\n{CALL}", tools=[WEATHER], parallel_tool_calls=False)
+    answer = create(client, f"{CALL}\n{CALL}", tools=[WEATHER], parallel_tool_calls=False)
     assert len(answer.choices[0].message.tool_calls or ()) == 1
 
 
@@ -194,9 +199,9 @@ def test_a_form_is_that_of_text_and_calls_may_come_in_its_place(client: OpenAI) 
     schema: dict[str, Any] = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
     schema["additionalProperties"] = False
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": True}}
-    asked: dict[str, Any] = {"tools": [WEATHER], "response_format": form, "max_completion_tokens": 400}
-    asked |= {"extra_body": {"enable_thinking": False}, "seed": 1}
-    forced = ask(client, **asked, tool_choice="required")
+    options: dict[str, Any] = {"tools": [WEATHER], "response_format": form, "max_completion_tokens": 400}
+    options |= {"extra_body": {"enable_thinking": False}, "seed": 1}
+    forced = create(client, **options, tool_choice="required")
     for call in forced.choices[0].message.tool_calls or []:
         check_call(call)
     assert forced.choices[0].finish_reason == "tool_calls"
@@ -208,19 +213,19 @@ def test_a_form_is_that_of_text_and_calls_may_come_in_its_place(client: OpenAI) 
     )
     assert found.status_code == 200, found.text
     (mark,) = found.json()["tokens"]
-    called = ask(client, **asked, logit_bias={mark: 100}, parallel_tool_calls=False)
+    called = create(client, **options, logit_bias={mark: 100}, parallel_tool_calls=False)
     (call,) = called.choices[0].message.tool_calls or []
     check_call(call)
     assert not called.choices[0].message.content
     for more in ({"logit_bias": {mark: -100}}, {"tool_choice": "none"}):
-        answer = ask(client, **asked, **more)
+        answer = create(client, **options, **more)
         assert not answer.choices[0].message.tool_calls
         assert json.loads(answer.choices[0].message.content or "")["a"] in (1, 2)
 
 
 def test_usage_tells_how_much_was_thought(client: OpenAI) -> None:
     text = "<think>\nHm.\n</think>\n\nYes."
-    usage = ask(client, text).usage
+    usage = create(client, text).usage
     assert usage is not None
     assert usage.completion_tokens_details is not None
     thought = usage.completion_tokens_details.reasoning_tokens
@@ -235,7 +240,7 @@ def test_usage_tells_how_much_was_thought(client: OpenAI) -> None:
     )
     (last,) = [chunk.usage for chunk in stream if chunk.usage is not None]
     assert 0 < last.completion_tokens_details.reasoning_tokens < last.completion_tokens
-    plain = ask(client, "Yes.").usage
+    plain = create(client, "Yes.").usage
     assert plain is not None
     assert plain.completion_tokens_details is not None
     assert plain.completion_tokens_details.reasoning_tokens == 0
@@ -243,7 +248,7 @@ def test_usage_tells_how_much_was_thought(client: OpenAI) -> None:
 
 def test_reasoning_can_be_left_out(client: OpenAI) -> None:
     text = "<think>\nHm.\n</think>\n\nYes."
-    hidden = whole(ask(client, text, extra_body={"include_reasoning": False}))
+    hidden = whole(create(client, text, extra_body={"include_reasoning": False}))
     assert (hidden["content"], hidden["reasoning"]) == ("Yes.", "")
     assert joined(client, text, extra_body={"include_reasoning": False})[0]["reasoning"] == ""
 
@@ -257,22 +262,22 @@ def test_reasoning_can_be_left_out(client: OpenAI) -> None:
     ],
 )
 def test_thinking_is_switched_off_by_each_of_its_names(client: OpenAI, off: dict[str, Any]) -> None:
-    long = ask(client, "Yes.", **off).usage
-    short = ask(client, "Yes.").usage
+    long = create(client, "Yes.", **off).usage
+    short = create(client, "Yes.").usage
     assert long is not None
     assert short is not None
     assert long.prompt_tokens > short.prompt_tokens, "the template writes empty thoughts"
 
 
 def test_a_call_and_its_result_go_back(client: OpenAI) -> None:
-    first = ask(client, CALL, tools=[WEATHER]).choices[0].message
+    first = create(client, CALL, tools=[WEATHER]).choices[0].message
     assert first.tool_calls
     messages = [
         *HELLO,
         first.model_dump(exclude_unset=True),
         {"role": "tool", "tool_call_id": first.tool_calls[0].id, "content": "12 degrees"},
     ]
-    answer = ask(client, "Cold.", messages, tools=[WEATHER])
+    answer = create(client, "Cold.", messages, tools=[WEATHER])
     assert answer.choices[0].message.content == "Cold."
 
 
@@ -326,12 +331,12 @@ def test_a_model_without_a_format_for_calls_says_so(text_server: Server) -> None
 
 
 def test_the_sdk_runs_functions_and_the_server_takes_their_results(chat_server: Server) -> None:
-    asked: list[tuple[str, int]] = []
+    options: list[tuple[str, int]] = []
 
     def get_weather(city: str, days: int) -> dict[str, object]:
         """The weather of some days."""
-        asked.append((city, days))
-        if len(asked) > 1:
+        options.append((city, days))
+        if len(options) > 1:
             raise LookupError(city)
         return {"sun": True}
 
@@ -347,7 +352,7 @@ def test_the_sdk_runs_functions_and_the_server_takes_their_results(chat_server: 
         '{"sun":true}',
         "error: LookupError: Paris",
     ]
-    assert (asked, answer.finish_reason) == ([("Paris", 2)] * 2, "tool_calls")
+    assert (options, answer.finish_reason) == ([("Paris", 2)] * 2, "tool_calls")
 
 
 def test_a_forced_call_that_finds_no_end_is_cut_at_the_contexts(client: OpenAI) -> None:
@@ -355,7 +360,7 @@ def test_a_forced_call_that_finds_no_end_is_cut_at_the_contexts(client: OpenAI) 
     note = {"properties": {"text": {"type": "string", "minLength": 1000}}, "required": ["text"]}
     tool = {"type": "function", "function": {"name": "note", "parameters": {"type": "object", **note}}}
     long: list[Any] = [{"role": "user", "content": "x" * 3500}]
-    answer = ask(client, messages=long, tools=[tool], tool_choice="required")
+    answer = create(client, messages=long, tools=[tool], tool_choice="required")
     assert answer.choices[0].finish_reason == "length"
     assert answer.usage is not None
     assert answer.usage.total_tokens == 4096

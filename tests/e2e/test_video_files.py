@@ -16,7 +16,7 @@ from support.vision_files import grey_steps, movie, without
 pytestmark = pytest.mark.slow
 
 
-def asked(server: Server, model: str, *parts: dict[str, Any]) -> httpx.Response:
+def post_parts(server: Server, model: str, *parts: dict[str, Any]) -> httpx.Response:
     question = [] if model == "audio" else [{"type": "text", "text": "What happens?"}]
     messages = [{"role": "user", "content": [*parts, *question]}]
     body = {"model": model, "messages": messages, "max_tokens": 4}
@@ -31,12 +31,12 @@ def test_usage_tells_which_frames_were_replaced_by_which(text_server: Server) ->
     film = movie(grey_steps(60), codec="libx264", options={"g": "12", "bf": "2"})
     picture = {"type": "text", "text": "Look at this:"}
     for _ in range(2):  # opened, and kept
-        answer = asked(text_server, "vision", picture, part("video_url", without(film, 24, 39))).json()
+        answer = post_parts(text_server, "vision", picture, part("video_url", without(film, 24, 39))).json()
         replaced = answer["usage"]["prompt_tokens_details"]["replaced_frames"]
         assert {each["param"] for each in replaced} == {"messages[0].content[1]"}
         assert all(2.3 < each["wanted_s"] < 4.9 for each in replaced)
         assert all(each["shown_s"] is None or each["shown_s"] > each["wanted_s"] for each in replaced)
-    whole = asked(text_server, "vision", part("video_url", film)).json()
+    whole = post_parts(text_server, "vision", part("video_url", film)).json()
     assert "replaced_frames" not in whole["usage"]["prompt_tokens_details"]
 
 
@@ -57,12 +57,12 @@ def test_a_videos_sound_is_transcribed(server: Server, lights: bytes) -> None:
 def test_a_model_that_listens_hears_a_video_that_is_sent_as_audio(text_server: Server) -> None:
     sound = tone(1.0, rate=16_000)
     answers = [
-        asked(text_server, "audio", part("audio_url", data)).json()
+        post_parts(text_server, "audio", part("audio_url", data)).json()
         for data in (video(sound, rate=16_000), encoded(sound, container="mp4", codec="aac"))
     ]
     tokens = [answer["usage"]["prompt_tokens_details"]["audio_tokens"] for answer in answers]
     assert tokens[0] == tokens[1] > 5
-    refused = asked(text_server, "audio", part("video_url", video(sound)))
+    refused = post_parts(text_server, "audio", part("video_url", video(sound)))
     error = refused.json()["error"]
     assert (refused.status_code, error["code"]) == (400, "unsupported_media")
     assert error["param"] == "messages[0].content[0]"

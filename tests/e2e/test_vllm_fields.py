@@ -19,8 +19,8 @@ def post(server: Server, path: str, **body: object) -> httpx.Response:
 
 
 def complete(server: Server, **body: object) -> dict[str, Any]:
-    asked = {"max_tokens": 4, "temperature": 0, "return_token_ids": True, **body}
-    answer: dict[str, Any] = post(server, "completions", **asked).json()
+    request = {"max_tokens": 4, "temperature": 0, "return_token_ids": True, **body}
+    answer: dict[str, Any] = post(server, "completions", **request).json()
     return answer
 
 
@@ -66,7 +66,9 @@ def test_tokens_may_be_told_by_their_numbers(text_server: Server) -> None:
     chat = {"messages": messages, "logprobs": True, "top_logprobs": 2, "temperature": 0, **numbered}
     [choice] = post(text_server, "chat/completions", **chat).json()["choices"]
     names = [f"token_id:{each}" for each in choice["token_ids"]]
-    told = choice["logprobs"]["content"]
-    assert [each["token"] for each in told] == [each["top_logprobs"][0]["token"] for each in told] == names
+    content = choice["logprobs"]["content"]
+    assert (
+        [each["token"] for each in content] == [each["top_logprobs"][0]["token"] for each in content] == names
+    )
     streamed = "".join(event_frames(post(text_server, "chat/completions", stream=True, **chat).text))
     assert all(f'"token":"{name}"' in streamed for name in names)

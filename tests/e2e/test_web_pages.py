@@ -129,12 +129,12 @@ def test_a_body_without_its_type_is_not_read_as_json(server: Server) -> None:
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 def test_a_named_page_reads_every_answer(open_server: Server, key: str, method: str, path: str) -> None:
     """Errors included, for else a page would only learn that something failed."""
-    asked = preflight(open_server, path, OWN_APP)
-    assert asked.status_code == 204
-    assert not asked.content
-    assert asked.headers["access-control-allow-origin"] == OWN_APP
-    assert method in asked.headers["access-control-allow-methods"]
-    assert asked.headers["access-control-allow-headers"] == "authorization, content-type"
+    preflight_answer = preflight(open_server, path, OWN_APP)
+    assert preflight_answer.status_code == 204
+    assert not preflight_answer.content
+    assert preflight_answer.headers["access-control-allow-origin"] == OWN_APP
+    assert method in preflight_answer.headers["access-control-allow-methods"]
+    assert preflight_answer.headers["access-control-allow-headers"] == "authorization, content-type"
     headers = {"Origin": OWN_APP, "Authorization": f"Bearer {key}"}
     answer = httpx.request(method, open_server.url + path, headers=headers)
     assert (answer.status_code == 401) == (key == "wrong")

@@ -69,6 +69,7 @@ def test_sizes_are_shared_out_by_them(monkeypatch: pytest.MonkeyPatch) -> None:
             "2.0 MiB",
         ),
         (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "libtorch_cpu.so"),
+        (OSError("cannot load library: libsndfile.so.1: failed to map segment"), "libsndfile.so.1"),
         (ImportError("Exception caught: std::bad_alloc"), "some memory"),
         (ExceptionGroup("", [ValueError("x"), ExceptionGroup("", [MemoryError()])]), "some memory"),
     ],

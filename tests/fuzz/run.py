@@ -36,16 +36,16 @@ def main() -> None:
     parser.add_argument("targets", nargs="*", help="which; all if none is named")
     parser.add_argument("--seconds", type=int, default=60, help="for all of them together")
     parser.add_argument("--again", type=Path, help="only try this file again")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     sys.path.insert(0, str(TESTS))
-    if asked.again is not None:
+    if arguments.again is not None:
         from fuzz.targets import TARGETS
 
-        TARGETS[asked.targets[0]](asked.again.read_bytes())
+        TARGETS[arguments.targets[0]](arguments.again.read_bytes())
     elif os.environ.get("FUZZ_TARGET"):
-        _fuzz(os.environ["FUZZ_TARGET"], asked.seconds)
+        _fuzz(os.environ["FUZZ_TARGET"], arguments.seconds)
     else:
-        sys.exit(_fuzz_all(asked.targets, asked.seconds))
+        sys.exit(_fuzz_all(arguments.targets, arguments.seconds))
 
 
 def _fuzz_all(wanted: list[str], seconds: int) -> int:
@@ -59,12 +59,12 @@ def _fuzz_all(wanted: list[str], seconds: int) -> int:
     for start in range(0, len(names), lanes):
         running = {name: _begin(name, share) for name in names[start : start + lanes]}
         for name, process in running.items():
-            told, _ = process.communicate()
-            done = next((line for line in told.splitlines() if line.startswith("Done ")), "FAILED")
+            output, _ = process.communicate()
+            done = next((line for line in output.splitlines() if line.startswith("Done ")), "FAILED")
             print(f"{name}: {'FAILED' if process.returncode else done}", flush=True)
             if process.returncode:
                 failed.append(name)
-                print(told[-4000:], flush=True)
+                print(output[-4000:], flush=True)
     return len(failed)
 
 

@@ -244,7 +244,7 @@ def test_a_table_that_does_not_fit_is_refused_in_a_line(
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     _choice = scripted(Stopwatch(), faster_by_rows)
     for path in (tmp_path, tmp_path / "none.json"):
-        with pytest.raises(TableError, match="is no table of kernels"):
+        with pytest.raises(TableError, match="is not a table of kernels"):
             settle(any_threads, Stopwatch(), table=path)
 
 

@@ -167,8 +167,8 @@ def one_by_one(parts: Sequence[LayerParts], heads: Heads, step: Step) -> Tensor:
             x = linear(middle, layer.down, before="silu_mul", residual=x)
             continue
         query = linear(x, layer.cross.query, before=layer.cross.norm).view(len(x), heads.num, DIM)
-        heard = cross_attention(query, [span.of_layer(number) for span in step.spans])
-        x = linear(heard.flatten(1), layer.cross.out, residual=x)
+        crossed = cross_attention(query, [span.of_layer(number) for span in step.spans])
+        x = linear(crossed.flatten(1), layer.cross.out, residual=x)
         middle = linear(x, layer.up, before=layer.last_norm, activation="gelu")
         x = linear(middle, layer.down, residual=x)
     return x
@@ -267,12 +267,12 @@ def test_fewer_bits_it_does_not_know_are_refused(grid: Grid) -> None:
     made(parts, GROUPED)
     known = parts[0].up
     assert isinstance(known, BitsWeight)
-    beside = DenseWeight(torch.randn(8, SIZE).bfloat16(), None, packed=False)
+    second = DenseWeight(torch.randn(8, SIZE).bfloat16(), None, packed=False)
     unknown: list[LinearWeight] = [
         replace(known, order=torch.arange(SIZE).flip(0)),
         replace(known, bias=torch.randn(2 * MIDDLE)),
         weight(2 * MIDDLE, SIZE, biased=False, grid=Grid(grid.bits, 8)),
-        PartedWeight((known, beside)),
+        PartedWeight((known, second)),
     ]
     for each in unknown:
         changed = [parts[0]._replace(up=each), *parts[1:]]

@@ -41,8 +41,8 @@ def test_the_good_ones_are_opened() -> None:
 
 
 def test_damage_is_a_clients_error_or_none() -> None:
-    said = {file.name: (file.kind, outcome(file)) for file in damaged_files(108, seed=1)}
-    errors = {name: (kind, error) for name, (kind, error) in said.items() if error is not None}
+    outcomes = {file.name: (file.kind, outcome(file)) for file in damaged_files(108, seed=1)}
+    errors = {name: (kind, error) for name, (kind, error) in outcomes.items() if error is not None}
     assert 20 < len(errors) < 88
     for name, (kind, error) in errors.items():
         assert error.param == PARAMS[kind], name

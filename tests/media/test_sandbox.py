@@ -111,8 +111,8 @@ def test_a_decoder_opens_its_own_files_and_no_others(how: str, files: Path, tmp_
     assert done.returncode == 0, done.stderr
     result: list[Any] = json.loads(done.stdout)
     (has_no_network, guard), reached, network, decoded, (core_bytes, file_bytes), mine, peak = result
-    said = dict.fromkeys(reached, guard == "none")
-    assert reached == said, "what is said to hold is what holds"
+    expected = dict.fromkeys(reached, guard == "none")
+    assert reached == expected, "what is said to hold is what holds"
     assert any(network.values()) != has_no_network
     assert decoded == ["DecodedAudio"] * 6 + ["ndarray"] * 9 + ["VideoFrame"] * 2
     assert mine == "own"
@@ -142,13 +142,13 @@ if __name__ == "__main__":
 
 def test_a_worker_of_any_user_leaves_the_network_where_one_thread_may(tmp_path: Path) -> None:
     """NumPy starts threads when it is loaded, and of several none may."""
-    said = []
+    expected = []
     for script in (_MAY_LEAVE, _IN_A_WORKER):
         command = [sys.executable, "-c", _WITHOUT_ROOT, script, str(tmp_path)]
         done = subprocess.run(command, capture_output=True, check=False, text=True)
         assert done.returncode == 0, done.stderr
-        said.append(done.stdout)
-    assert said[0] == said[1]
+        expected.append(done.stdout)
+    assert expected[0] == expected[1]
 
 
 def test_a_worker_that_has_grown_retires() -> None:

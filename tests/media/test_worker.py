@@ -120,3 +120,25 @@ def test_memory_is_bounded_and_imports_are_light(tmp_path: Path) -> None:
     environment = {"OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, input=data * 4, capture_output=True, check=True, env=environment)
     assert b"too much memory" in done.stdout
+
+
+_REFUSED = """
+import resource, sys
+from sensorium.media.audio.decode import DecodeLimits
+from sensorium.media.sandbox import confine
+from sensorium.media.worker import decode_job
+data = sys.stdin.buffer.read()
+confine(4 << 30, sys.argv[1])
+_, most = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (400 << 20, most))
+print(repr(decode_job(data, DecodeLimits(max_bytes=1 << 40, max_seconds=1e6))))
+"""
+
+
+@pytest.mark.slow
+def test_memory_that_the_system_refuses_is_not_the_files_fault(tmp_path: Path) -> None:
+    data = plain_wav(np.zeros(16_000 * 2400, np.float32))
+    command = [sys.executable, "-c", _REFUSED, str(tmp_path)]
+    environment = {"OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, input=data * 4, capture_output=True, check=True, env=environment)
+    assert b"OverloadedError" in done.stdout

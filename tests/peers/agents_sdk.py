@@ -83,11 +83,11 @@ async def test_the_same_streamed(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_an_answer_has_the_form_that_was_given(kind: str) -> None:
-    asked: Agent[None] = Agent(
+    arguments: Agent[None] = Agent(
         name="lamp",
         model=model(kind),
         output_type=Light,
         model_settings=ModelSettings(max_tokens=120, temperature=0),
     )
-    result = await Runner.run(asked, "Is the light on?")
+    result = await Runner.run(arguments, "Is the light on?")
     assert isinstance(result.final_output, Light)

@@ -75,12 +75,12 @@ def main() -> None:
     """Run the suites that are named, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("suites", nargs="*", help=f"which of {', '.join(SUITES)}; all if none is named")
-    asked = parser.parse_args()
-    if unknown := set(asked.suites) - set(SUITES):
+    arguments = parser.parse_args()
+    if unknown := set(arguments.suites) - set(SUITES):
         parser.error(f"no suite {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
     RESULTS.mkdir(parents=True, exist_ok=True)
     with _server() as url:
-        found = {name: _run(name, url) for name in asked.suites or SUITES}
+        found = {name: _run(name, url) for name in arguments.suites or SUITES}
     print("| suite | versions | tried | passed | failed | expected failures | not applicable |")
     print("|---|---|---|---|---|---|---|")
     for name, each in found.items():

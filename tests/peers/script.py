@@ -61,10 +61,10 @@ def answer(prompt: str) -> str:
     """
     turns: list[tuple[str, str]] = _MESSAGE.findall(prompt)
     thought = f"<think>\n{THOUGHT}\n</think>\n\n" if turns and "Think" in turns[-1][1] else ""
-    return thought + _said(turns, prompt)
+    return thought + _content(turns, prompt)
 
 
-def _said(turns: Sequence[tuple[str, str]], prompt: str) -> str:
+def _content(turns: Sequence[tuple[str, str]], prompt: str) -> str:
     role, text = turns[-1] if turns else ("user", prompt)
     if role == "tool":
         return f"The tool gave this result: {text}"

@@ -45,7 +45,7 @@ def test_a_setting_in_the_address_of_a_session_is_refused_with_its_place(name: s
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "expected"),
     [
         ("/asr", "Use /v1/audio/transcriptions."),
         ("/inference", "Use /v1/audio/transcriptions."),
@@ -65,8 +65,8 @@ def test_a_setting_in_the_address_of_a_session_is_refused_with_its_place(name: s
         ("/never/heard/of", "GET /docs lists those there are."),
     ],
 )
-def test_another_servers_path_names_the_route_to_use(path: str, said: str) -> None:
-    assert hint(path, [path for each in DIALECTS for path in each.operations.paths]) == said
+def test_another_servers_path_names_the_route_to_use(path: str, expected: str) -> None:
+    assert hint(path, [path for each in DIALECTS for path in each.operations.paths]) == expected
 
 
 def test_a_route_that_no_model_answers_is_not_suggested() -> None:

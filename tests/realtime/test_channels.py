@@ -38,9 +38,9 @@ def test_each_channel_has_its_own_turns_and_every_event_says_which() -> None:
     dialog.together(1000, True, True, reply="hello")
     dialog.together(1500, False, True, reply="both")
     dialog.together(1500, False, False, reply="end")
-    told = [event for event in dialog.sent if not event["type"].startswith("session.")]
-    assert {event["channel"] for event in told} == {0, 1}
-    first, second = ([event for event in told if event["channel"] == channel] for channel in (0, 1))
+    sent = [event for event in dialog.sent if not event["type"].startswith("session.")]
+    assert {event["channel"] for event in sent} == {0, 1}
+    first, second = ([event for event in sent if event["channel"] == channel] for channel in (0, 1))
     for events in (first, second):
         kinds = [event["type"].rpartition(".")[2] for event in events]
         assert [kinds.count(kind) for kind in ("speech_started", "speech_stopped", "completed")] == [1, 1, 1]
@@ -64,7 +64,7 @@ def test_a_commit_ends_every_turn_and_is_refused_only_where_none_can_end() -> No
     assert refusal(dialog) == ("input_audio_buffer_commit_empty", None)
     dialog.together(500, True, False, reply="x")
     dialog.commit()
-    for item in list(dialog.asked):
+    for item in list(dialog.pending):
         dialog.answer("said", item_id=item)
     committed = dialog.of("committed")
     assert [event["channel"] for event in committed] == [0, 1]
@@ -129,11 +129,11 @@ def test_what_is_no_number_of_channels(patch: dict[str, Any], param: str) -> Non
 
 def test_a_session_that_answers_hears_one_channel() -> None:
     dialog = Dialog(dialogue=DialogueConfig(model="m"))
-    wish = InputPatch(format=FormatPatch("audio/pcm", channels=2), multichannel=True)
-    dialog.tell(SessionUpdate(DialoguePatch(audio=DialogueAudioPatch(wish))))
+    patch = InputPatch(format=FormatPatch("audio/pcm", channels=2), multichannel=True)
+    dialog.receive(SessionUpdate(DialoguePatch(audio=DialogueAudioPatch(patch))))
     assert refusal(dialog) == ("unsupported_parameter", "session.audio.input.multichannel")
-    wish = msgspec.structs.replace(wish, multichannel=False)
-    dialog.tell(SessionUpdate(DialoguePatch(audio=DialogueAudioPatch(wish))))
+    patch = msgspec.structs.replace(patch, multichannel=False)
+    dialog.receive(SessionUpdate(DialoguePatch(audio=DialogueAudioPatch(patch))))
     assert dialog.names() == ["session.updated"], "mixed"
 
 
@@ -161,21 +161,21 @@ def test_channels_do_not_know_of_each_other(
     """A channel's events are those of a session that hears it alone."""
     both = stereo(detection=detection)
     alone = [Dialog(detection=detection) for _ in range(2)]
-    for ms, *speaking, wish in script:
+    for ms, *speaking, command in script:
         both.together(ms, *speaking, reply="a word")
         for dialog, speaks in zip(alone, speaking, strict=True):
             dialog.together(ms, speaks, reply="a word")
-        if wish == "clear":
+        if command == "clear":
             for dialog in (both, *alone):
                 dialog.clear()
     both.together(2000, False, False, reply="a word")
     for dialog in alone:
         dialog.together(2000, False, reply="a word")
     for channel, dialog in enumerate(alone):
-        assert heard(both, channel) == heard(dialog, None)
+        assert transcripts(both, channel) == transcripts(dialog, None)
 
 
-def heard(dialog: Dialog, channel: int | None) -> list[tuple[Any, ...]]:
+def transcripts(dialog: Dialog, channel: int | None) -> list[tuple[Any, ...]]:
     return [
         (event["type"], event.get("audio_start_ms"), event.get("audio_end_ms"), event.get("delta"))
         for event in dialog.sent

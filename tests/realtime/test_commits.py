@@ -17,10 +17,10 @@ def test_commit_of_nothing_or_too_little_is_an_error_that_keeps_the_session(dete
     assert event["type"] == "error"
     assert event["error"]["code"] == "input_audio_buffer_commit_empty"
     assert event["error"]["event_id"] == "mine"
-    dialog.hear(1599, 0.02)
+    dialog.append_audio(1599, 0.02)
     dialog.commit()
     assert dialog.names() == ["error"]
-    dialog.hear(1, 0.02)
+    dialog.append_audio(1, 0.02)
     dialog.commit()
     assert dialog.names()[:3] == COMMITTED, "the audio of the refused commit was kept"
 
@@ -34,7 +34,7 @@ def test_a_second_commit_is_answered_by_an_empty_item(detection: bool) -> None:
     dialog.commit()
     assert dialog.names() == COMMITTED, "answers stay in order"
     dialog.answer("hi")
-    if dialog.asked:
+    if dialog.pending:
         dialog.answer("hi")
     assert [event["transcript"] for event in dialog.of("completed")] == ["hi", ""]
     assert not dialog.of("error")
@@ -54,7 +54,7 @@ def test_commit_after_the_detector_committed_is_answered_without_the_model() -> 
     dialog.commit()
     assert dialog.names() == [*COMMITTED, "completed"]
     assert dialog.of("completed")[1]["transcript"] == ""
-    assert not dialog.asked
+    assert not dialog.pending
 
 
 def test_an_empty_item_has_the_fields_that_were_asked_for() -> None:
@@ -79,7 +79,7 @@ def test_commits_that_need_no_audio_are_bounded() -> None:
     dialog = Dialog()
     dialog.speak(320)
     for _ in range(MAX_PENDING):
-        dialog.tell(InputAudioBufferCommit())
+        dialog.receive(InputAudioBufferCommit())
     dialog.speak(320)
     dialog.read()
     dialog.commit()
@@ -87,8 +87,8 @@ def test_commits_that_need_no_audio_are_bounded() -> None:
     assert refused["error"]["code"] == "too_many_commits"
     dialog.client({"type": "input_audio_buffer.flush"})
     assert dialog.names() == ["speech_stopped", *COMMITTED, "input_audio_buffer.flushed"]
-    while dialog.asked:
-        dialog.answer("hi", item_id=next(iter(dialog.asked)))
+    while dialog.pending:
+        dialog.answer("hi", item_id=next(iter(dialog.pending)))
     assert len(dialog.of("completed")) == MAX_PENDING + 1
 
 

@@ -6,7 +6,7 @@ import msgspec
 from sensorium.protocols.errors import UnavailableError
 from sensorium.protocols.transcription.transcript import Segment, TokenLogProb, Transcript, Word
 from sensorium.realtime.events import HypothesisReady
-from support.dialogs import COMMITTED, Dialog, said
+from support.dialogs import COMMITTED, Dialog, make_transcript
 
 
 def test_a_final_takes_the_place_of_a_partial_in_flight() -> None:
@@ -18,7 +18,7 @@ def test_a_final_takes_the_place_of_a_partial_in_flight() -> None:
     assert dialog.names() == ["speech_started", "speech_stopped", *COMMITTED]
     assert dialog.question().final, "nobody waits for the partial any more"
     late = Transcript("hello", "en", 0.6)
-    dialog.tell(HypothesisReady(partial.item_id, partial.start_sample, partial.end_sample, False, late))
+    dialog.receive(HypothesisReady(partial.item_id, partial.start_sample, partial.end_sample, False, late))
     assert dialog.names() == [], "it came all the same, and too late"
     dialog.answer("hello there")
     assert dialog.text("item_1") == "hello there"
@@ -78,7 +78,7 @@ def test_text_that_waited_and_proved_wrong_is_never_sent() -> None:
         dialog.speak(640)
         dialog.answer("wrong words here", item_id="item_2")
     dialog.silence(640)
-    while "item_2" in dialog.asked:
+    while "item_2" in dialog.pending:
         dialog.answer("Right words.", item_id="item_2")
     dialog.answer("first", item_id="item_1")
     assert dialog.text("item_2") == "Right words."
@@ -92,9 +92,9 @@ def test_only_some_finals_of_a_session_run_at_a_time() -> None:
         dialog.silence(640)
     assert len(dialog.of("committed")) == 5
     most = 0
-    while dialog.asked:
-        most = max(most, len(dialog.asked))
-        dialog.answer("x", item_id=next(iter(dialog.asked)))
+    while dialog.pending:
+        most = max(most, len(dialog.pending))
+        dialog.answer("x", item_id=next(iter(dialog.pending)))
     assert most == 2
     assert [event["item_id"] for event in dialog.of("completed")] == [f"item_{n}" for n in range(1, 6)]
 
@@ -121,13 +121,13 @@ def test_failure_of_a_partial_or_an_early_final_is_retried() -> None:
     dialog = Dialog()
     dialog.speak(448)
     dialog.fail()
-    assert not dialog.asked
+    assert not dialog.pending
     dialog.speak(416)
     dialog.fail()
     dialog.silence(256)
     assert dialog.fail().final
     dialog.silence(96)
-    assert not dialog.asked, "not again during the same pause"
+    assert not dialog.pending, "not again during the same pause"
     dialog.silence(256)
     assert dialog.question().final
     dialog.answer("at last")
@@ -164,7 +164,7 @@ def test_segments_words_and_logprobs_come_where_asked_for() -> None:
     )
     segment = Segment(0, 0, 0.1, 0.6, " hi", (5,), 0.0, -0.1, 1.0, 0.01)
     transcript = msgspec.structs.replace(
-        said("hi"),
+        make_transcript("hi"),
         segments=(segment,),
         words=(Word("hi", 0.1, 0.6),),
         tokens=(TokenLogProb("hi", b"hi", -0.1),),
@@ -195,20 +195,20 @@ def test_segments_words_and_logprobs_come_where_asked_for() -> None:
 def test_a_turn_is_told_alike_whenever_it_is_said() -> None:
     """As cautiously an hour later as at the beginning."""
 
-    def told(silence_ms: float) -> list[str]:
+    def shown_with(silence_ms: float) -> list[str]:
         dialog, found = Dialog(), list[str]()
         dialog.silence(silence_ms)
         dialog.read()
         for number in range(1, 40):
             dialog.speak(320)
-            if dialog.asked:
+            if dialog.pending:
                 text = " ".join(map(str, range(10, 10 + number)))
-                dialog.answer(msgspec.structs.replace(said(text), language_probability=0.4))
+                dialog.answer(msgspec.structs.replace(make_transcript(text), language_probability=0.4))
             found += [f"{number} {event.get('delta')}" for event in dialog.read()]
         return found
 
-    assert len(told(0)) > 10
-    assert told(0) == told(64_000)
+    assert len(shown_with(0)) > 10
+    assert shown_with(0) == shown_with(64_000)
 
 
 def test_what_was_understood_is_told_although_a_session_ends_before_it_is_its_turn() -> None:
@@ -244,6 +244,6 @@ def test_options_of_an_item_are_those_of_its_first_question() -> None:
     dialog.update({"transcription": {"timestamp_granularities": ["word"]}})
     dialog.answer("hi")
     dialog.silence(640)
-    while dialog.asked:
+    while dialog.pending:
         dialog.answer("hi")
     assert "words" not in dialog.of("completed")[0]

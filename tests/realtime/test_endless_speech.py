@@ -34,18 +34,18 @@ class Talk:
         self._lag = lag
         self._since: dict[Transcribe, int] = {}
         self._num_frames = 0
-        self.hear([0.02] * 16)
+        self.append_audio([0.02] * 16)
 
-    def hear(self, probabilities: list[float]) -> None:
+    def append_audio(self, probabilities: list[float]) -> None:
         for probability in probabilities:
-            self.dialog.hear(FRAME_SAMPLES, probability)
+            self.dialog.append_audio(FRAME_SAMPLES, probability)
             self._num_frames += 1
             self.answer()
 
     def answer(self, *, everything: bool = False) -> None:
         while due := [
             question
-            for question in self.dialog.asked.values()
+            for question in self.dialog.pending.values()
             if everything
             or self._num_frames - self._since.setdefault(question, self._num_frames) >= self._lag
         ]:
@@ -55,7 +55,7 @@ class Talk:
         return [(event["audio_start_ms"], event["audio_end_ms"]) for event in self.dialog.of("committed")]
 
     def end(self) -> None:
-        self.hear([0.02] * 30)
+        self.append_audio([0.02] * 30)
         self.answer(everything=True)
 
 
@@ -67,13 +67,13 @@ def spoken(num_words: int, gap: float) -> list[float]:
 @pytest.mark.parametrize("lag", [0, 3, 40])
 def test_words_at_the_seam_are_neither_lost_nor_doubled(gap: float, lag: int) -> None:
     talk = Talk(lag, force_turn_s=12.0, delay="minimal")
-    talk.hear(spoken(NUM_WORDS, gap))
+    talk.append_audio(spoken(NUM_WORDS, gap))
     talk.end()
     dialog = talk.dialog
     assert len(dialog.of("committed")) >= 3
-    said = " ".join(event["transcript"] for event in dialog.of("completed"))
+    completed = " ".join(event["transcript"] for event in dialog.of("completed"))
     shown = " ".join(dialog.text(event["item_id"]) for event in dialog.of("completed"))
-    assert said == shown == " ".join(f"w{number}" for number in range(NUM_WORDS))
+    assert completed == shown == " ".join(f"w{number}" for number in range(NUM_WORDS))
     assert dialog.session.conversation.num_corrected == 0
     for (_, end), (start, _) in itertools.pairwise(talk.ranges()):
         assert start == end, "the next turn begins with the next sample"
@@ -81,7 +81,7 @@ def test_words_at_the_seam_are_neither_lost_nor_doubled(gap: float, lag: int) ->
 
 def test_events_at_a_seam() -> None:
     talk = Talk(0, force_turn_s=12.0)
-    talk.hear(spoken(60, 0.7))
+    talk.append_audio(spoken(60, 0.7))
     dialog = talk.dialog
     first = dialog.of("committed")[0]
     assert 9_000 <= first["audio_end_ms"] - first["audio_start_ms"] <= 12_000
@@ -98,7 +98,7 @@ def test_events_at_a_seam() -> None:
 
 def test_no_released_text_can_belong_to_the_next_turn() -> None:
     talk = Talk(2, force_turn_s=12.0)
-    talk.hear(spoken(NUM_WORDS, 0.7))
+    talk.append_audio(spoken(NUM_WORDS, 0.7))
     talk.end()
     ends = {event["item_id"]: event["audio_end_ms"] for event in talk.dialog.of("committed")}
     for effect in talk.dialog.effects:
@@ -108,28 +108,28 @@ def test_no_released_text_can_belong_to_the_next_turn() -> None:
 
 def test_a_short_pause_near_the_limit_ends_the_turn_as_silence_would() -> None:
     talk = Talk(0, force_turn_s=12.0)
-    talk.hear([0.95] * 250)
-    talk.hear([0.02] * 8)
+    talk.append_audio([0.95] * 250)
+    talk.append_audio([0.02] * 8)
     names = [name for name in talk.dialog.names() if name != "delta"]
     assert names[-5:] == ["speech_stopped", *COMMITTED, "completed"]
     (committed,) = talk.dialog.of("committed")
     assert committed["audio_end_ms"] == (16 + 250) * 32 + 200
-    talk.hear([0.02] * 20)
+    talk.append_audio([0.02] * 20)
     assert len(talk.dialog.of("speech_started")) == 1, "nobody speaks"
-    talk.hear([0.95] * 10)
+    talk.append_audio([0.95] * 10)
     assert talk.dialog.of("speech_started")[1]["audio_start_ms"] >= committed["audio_end_ms"]
 
 
 def test_a_short_pause_far_from_the_limit_ends_nothing() -> None:
     talk = Talk(0, force_turn_s=60.0)
     for _ in range(20):
-        talk.hear([0.95] * 60 + [0.02] * 8)
+        talk.append_audio([0.95] * 60 + [0.02] * 8)
     assert not talk.dialog.of("committed")
 
 
 def test_turns_of_the_default_length_are_about_a_minute() -> None:
     talk = Talk(0)
-    talk.hear(spoken(400, 0.7))
+    talk.append_audio(spoken(400, 0.7))
     (first, second) = (end - start for start, end in talk.ranges())
     assert 57_000 <= first <= 60_600
     assert 57_000 <= second <= 60_600
@@ -158,7 +158,7 @@ def test_ranges_never_overlap_and_hold_all_speech(
     talk = Talk(lag, force_turn_s=4.0)
     talk.dialog.update({"turn_detection": vad})
     probabilities = [probability for probability, length in runs for _ in range(length)] + [0.02] * 50
-    talk.hear(probabilities)
+    talk.append_audio(probabilities)
     talk.end()
     ranges = talk.ranges()
     assert all(start < end for start, end in ranges)

@@ -51,7 +51,7 @@ def test_in_a_pause_what_was_asked_about_is_the_turn(was_answered: bool) -> None
 def test_nothing_to_flush_is_no_error_and_no_item(detection: bool) -> None:
     dialog = Dialog(detection=detection)
     assert flush(dialog) is None
-    dialog.hear(1599, 0.02)
+    dialog.append_audio(1599, 0.02)
     assert flush(dialog) is None
     dialog.speak(320)
     assert flush(dialog) == "item_1"

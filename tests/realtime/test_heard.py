@@ -12,17 +12,17 @@ PIECES = ["one", " two,", " three.", " ", "四", "五", "e\u0301", " \u17d2x", "
 
 def test_of_a_long_text_the_words_are_counted_as_of_a_short_one() -> None:
     draws = random.Random(4)
-    text, heard = "", SpokenWords(ItemId("item"), 0, 0)
+    text, spoken = "", SpokenWords(ItemId("item"), 0, 0)
     longest = 0
     for at in range(1, 400):
         text += "".join(draws.choices(PIECES, k=draws.randint(0, 20)))
         if draws.random() < 0.03:
             text = text[: draws.randint(0, len(text))]
-        before = heard.num_words
-        heard.learn(Transcript(text, "en", 0.0), at, at)
+        before = spoken.num_words
+        spoken.learn(Transcript(text, "en", 0.0), at, at)
         words = [plain(piece) for piece in pieces(text) if weight(piece)]
-        assert heard.num_words == len(words)
+        assert spoken.num_words == len(words)
         if len(words) > before:
-            assert heard.end == at, "a word more was said last"
+            assert spoken.end == at, "a word more was said last"
         longest = max(longest, len(words))
     assert longest > 500

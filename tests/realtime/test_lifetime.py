@@ -97,7 +97,7 @@ def test_clients_are_warned_then_told_then_closed(limit: str, code: str) -> None
 def test_a_client_that_returns_is_not_idle() -> None:
     dialog = Dialog(idle_s=10.0)
     dialog.wait(9.0)
-    dialog.tell(ClientReturned())
+    dialog.receive(ClientReturned())
     dialog.wait(9.0)
     assert dialog.close_code() is None
 
@@ -106,7 +106,7 @@ def test_draining_warns_before_the_turn_is_finished() -> None:
     dialog = Dialog()
     dialog.speak(320)
     dialog.read()
-    dialog.tell(DrainStarted())
+    dialog.receive(DrainStarted())
     dialog.wait(1.1)
     assert dialog.names()[:2] == ["session.expiring", "speech_stopped"]
 

@@ -62,14 +62,14 @@ class LostClients(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.replay = Replay(max_events=6, max_bytes=40)
-        self.said: list[str] = []
-        self.heard: list[str] = []
+        self.sent: list[str] = []
+        self.received: list[str] = []
         self.on_the_way: list[str] | None = []
 
     @rule(length=st.integers(1, 15))
-    def say(self, length: int) -> None:
-        frame = f"{len(self.said)}".ljust(length, ".")
-        self.said.append(frame)
+    def send(self, length: int) -> None:
+        frame = f"{len(self.sent)}".ljust(length, ".")
+        self.sent.append(frame)
         self.replay.record(frame)
         if self.on_the_way is not None:
             self.on_the_way.append(frame)
@@ -79,7 +79,7 @@ class LostClients(RuleBasedStateMachine):
     def arrive(self, data: st.DataObject) -> None:
         assert self.on_the_way is not None
         count = data.draw(st.integers(0, len(self.on_the_way)))
-        self.heard += self.on_the_way[:count]
+        self.received += self.on_the_way[:count]
         del self.on_the_way[:count]
 
     @rule()
@@ -91,20 +91,20 @@ class LostClients(RuleBasedStateMachine):
     def resume(self) -> None:
         """Also without a loss that the server would know of: the newest connection wins."""
         try:
-            self.on_the_way = self.replay.since(len(self.heard))
+            self.on_the_way = self.replay.since(len(self.received))
         except ClientError:
-            assert len(self.heard) + 1 < self.replay.first_seq
-            self.heard = list(self.said)  # it begins another session
-            self.on_the_way = self.replay.since(len(self.heard))
+            assert len(self.received) + 1 < self.replay.first_seq
+            self.received = list(self.sent)  # it begins another session
+            self.on_the_way = self.replay.since(len(self.received))
         self.replay.attach()
         assert self.replay.intact
 
     @invariant()
-    def what_was_heard_is_what_was_said(self) -> None:
+    def received_frames_equal_sent_frames(self) -> None:
         self.replay.check()
-        assert self.heard == self.said[: len(self.heard)]
+        assert self.received == self.sent[: len(self.received)]
         if self.on_the_way is not None:
-            assert self.heard + self.on_the_way == self.said
+            assert self.received + self.on_the_way == self.sent
 
 
 TestLostClients = LostClients.TestCase

@@ -20,7 +20,7 @@ def test_without_detection_a_turn_takes_no_more_than_its_length() -> None:
     dialog.silence(5000)
     assert dialog.session.admit(32_000) is None, "silence slides out instead"
     dialog.speak(500)
-    while dialog.asked:
+    while dialog.pending:
         dialog.answer("x")
     refused = dialog.session.admit(96_000, event_id="big")
     assert refused is not None
@@ -75,7 +75,7 @@ def test_an_append_over_the_limit_is_refused() -> None:
 
 def test_bad_bytes_and_bad_events_get_an_error_each() -> None:
     dialog = Dialog()
-    dialog.tell(AudioRefused(BadRequestError("odd", code="invalid_audio", param="audio"), "e1"))
+    dialog.receive(AudioRefused(BadRequestError("odd", code="invalid_audio", param="audio"), "e1"))
     dialog.client("not json")
     dialog.client({"type": "response.create", "event_id": "e3"})
     errors = [event["error"] for event in dialog.read()]
@@ -108,10 +108,10 @@ def test_an_expiring_session_answers_what_is_pending() -> None:
     dialog.wait(2.0)
     assert dialog.names() == ["failed", "error"]
     assert dialog.of("failed")[0]["error"]["code"] == "session_expired"
-    assert not dialog.asked, "nothing runs on"
+    assert not dialog.pending, "nothing runs on"
 
 
-def expect_no_more_heard(dialog: Dialog) -> None:
+def expect_input_ignored(dialog: Dialog) -> None:
     """Audio is refused by the name of what goes on; what was asked is answered, and then it is over."""
     dialog.read()
     refused = dialog.session.admit(320)
@@ -127,7 +127,7 @@ def expect_no_more_heard(dialog: Dialog) -> None:
 def test_draining_hears_the_open_turn_out_then_closes() -> None:
     dialog = Dialog()
     dialog.speak(320)
-    dialog.tell(DrainStarted())
+    dialog.receive(DrainStarted())
     assert dialog.names() == ["speech_started", "session.expiring"]
     assert dialog.session.admit(320) is None
     dialog.speak(2000)
@@ -136,13 +136,13 @@ def test_draining_hears_the_open_turn_out_then_closes() -> None:
     assert dialog.names()[-4:] == ["speech_stopped", *COMMITTED]
     (committed,) = dialog.of("committed")
     assert committed["audio_end_ms"] > 2320, "nothing of it is cut off"
-    expect_no_more_heard(dialog)
+    expect_input_ignored(dialog)
 
 
 def test_a_turn_without_end_is_cut_off_in_time_to_be_answered() -> None:
     dialog = Dialog(drain_s=10.0)
     dialog.speak(320)
-    dialog.tell(DrainStarted())
+    dialog.receive(DrainStarted())
     start = dialog.now
     for _ in range(79):
         dialog.speak(96, "on and on")
@@ -152,13 +152,13 @@ def test_a_turn_without_end_is_cut_off_in_time_to_be_answered() -> None:
     dialog.wait(0.2)
     assert "speech_stopped" in dialog.names()
     assert dialog.of("committed")[0]["audio_end_ms"] == 320 + 79 * 96
-    expect_no_more_heard(dialog)
+    expect_input_ignored(dialog)
 
 
 def test_a_client_that_sends_nothing_more_is_not_waited_for() -> None:
     dialog = Dialog(drain_s=10.0)
     dialog.speak(320)
-    dialog.tell(DrainStarted())
+    dialog.receive(DrainStarted())
     dialog.speak(320)
     dialog.wait(0.9)
     assert "speech_stopped" not in dialog.names()
@@ -167,23 +167,23 @@ def test_a_client_that_sends_nothing_more_is_not_waited_for() -> None:
     assert "speech_stopped" not in dialog.names()
     dialog.wait(0.2)
     assert "speech_stopped" in dialog.names()
-    expect_no_more_heard(dialog)
+    expect_input_ignored(dialog)
 
 
 def test_a_client_may_end_its_turn_in_a_drain() -> None:
     dialog = Dialog(detection=False)
     dialog.speak(500)
-    dialog.tell(DrainStarted())
+    dialog.receive(DrainStarted())
     dialog.speak(500)
     dialog.commit()
     assert dialog.names()[-3:] == COMMITTED
-    expect_no_more_heard(dialog)
+    expect_input_ignored(dialog)
 
 
 def test_who_is_silent_is_closed_at_once() -> None:
     dialog = Dialog()
     dialog.silence(640)
-    dialog.tell(DrainStarted())
+    dialog.receive(DrainStarted())
     assert dialog.names() == ["session.expiring", "error"]
     assert dialog.close_code() == 1012
 
@@ -192,10 +192,10 @@ def test_no_other_turn_begins_in_a_drain() -> None:
     """Nor with the rest of the append in which the last one ended."""
     dialog = Dialog()
     dialog.speak(640)
-    dialog.tell(DrainStarted())
+    dialog.receive(DrainStarted())
     dialog.silence(640)
     dialog.speak(640)
-    while dialog.asked:
+    while dialog.pending:
         dialog.answer("hello")
     assert dialog.close_code() == 1012
     assert len(dialog.of("speech_started")) == len(dialog.of("completed")) == 1
@@ -204,9 +204,9 @@ def test_no_other_turn_begins_in_a_drain() -> None:
 def test_draining_does_not_wait_for_ever() -> None:
     dialog = Dialog(drain_s=5.0)
     dialog.speak(320)
-    dialog.tell(DrainStarted())
+    dialog.receive(DrainStarted())
     dialog.wait(3.0)
-    dialog.tell(DrainStarted())
+    dialog.receive(DrainStarted())
     dialog.wait(2.0)
     assert [event["type"] for event in dialog.sent[-2:]] == [
         "conversation.item.input_audio_transcription.failed",

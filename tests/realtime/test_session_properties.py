@@ -17,7 +17,7 @@ from sensorium.protocols.realtime.lifecycle import SessionResume
 from sensorium.protocols.shared.audio_format import samples_to_ms
 from sensorium.realtime.effects import Transcribe
 from sensorium.realtime.events import AudioRefused, DrainStarted, HypothesisReady
-from support.dialogs import Dialog, said
+from support.dialogs import Dialog, make_transcript
 
 WORDS = ("one", "two", "three", "東", "京", ".")
 texts = st.lists(st.sampled_from(WORDS), max_size=5).map(" ".join)
@@ -87,8 +87,8 @@ class SessionMachine(RuleBasedStateMachine):
     def is_open(self) -> bool:
         return self.dialog.closed is None
 
-    def is_asked(self) -> bool:
-        return self.is_open() and bool(self.dialog.asked)
+    def is_pending(self) -> bool:
+        return self.is_open() and bool(self.dialog.pending)
 
     def is_admitted(self, num_bytes: int) -> bool:
         refused = self.dialog.session.admit(num_bytes)
@@ -96,8 +96,8 @@ class SessionMachine(RuleBasedStateMachine):
         return refused is None
 
     def pick(self, data: st.DataObject) -> ItemId:
-        item_id: ItemId = data.draw(st.sampled_from(sorted(self.dialog.asked)))
-        self.late.append(self.dialog.asked[item_id])
+        item_id: ItemId = data.draw(st.sampled_from(sorted(self.dialog.pending)))
+        self.late.append(self.dialog.pending[item_id])
         return item_id
 
     @rule(
@@ -105,10 +105,10 @@ class SessionMachine(RuleBasedStateMachine):
             st.tuples(st.integers(0, 9000), st.sampled_from([0.0, 0.4, 0.95]) | st.floats(0, 1)), max_size=6
         )
     )
-    def hear(self, chunks: list[tuple[int, float]]) -> None:
+    def append_audio(self, chunks: list[tuple[int, float]]) -> None:
         for num_samples, probability in chunks:
             if self.is_admitted(num_samples * 3):
-                self.dialog.hear(num_samples, probability)
+                self.dialog.append_audio(num_samples, probability)
 
     @rule(ms=st.sampled_from([320, 960, 3000]))
     def speak(self, ms: int) -> None:
@@ -149,18 +149,18 @@ class SessionMachine(RuleBasedStateMachine):
     def send_garbage(self, frame: str) -> None:
         event = decode_client_event(frame)
         assert not isinstance(event, InputAudioBufferAppend | SessionResume)
-        self.dialog.tell(event)
+        self.dialog.receive(event)
 
     @rule()
     def refuse_audio(self) -> None:
-        self.dialog.tell(AudioRefused(InternalError("bad bytes")))
+        self.dialog.receive(AudioRefused(InternalError("bad bytes")))
 
-    @precondition(is_asked)
+    @precondition(is_pending)
     @rule(data=st.data(), text=texts)
     def answer(self, data: st.DataObject, text: str) -> None:
         self.dialog.answer(text, item_id=self.pick(data))
 
-    @precondition(is_asked)
+    @precondition(is_pending)
     @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
         self.dialog.fail(item_id=self.pick(data))
@@ -169,10 +169,12 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(data=st.data(), text=texts)
     def answer_late(self, data: st.DataObject, text: str) -> None:
         old = data.draw(st.sampled_from(self.late))
-        if self.dialog.asked.get(old.item_id) != old:
+        if self.dialog.pending.get(old.item_id) != old:
             num_sent = len(self.dialog.sent)
-            self.dialog.tell(
-                HypothesisReady(old.item_id, old.start_sample, old.end_sample, old.final, said(text))
+            self.dialog.receive(
+                HypothesisReady(
+                    old.item_id, old.start_sample, old.end_sample, old.final, make_transcript(text)
+                )
             )
             assert len(self.dialog.sent) == num_sent or not self.is_open()
 
@@ -183,7 +185,7 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.dialog.sent) > 40)
     @rule()
     def drain(self) -> None:
-        self.dialog.tell(DrainStarted())
+        self.dialog.receive(DrainStarted())
 
     @invariant()
     def items_are_answered_once_in_order(self) -> None:
@@ -226,11 +228,11 @@ class SessionMachine(RuleBasedStateMachine):
             dialog.silence(1000)
             if self.is_open():
                 dialog.clear()
-        while self.is_asked():
-            dialog.answer("one two", item_id=next(iter(dialog.asked)))
+        while self.is_pending():
+            dialog.answer("one two", item_id=next(iter(dialog.pending)))
         dialog.session.check()
         assert dialog.session.conversation.num_tracked == 0
-        assert not dialog.asked
+        assert not dialog.pending
         answered = dialog.of("completed") + dialog.of("failed")
         assert len(answered) == len(dialog.of("committed"))
         num_corrected = 0

@@ -136,8 +136,8 @@ def test_hints_and_delay_merge_like_the_other_fields() -> None:
     )
     second = update(first, {"transcription": {"keywords": [], "delay": None}})
     assert (second.options.languages, second.options.keywords, second.delay) == (("en", "de"), (), None)
-    unasked = msgspec.to_builtins(second.audio_view())["input"]["transcription"]
-    assert "delay" not in unasked, "Pipecat's sessions that answer know only model, language and prompt"
+    unset = msgspec.to_builtins(second.audio_view())["input"]["transcription"]
+    assert "delay" not in unset, "Pipecat's sessions that answer know only model, language and prompt"
     assert first.options.keyword_boost == 2.5
     assert "keyword_boost" not in shown
     third = update(first, {"transcription": {"keyword_boost": 4}})
@@ -162,8 +162,8 @@ def test_ends_of_utterances_are_asked_for_whatever_finds_the_turns() -> None:
 
 @pytest.mark.parametrize("value", [499, 10_001, -1, 0, "1000", 1000.5, True])
 def test_a_wait_for_the_end_of_an_utterance_that_cannot_be(value: object) -> None:
-    wish = {"audio": {"input": {"transcription": {"utterance_end_ms": value}}}}
-    event = decode_client_event(json.dumps({"type": "session.update", "session": wish}))
+    patch = {"audio": {"input": {"transcription": {"utterance_end_ms": value}}}}
+    event = decode_client_event(json.dumps({"type": "session.update", "session": patch}))
     assert isinstance(event, InvalidEvent)
     assert (event.code, event.param) == (
         "invalid_value",
@@ -230,9 +230,9 @@ def test_what_is_not_served_may_be_declined(kind: str) -> None:
         assert update(INITIAL, {"turn_detection": detection}).turn_detection is not None
 
 
-@pytest.mark.parametrize("asked", [None, {}, {"type": None}, {"type": "near_field"}, {"strength": 0.5}])
-def test_sound_is_taken_as_it_comes_whatever_noise_reduction_is_asked_for(asked: object) -> None:
-    settings = update(INITIAL, {"noise_reduction": asked})
+@pytest.mark.parametrize("value", [None, {}, {"type": None}, {"type": "near_field"}, {"strength": 0.5}])
+def test_sound_is_taken_as_it_comes_whatever_noise_reduction_is_asked_for(value: object) -> None:
+    settings = update(INITIAL, {"noise_reduction": value})
     assert settings == INITIAL
     assert settings.audio_view().input.noise_reduction is None
 

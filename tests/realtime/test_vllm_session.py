@@ -17,14 +17,14 @@ from sensorium.realtime.events import DrainStarted, SessionEvent
 from sensorium.realtime.vllm_session import MAX_WAITING, FlatSession
 from support.dialogs import Dialog
 
-Told = dict[str, Any]
+Event = dict[str, Any]
 
 
 class FlatDialog(Dialog):
-    """A `Dialog` whose client speaks the flat dialect; what it reads is in `told`."""
+    """A `Dialog` whose client speaks the flat dialect; what it reads is in `received`."""
 
     def __init__(self, *, model: str | None = "small", **changes: Any) -> None:  # noqa: ANN401
-        self.told: list[Told] = []
+        self.received: list[Event] = []
         self.finals: list[int] = []
         """How much had been told when each final commit was sent."""
         self.decoder = ClientDecoder()
@@ -32,7 +32,7 @@ class FlatDialog(Dialog):
         super().__init__(**changes)
         if model is not None:
             self.frame(type="session.update", model=model)
-            self.told.clear()
+            self.received.clear()
 
     def _flat(self) -> FlatSession:
         if self.flat is None:
@@ -42,50 +42,50 @@ class FlatDialog(Dialog):
     def perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Send):
-                told = (effect.event,) if effect.instead is None else effect.instead
-                self.told += [json.loads(encode_event(event)) for event in told]
+                events = (effect.event,) if effect.instead is None else effect.instead
+                self.received += [json.loads(encode_event(event)) for event in events]
         super().perform(effects)
         self._flat().check()
 
-    def tell(self, event: SessionEvent) -> None:
+    def receive(self, event: SessionEvent) -> None:
         self.perform(self._flat().receive(event, now=self.now))
 
-    def frame(self, **fields: object) -> list[Told]:
+    def frame(self, **fields: object) -> list[Event]:
         """Send a frame; what came back at once."""
         event = self.decoder.decode(json.dumps(fields))
         assert not isinstance(event, InputAudioBufferAppend | SessionResume)
-        before = len(self.told)
+        before = len(self.received)
         self.perform(self._flat().receive(event, now=self.now))
-        return self.told[before:]
+        return self.received[before:]
 
-    def start(self) -> list[Told]:
+    def start(self) -> list[Event]:
         """What clients of this dialect send before the audio."""
         return self.frame(type="input_audio_buffer.commit")
 
-    def finish(self) -> list[Told]:
+    def finish(self) -> list[Event]:
         """End the utterance."""
-        self.finals.append(len(self.told))
+        self.finals.append(len(self.received))
         return self.frame(type="input_audio_buffer.commit", final=True)
 
-    def heard(self) -> str:
+    def joined_deltas(self) -> str:
         """All deltas joined."""
-        return "".join(event["delta"] for event in self.told_of("transcription.delta"))
+        return "".join(event["delta"] for event in self.received_of("transcription.delta"))
 
-    def told_of(self, kind: str) -> list[Told]:
-        return [event for event in self.told if event["type"] == kind]
+    def received_of(self, kind: str) -> list[Event]:
+        return [event for event in self.received if event["type"] == kind]
 
     def answers(self) -> list[str]:
         """What final commits were answered with: texts, or codes of errors."""
         return [
             event["text"] if event["type"] == "transcription.done" else event["code"]
-            for event in self.told
+            for event in self.received
             if event["type"] != "transcription.delta"
         ]
 
     def check_laws(self) -> None:
         """No empty delta; each final commit has one answer; each `done` is the deltas since the last one."""
         text, waiting = "", 0
-        for index, event in enumerate(self.told):
+        for index, event in enumerate(self.received):
             waiting += self.finals.count(index)
             match event["type"]:
                 case "transcription.delta":
@@ -99,7 +99,7 @@ class FlatDialog(Dialog):
                     text, waiting = "", waiting - 1
                 case _:
                     pass
-        assert waiting + self.finals.count(len(self.told)) == 0
+        assert waiting + self.finals.count(len(self.received)) == 0
 
 
 def test_turns_of_an_utterance_are_joined() -> None:
@@ -107,13 +107,13 @@ def test_turns_of_an_utterance_are_joined() -> None:
     assert dialog.start() == []
     dialog.speak(1000, reply="Set the lights.")
     dialog.silence(1000, reply="Set the lights.")
-    assert dialog.heard() == "Set the lights."
+    assert dialog.joined_deltas() == "Set the lights."
     dialog.speak(1000, reply="Thank you.")
     dialog.finish()
     assert dialog.answers() == []
     dialog.answer("Thank you.")
-    done = dialog.told[-1]
-    assert done["text"] == "Set the lights. Thank you." == dialog.heard()
+    done = dialog.received[-1]
+    assert done["text"] == "Set the lights. Thank you." == dialog.joined_deltas()
     assert done["usage"] == {
         "prompt_tokens": 14,
         "completion_tokens": 6,
@@ -132,10 +132,10 @@ def test_audio_before_the_answer_belongs_to_the_next_utterance() -> None:
     dialog.speak(800)  # another server would drop this
     dialog.finish()
     first, second = (event["item_id"] for event in dialog.of("committed"))
-    while second in dialog.asked:
+    while second in dialog.pending:
         dialog.answer("two", item_id=second)
-    assert dialog.told == []
-    while first in dialog.asked:
+    assert dialog.received == []
+    while first in dialog.pending:
         dialog.answer("one", item_id=first)
     assert dialog.answers() == ["one", "two"]
     dialog.check_laws()
@@ -146,11 +146,11 @@ def test_audio_before_the_first_update_belongs_to_the_first_utterance() -> None:
     dialog.speak(1000)
     dialog.silence(800)  # nothing has told the dialect yet; the turn is over, and not answered
     dialog.frame(type="session.update", model="small")
-    dialog.told.clear()
+    dialog.received.clear()
     dialog.speak(1000)
     dialog.finish()
-    while dialog.asked:
-        dialog.answer("Late." if len(dialog.asked) == 1 else "Early.", item_id=next(iter(dialog.asked)))
+    while dialog.pending:
+        dialog.answer("Late." if len(dialog.pending) == 1 else "Early.", item_id=next(iter(dialog.pending)))
     assert dialog.answers() == ["Early. Late."]
     dialog.check_laws()
 
@@ -160,7 +160,7 @@ def test_too_little_audio_is_answered_with_an_empty_text(num_samples: int) -> No
     dialog = FlatDialog()
     dialog.start()
     if num_samples:
-        dialog.hear(num_samples, 0.02)
+        dialog.append_audio(num_samples, 0.02)
     dialog.finish()
     dialog.finish()
     assert dialog.answers() == ["", ""]
@@ -177,9 +177,9 @@ def test_waiting_commits_are_bounded() -> None:
         assert dialog.finish() == []
     (refused,) = dialog.finish()
     assert refused["code"] == "too_many_commits"
-    while dialog.asked:
+    while dialog.pending:
         dialog.answer("Hello.")
-    assert len(dialog.told_of("transcription.done")) == MAX_WAITING
+    assert len(dialog.received_of("transcription.done")) == MAX_WAITING
 
 
 def test_a_failure_before_the_commit_is_an_error_of_its_own() -> None:
@@ -190,11 +190,11 @@ def test_a_failure_before_the_commit_is_an_error_of_its_own() -> None:
     dialog.fail(InternalError("broken"))
     dialog.silence(700)
     dialog.fail(InternalError("broken"))
-    assert dialog.told == [{"type": "error", "error": "broken", "code": "processing_error"}]
+    assert dialog.received == [{"type": "error", "error": "broken", "code": "processing_error"}]
     dialog.speak(1000, reply="Two")
     dialog.finish()
     dialog.answer("Two.")
-    assert dialog.told[-1]["text"] == "Two."
+    assert dialog.received[-1]["text"] == "Two."
 
 
 def test_a_failure_after_the_commit_is_its_answer() -> None:
@@ -204,12 +204,12 @@ def test_a_failure_after_the_commit_is_its_answer() -> None:
         dialog.silence(600)
     dialog.speak(200)
     dialog.finish()
-    first, second, third = list(dialog.asked)
+    first, second, third = list(dialog.pending)
     dialog.answer("One.", item_id=first)
     dialog.fail(item_id=second)
     dialog.answer("Three.", item_id=third)
     assert dialog.answers() == ["processing_error"]
-    assert dialog.heard() == "One."
+    assert dialog.joined_deltas() == "One."
     dialog.speak(200)
     dialog.finish()
     dialog.answer("Four.")
@@ -219,11 +219,11 @@ def test_a_failure_after_the_commit_is_its_answer() -> None:
 def test_a_contradicted_text_goes_on_behind_the_contradiction() -> None:
     dialog = FlatDialog()
     dialog.speak(1200, reply="set the light to ninety")
-    assert dialog.heard().startswith("set the light")
+    assert dialog.joined_deltas().startswith("set the light")
     dialog.finish()
     dialog.answer("Set the lights to ninety percent.")
-    assert dialog.told[-1]["text"].endswith(" percent.")
-    assert "ninety" in dialog.told[-1]["text"]
+    assert dialog.received[-1]["text"].endswith(" percent.")
+    assert "ninety" in dialog.received[-1]["text"]
     dialog.check_laws()
 
 
@@ -243,7 +243,7 @@ def test_turns_are_joined_as_their_scripts_are_written(first: str, second: str, 
         dialog.speak(1000, reply=text)
         dialog.silence(1000, reply=text)
     dialog.finish()
-    assert dialog.told[-1]["text"] == joined
+    assert dialog.received[-1]["text"] == joined
     dialog.check_laws()
 
 
@@ -328,22 +328,22 @@ def test_the_other_dialect_passes_through() -> None:
     dialog.speak(1000, reply="Hello.")
     dialog.commit()
     dialog.answer("Hello.")
-    assert dialog.told == dialog.sent
+    assert dialog.received == dialog.sent
     dialog.frame(type="session.update", model="small")
-    assert dialog.told == dialog.sent
+    assert dialog.received == dialog.sent
 
 
 def test_the_end_of_the_session_is_said_flat() -> None:
     dialog = FlatDialog()
     dialog.speak(1000)
     dialog.answer("Half a")
-    dialog.tell(DrainStarted())
+    dialog.receive(DrainStarted())
     dialog.silence(600)
-    while dialog.asked:
+    while dialog.pending:
         dialog.answer("Half a sentence.")
-    assert dialog.heard() == "Half a sentence."
-    assert dialog.told[-1]["type"] == "error"
-    assert dialog.told[-1]["code"] == "server_draining"
+    assert dialog.joined_deltas() == "Half a sentence."
+    assert dialog.received[-1]["type"] == "error"
+    assert dialog.received[-1]["code"] == "server_draining"
     assert dialog.close_code() == 1012
 
 
@@ -374,15 +374,15 @@ def test_every_final_commit_is_answered_once(actions: list[tuple[str, int]]) -> 
             case "silence":
                 dialog.silence(200 * (1 + choice))
             case "noise":
-                dialog.hear(1 + 300 * choice, 0.5)
-            case _ if dialog.asked:
-                item_id = list(dialog.asked)[choice % len(dialog.asked)]
+                dialog.append_audio(1 + 300 * choice, 0.5)
+            case _ if dialog.pending:
+                item_id = list(dialog.pending)[choice % len(dialog.pending)]
                 if action == "fail":
                     dialog.fail(item_id=item_id)
                 else:
                     dialog.answer(TEXTS[choice], item_id=item_id)
             case _:
                 pass
-    while dialog.asked:
-        dialog.answer("Rest.", item_id=next(iter(dialog.asked)))
+    while dialog.pending:
+        dialog.answer("Rest.", item_id=next(iter(dialog.pending)))
     dialog.check_laws()

@@ -1,8 +1,12 @@
-"""Faults at seeded moments under load: processes of a real server are killed, stopped and crashed.
+"""Faults at seeded moments under load, at a real server: of its processes, its limits, its disk, its network.
 
 In `tests/`: `python -m reliability.chaos --seconds 60 --seed 1`. Files are transcribed and live turns are
 spoken meanwhile, and `/live` is probed. Each request ends within its time with an answer or a named
-error, no live turn is lost, and at the end the server answers as before and holds no more descriptors.
+error, no live turn is lost, and at the end the server answers as before, holds nothing of its clients and no
+more descriptors than before. Faults of processes and faults around them come in two lanes, one after another
+in each, so that one of both may hold at a time.
+
+Read `chaos_clients.py` beside it for the clients, `process_faults.py` and `surroundings.py` for the faults.
 """
 
 from __future__ import annotations
@@ -10,159 +14,88 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import signal
 import subprocess
 import sys
-import threading
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-import httpx
-from support.raw_socket import pcm, raw_session
+from reliability.chaos_clients import DEADLINE_S, Clients
+from reliability.process_faults import ProcessFaults, open_files
+from reliability.surroundings import SERVER_ADDRESS, Surroundings, enter_command, refusal
 
-DEADLINE_S: Final = 90.0
-LIGHTS: Final = (Path(__file__).parents[2] / "examples" / "data" / "kitchen_lights.wav").read_bytes()
 SPARE_DESCRIPTORS: Final = 8
-LEAST_BETWEEN_ENDS_S: Final = 25.0
-"""Between two ends of the models' process: after more than five in a minute of service it is given up."""
-KINDS: Final = ("models", "decoder")
-DEEDS: Final = (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGSTOP)
+_INSIDE: Final = "CHAOS_INSIDE"
+
+Deed = Callable[[random.Random], str | None]
+"""Does one fault, until it is over, and gives its name; None where there was nothing to hit."""
 
 
-class Clients:
-    """What clients do, and what they have met."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.counts = Counter[str]()
-        self.faults: list[str] = []
-        self._is_over = threading.Event()
-        self.text: str = self._transcribe().json()["text"]
-
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Two send files, two speak, one probes."""
-        tasks = (self.upload, self.upload, self.talk, self.talk, self.probe)
-        threads = [threading.Thread(target=self._keep, args=(one,), daemon=True) for one in tasks]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self._is_over.set()
-            for thread in threads:
-                thread.join(4 * DEADLINE_S)
-                if thread.is_alive():
-                    self.faults.append("a client hangs")
-
-    def _keep(self, one: Callable[[], str]) -> None:
-        while not self._is_over.is_set():
-            try:
-                self.counts[one()] += 1
-            except Exception as error:  # any is a fault, and is told at the end
-                self.faults.append(f"{type(error).__name__}: {error}")
-
-    def _transcribe(self) -> httpx.Response:
-        files = {"file": ("a.wav", LIGHTS)}
-        return httpx.post(f"{self.url}/v1/audio/transcriptions", files=files, timeout=DEADLINE_S)
-
-    def upload(self) -> str:
-        """A file, which is answered as before, or 503."""
-        answer = self._transcribe()
-        if answer.status_code == 200:
-            assert answer.json()["text"] == self.text, "another text"
-            return "file answered"
-        assert answer.status_code == 503, answer.text
-        time.sleep(0.2)
-        return f"file {answer.json()['error']['code']}"
-
-    def talk(self) -> str:
-        """Three live turns, none of which may be lost."""
-        with raw_session(f"ws{self.url.removeprefix('http')}/v1/realtime") as session:
-            session.configure()
-            for _ in range(3):
-                session.append(pcm(LIGHTS))
-                session.commit()
-                assert session.until("completed", timeout_s=DEADLINE_S)["transcript"] == self.text
-        return "three live turns answered"
-
-    def probe(self) -> str:
-        """Ask whether the server lives."""
-        began = time.monotonic()
-        status = httpx.get(f"{self.url}/live", timeout=DEADLINE_S).status_code
-        is_soon = time.monotonic() - began < 1.0
-        time.sleep(0.05)
-        return f"/live {status} {'within' if is_soon else 'after'} 1 s"
-
-
-def children(parent: int, kind: str) -> list[int]:
-    """Processes of the server: the models', or those that decode."""
-    marks = {"models": "actors.engine_process", "decoder": "spawn_main"}
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rsplit(")", 1)[1].split()
-            command = (path.parent / "cmdline").read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if int(fields[1]) == parent and marks[kind] in command:
-            found.append(int(path.parent.name))
-    return found
-
-
-def run(seconds: float, seed: int) -> int:
+def run(seconds: float, seed: int, surroundings: Surroundings | None) -> int:
     """How many laws were broken."""
     command = [sys.executable, "-m", "sensorium", "serve", "tiny-whisper", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        url = server.stdout.readline().split()[2]
+    environment = dict(os.environ)
+    if surroundings is not None:
+        command = surroundings.command([*command, "--host", SERVER_ADDRESS])
+        environment["TMPDIR"] = str(surroundings.folder)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
         try:
-            clients, before = Clients(url), descriptors(server.pid)
-            with clients.at_work():
-                deeds = do_harm(server, seconds, random.Random(seed))
-            if server.poll() is not None:
-                clients.faults.append(f"the server ended with status {server.returncode}")
-            elif not patiently(lambda: clients.upload() == "file answered"):
-                clients.faults.append("the server does not answer again")
-            elif not patiently(lambda: descriptors(server.pid) <= before + SPARE_DESCRIPTORS):
-                clients.faults.append(f"{descriptors(server.pid)} descriptors after {before}")
+            assert server.stdout is not None
+            clients = Clients(server.stdout.readline().split()[2])
+            before = open_files(server.pid)
+            processes = ProcessFaults(server.pid, lambda: clients.num_answers)
+            lanes: list[tuple[Deed, ...]] = [
+                (processes.send_signal, processes.refuse_memory, processes.refuse_descriptors)
+            ]
+            if surroundings is not None:
+                around = (surroundings.fill_disk, surroundings.lose_network, surroundings.narrow_network)
+                lanes.append(around)
+            began, done = time.monotonic(), Counter[str]()
+            with clients.at_work(), ThreadPoolExecutor() as pool:
+                chances = [random.Random(f"{seed}/{lane}") for lane in range(len(lanes))]
+                for met in pool.map(partial(do_harm, server, seconds), lanes, chances):
+                    done += met
+            took_s = time.monotonic() - began
+            clients.broken += broken_at_rest(server, clients, before)
         finally:
             server.terminate()
-    print(f"seed {seed}: {deeds.total()} faults {dict(deeds)}; met {dict(clients.counts)}")
-    for fault in clients.faults:
-        print(f"BROKEN {fault}")
-    return len(clients.faults)
+    print(f"seed {seed}: {done.total()} faults in {took_s:.0f} s {dict(sorted(done.items()))}")
+    print(f"  met {dict(sorted(clients.counts.items()))}")
+    for law in clients.broken:
+        print(f"BROKEN {law}")
+    return len(clients.broken)
 
 
-def do_harm(server: subprocess.Popen[str], seconds: float, chance: random.Random) -> Counter[str]:
-    """Deeds against the server's processes, and how often each was done.
-
-    The models' process ends no more often than a server starts it again.
-    """
-    until, next_end, deeds = time.monotonic() + seconds, 0.0, Counter[str]()
-    while time.monotonic() < until and server.poll() is None:
-        time.sleep(chance.uniform(0.5, 3.0))
-        kind, deed, stopped_s = chance.choice(KINDS), chance.choice(DEEDS), chance.uniform(0.1, 3.0)
-        if kind == "models" and deed is not signal.SIGSTOP:
-            if time.monotonic() < next_end:
-                continue
-            next_end = time.monotonic() + LEAST_BETWEEN_ENDS_S
-        for process in children(server.pid, kind)[:1]:
-            os.kill(process, deed)
-            deeds[f"{kind} {deed.name}"] += 1
-            if deed is signal.SIGSTOP:
-                time.sleep(stopped_s)
-                os.kill(process, signal.SIGCONT)
-    return deeds
+def do_harm(
+    server: subprocess.Popen[str], seconds: float, deeds: Sequence[Deed], chance: random.Random
+) -> Counter[str]:
+    """Faults of one lane, one after another, and how often each was done."""
+    began, done = time.monotonic(), Counter[str]()
+    while (now_s := time.monotonic() - began) < seconds and server.poll() is None:
+        time.sleep(chance.uniform(0.2, 1.5))
+        if (name := chance.choice(deeds)(chance)) is not None:
+            done[name] += 1
+            print(f"{now_s:.1f} s: {name}", file=sys.stderr, flush=True)
+    return done
 
 
-def descriptors(process: int) -> int:
-    """Open ones of a process."""
-    return len(os.listdir(f"/proc/{process}/fd"))
+def broken_at_rest(server: subprocess.Popen[str], clients: Clients, before: Counter[str]) -> list[str]:
+    """What is wrong when no client is there any more, once what lingers had its time."""
+    if server.poll() is not None:
+        return [f"the server ended with status {server.returncode}"]
+    if not patiently(lambda: clients.upload() == "file answered"):
+        return ["the server does not answer again"]
+    broken = []
+    if not patiently(lambda: not clients.held()):
+        broken.append(f"still held: {clients.held()}")
+    if not patiently(lambda: open_files(server.pid).total() <= before.total() + SPARE_DESCRIPTORS):
+        broken.append(f"descriptors {open_files(server.pid)} after {before}")
+    return broken
 
 
 def patiently(condition: Callable[[], bool]) -> bool:
@@ -180,8 +113,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
-    sys.exit(bool(run(asked.seconds, asked.seed)))
+    options = parser.parse_args()
+    if _INSIDE not in os.environ:
+        if (why := refusal()) is None:
+            command = [*enter_command(), sys.executable, "-m", "reliability.chaos", *sys.argv[1:]]
+            os.execvpe(command[0], command, os.environ | {_INSIDE: "1"})
+        print(f"no full disk and no loss of network is tried: there are no namespaces here ({why})")
+        sys.exit(bool(run(options.seconds, options.seed, None)))
+    with tempfile.TemporaryDirectory() as folder:
+        surroundings = Surroundings(Path(folder))
+        try:
+            is_broken = bool(run(options.seconds, options.seed, surroundings))
+        finally:
+            subprocess.run(["umount", folder], check=True)
+    sys.exit(is_broken)
 
 
 if __name__ == "__main__":

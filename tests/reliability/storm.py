@@ -1,6 +1,7 @@
 """Seeded requests and frames at a real server, some of which meet a native panic: each is answered.
 
-`test_storm.py` sends four hundred. By hand, in `tests/`: `python -m reliability.storm --number 100000`.
+A live session goes on meanwhile, whose turns come out whole. `test_storm.py` sends four hundred requests. By
+hand, in `tests/`: `python -m reliability.storm --number 100000`.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import json
 import random
 import socket
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -24,7 +27,7 @@ from sensorium.engine.execution.grammar import GrammarMatcher
 from sensorium.engine.text import chat_template
 from sensorium.engine.text.detokenizer import Detokenizer
 from sensorium.engine.text.tokenizer import TextTokenizer
-from support.raw_socket import raw_session
+from support.raw_socket import RawSession, pcm, raw_session
 from support.server import Server, make_config, running_server
 from support.text_folder import make_qwen3_folder
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -76,24 +79,29 @@ FIELDS: Final = (
     *("response_format", "logit_bias", "prompt", "messages", "input", "max_tokens", "tokens", "store", "x"),
 )
 
+LIGHTS: Final = (Path(__file__).parents[2] / "examples" / "data" / "kitchen_lights.wav").read_bytes()
+SPEECH_MODEL: Final = "tiny-whisper"
+TEXT_REQUESTS: Final = ("cmpl-", "chatcmpl-", "msg_", "resp_")
+"""How the ids of requests for text begin."""
+
 
 class Panic(BaseException):
     """As `pyo3_runtime.PanicException`."""
 
 
 class Panics:
-    """Makes a share of the calls of some native boundaries panic."""
+    """Makes a share of the calls of some native boundaries panic, not those of the live session's model."""
 
     def __init__(self, seed: int, share: float) -> None:
         self.num = 0
         self._random = random.Random(seed)
         self._share = share
 
-    def breaking(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, which panics now and then."""
+    def breaking(self, function: Callable[..., Any], is_meant: Callable[..., bool]) -> Callable[..., Any]:
+        """`function`, which panics now and then where that is meant."""
 
         def broken(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (as the function has it)
-            if self._random.random() < self._share:
+            if is_meant(*args) and self._random.random() < self._share:
                 self.num += 1
                 raise Panic("explicit panic")
             return function(*args, **kwargs)
@@ -103,16 +111,17 @@ class Panics:
     @contextmanager
     def everywhere(self) -> Iterator[None]:
         """At every boundary meanwhile."""
-        places: tuple[tuple[object, str], ...] = (
-            (TextTokenizer, "encode"),
-            (chat_template, "_rendered"),
-            (Detokenizer, "push"),
-            (GrammarMatcher, "_mask"),
-            (Service, "admission"),
+        places: tuple[tuple[object, str, Callable[..., bool]], ...] = (
+            (TextTokenizer, "encode", lambda each, *_: each.added_id("<|startoftranscript|>") is None),
+            (chat_template, "_rendered", lambda *_: True),
+            (Detokenizer, "push", lambda _, sampled: sampled.request_id.startswith(TEXT_REQUESTS)),
+            (GrammarMatcher, "_mask", lambda *_: True),
+            (Service, "admission", lambda *_: True),
         )
         with ExitStack() as stack:
-            for place, name in places:
-                stack.enter_context(patch.object(place, name, self.breaking(getattr(place, name))))
+            for place, name, is_meant in places:
+                broken = self.breaking(getattr(place, name), is_meant)
+                stack.enter_context(patch.object(place, name, broken))
             yield
 
 
@@ -167,15 +176,69 @@ def send_cut(server: Server, chance: random.Random) -> None:
         cut.sendall(chance.choice((chance.randbytes(40), head[: chance.randrange(len(head))], head)))
 
 
-def storm(server: Server, *, number: int, seed: int, share: float = 0.02) -> tuple[Counter[int], int]:
-    """Statuses of so many requests, and how many panics there were; AssertionError where a law is broken.
+@dataclass
+class Bystander:
+    """A live session that goes on for as long as a storm lasts; each turn is answered as the first."""
 
-    Each is answered, with 500 only where something panicked; after them the server answers as before.
+    server: Server
+    num_turns: int = 0
+    errors: list[BaseException] = field(default_factory=list)
+    _is_over: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def speaking(self) -> Iterator[None]:
+        """Speak one turn, and turn after turn meanwhile. Raises what went wrong with one."""
+        with raw_session(f"{self.server.realtime}?model={SPEECH_MODEL}") as session:
+            session.configure()
+            text = self._speak(session)
+            thread = threading.Thread(target=self._go_on, args=(session, text), daemon=True)
+            thread.start()
+            try:
+                yield
+            finally:
+                self._is_over.set()
+                thread.join(60)
+        assert not thread.is_alive(), "the live session waits for the end of a turn"
+        if self.errors:
+            raise AssertionError(f"turn {self.num_turns} of the live session failed") from self.errors[0]
+
+    def _go_on(self, session: RawSession, text: str) -> None:
+        try:
+            while not self._is_over.wait(0.2):
+                transcript = self._speak(session)
+                assert transcript == text, transcript
+        except BaseException as error:
+            self.errors.append(error)
+
+    def _speak(self, session: RawSession) -> str:
+        session.append(pcm(LIGHTS))
+        session.commit()
+        transcript: str = session.until("completed")["transcript"]
+        self.num_turns += 1
+        return transcript
+
+
+@dataclass(frozen=True)
+class Weathered:
+    """What a storm was."""
+
+    statuses: Counter[int]
+    num_panics: int
+    num_turns: int
+    """Of the live session."""
+
+
+def storm(server: Server, *, number: int, seed: int, share: float = 0.02) -> Weathered:
+    """Send so many requests; AssertionError where a law is broken.
+
+    Each is answered, with 500 only where something panicked; a live session goes on meanwhile; after them the
+    server answers as before.
     """
     chance, panics, statuses = random.Random(seed), Panics(seed, share), Counter[int]()
+    bystander = Bystander(server)
     with httpx.Client(base_url=server.url, timeout=60) as client:
         before = completion(client)
-        with panics.everywhere():
+        with bystander.speaking(), panics.everywhere():
             for index in range(number):
                 num_panics = panics.num
                 if index % 50 == 10:
@@ -189,7 +252,7 @@ def storm(server: Server, *, number: int, seed: int, share: float = 0.02) -> tup
                     assert not is_ours or panics.num > num_panics, (seed, index, answer.text)
         assert completion(client) == before
         assert client.get("/live").status_code == 200
-    return statuses, panics.num
+    return Weathered(statuses, panics.num, bystander.num_turns)
 
 
 def completion(client: httpx.Client) -> str:
@@ -208,12 +271,14 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         engine = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="64MiB", max_running=8)
-        with running_server(
-            make_config(str(make_qwen3_folder(Path(folder) / "text")), engine=engine)
-        ) as server:
-            statuses, num_panics = storm(server, number=asked.number, seed=asked.seed)
+        config = make_config(str(make_qwen3_folder(Path(folder) / "text")), SPEECH_MODEL, engine=engine)
+        with running_server(config) as server:
+            met = storm(server, number=asked.number, seed=asked.seed)
             server.wait_quiet()
-    print(f"seed {asked.seed}: {num_panics} panics, statuses {dict(sorted(statuses.items()))}")
+    print(
+        f"seed {asked.seed}: {met.num_panics} panics, statuses {dict(sorted(met.statuses.items()))}, "
+        f"{met.num_turns} live turns whole"
+    )
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from reliability.storm import storm
+from reliability.storm import SPEECH_MODEL, storm
 from sensorium.actors.config.server import EngineConfig
 from support.server import make_config, running_server
 from support.text_folder import make_qwen3_folder
@@ -20,9 +20,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_request_is_answered_and_the_server_goes_on(folder: Path) -> None:
     engine = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="64MiB", max_running=8)
-    with running_server(make_config(str(folder), engine=engine)) as server:
-        statuses, num_panics = storm(server, number=400, seed=20261128)
+    with running_server(make_config(str(folder), SPEECH_MODEL, engine=engine)) as server:
+        met = storm(server, number=400, seed=20261128)
         server.wait_quiet()
-    assert num_panics > 3
-    assert statuses[200] > 40
-    assert statuses[500] > 1
+    assert met.num_panics > 3
+    assert met.num_turns > 3
+    assert met.statuses[200] > 40
+    assert met.statuses[500] > 1

@@ -6,7 +6,7 @@ from typing import Final
 
 from simulation.faults import Fault
 from simulation.scenario import Client, Scenario
-from simulation.server import ASR
+from simulation.server import ASR, WHISPER
 
 REGRESSIONS: Final = (
     # A file's samples stayed mapped when its model's engine crashed: the errors held the frames in cycles.
@@ -16,5 +16,21 @@ REGRESSIONS: Final = (
         faults=(Fault("device out of memory", 1.6289, ASR),),
         plans_in_flight=2,
         num_blocks=72,
+    ),
+    # A decode process that hung when it was asked what keeps it in held up the answer to its file for ever.
+    Scenario(
+        seed=684,
+        clients=(Client("c3", "file stream", 0.9533, 1, ASR),),
+        faults=(Fault("worker hangs", 1.0061),),
+        plans_in_flight=2,
+        num_blocks=72,
+    ),
+    # A file's samples stayed mapped when no thread was there for them: causes of the error held its frames.
+    Scenario(
+        seed=938,
+        clients=(Client("c11", "file", 0.9971, 0, WHISPER),),
+        faults=(Fault("threads refused", 1.5619, lasts_s=5.5896),),
+        plans_in_flight=2,
+        num_blocks=160,
     ),
 )

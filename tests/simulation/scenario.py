@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 from simulation.faults import KINDS, SUPERVISED, Fault
@@ -20,6 +20,8 @@ NUM_VARIANTS: Final = 8
 run, which are found once."""
 _SPAN_S: Final = 12.0
 """Clients come, and faults, within so many seconds."""
+_IN_A_GROUP: Final = 8
+"""Clients that come within that time in a run of hours."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,31 @@ def drawn(
     many = rng.choice([2, 4, 8, 12]) if num_clients is None else num_clients
     ill = rng.choice([0, 1, 1, 2, 3, 5]) if num_faults is None else num_faults
     is_apart = rng.random() < 0.5
+    if span_s > _SPAN_S:
+        return _long(rng, seed, many, ill, span_s, is_apart=is_apart)
     return Scenario(
         seed=seed,
         clients=tuple(_client(rng, f"c{number}", span_s) for number in range(many)),
         faults=tuple(_fault(rng, span_s, is_apart=is_apart) for _ in range(ill)),
+        is_apart=is_apart,
+        plans_in_flight=rng.choice([1, 2]),
+        num_blocks=rng.choice([72, 96, 160]),
+    )
+
+
+def _long(rng: random.Random, seed: int, many: int, ill: int, span_s: float, *, is_apart: bool) -> Scenario:
+    """Hours: clients and faults come in groups, with quiet between them. The server is not told to stop."""
+    starts = [rng.uniform(0, span_s) for _ in range(max(1, many // _IN_A_GROUP))]
+
+    def in_a_group(at: float) -> float:
+        return rng.choice(starts) + at % _SPAN_S
+
+    clients = (_client(rng, f"c{number}", _SPAN_S) for number in range(many))
+    faults = (_fault(rng, _SPAN_S, is_apart=is_apart) for _ in range(ill))
+    return Scenario(
+        seed=seed,
+        clients=tuple(replace(each, at=in_a_group(each.at)) for each in clients),
+        faults=tuple(replace(each, at=in_a_group(each.at)) for each in faults if each.kind != "server stops"),
         is_apart=is_apart,
         plans_in_flight=rng.choice([1, 2]),
         num_blocks=rng.choice([72, 96, 160]),

@@ -37,13 +37,14 @@ from sensorium.actors.served_model import LoadedModel, loaded_model
 from sensorium.actors.telemetry.logs import LogConfig
 from sensorium.actors.worker_config import orders_of
 from sensorium.engine.models.info import ModelInfo
+from sensorium.engine.models.qwen3_vl.positions import rotary_positions
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.side import ModelSide, info_fields
 from sensorium.engine.planning.activity import Presence
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import EncodeStep, Plan, SequenceStep, StepResult
 from sensorium.media.speech.voice_activity import FloatArray, VoiceActivityModel
-from sensorium.protocols.engine.messages import Features
+from sensorium.protocols.engine.messages import Features, Sample
 from simulation.connections import Connections
 from simulation.machine import Device, Machine
 from support.fake_runner import BYTES_PER_SLOT, STOP_ID, FakeRunner
@@ -111,11 +112,12 @@ def _in_short(encode: EncodeStep) -> EncodeStep:
 def _with_ends(step: SequenceStep) -> SequenceStep:
     if step.begin is None:
         return step
-    sampling = step.begin.sampling
-    ends = (*sampling.stop_token_ids, *_ENDS)
-    begin = msgspec.structs.replace(
-        step.begin, sampling=msgspec.structs.replace(sampling, stop_token_ids=ends)
-    )
+    task = step.begin.task
+    if not isinstance(task, Sample):
+        return step
+    ends = (*task.sampling.stop_token_ids, *_ENDS)
+    sampling = msgspec.structs.replace(task.sampling, stop_token_ids=ends)
+    begin = msgspec.structs.replace(step.begin, task=msgspec.structs.replace(task, sampling=sampling))
     return msgspec.structs.replace(step, begin=begin)
 
 
@@ -168,6 +170,7 @@ class Simulated:
             config=SchedulerConfig(
                 num_blocks=self.num_blocks,
                 block_size=_BLOCK_SIZE,
+                positions=rotary_positions,
                 max_context=model.info.max_context,
                 max_running=6,
                 max_waiting=64,

@@ -16,6 +16,9 @@ _BACK_S: Final = 0.4
 _TRIES: Final = 6
 _POLL_S: Final = 0.05
 _ROUNDS: Final = 2
+_SILENT_S: Final = 1.0
+"""Who sends nothing for so long in the midst of a turn is shown what there is of it, in doubt or not
+(`TranscriptPolicy.conclude`), which the end of the turn may correct."""
 
 
 class Session:
@@ -40,6 +43,9 @@ class Session:
         self.responses: list[str] = []
         self.num_updates = 0
         self.num_items = 0
+        self._arrived_at = trio.current_time()
+        self._silent_s = 0.0
+        """The longest time in which nothing that was said arrived."""
 
     async def run(self) -> str:
         """Everything the client wants; what it was answered. Raises NamedError, WrongAnswerError."""
@@ -99,6 +105,13 @@ class Session:
                 self._socket.say(event)
             except Cut:
                 self._socket = None
+            else:
+                self._note_arrival()
+
+    def _note_arrival(self) -> None:
+        now = trio.current_time()
+        self._silent_s = max(self._silent_s, now - self._arrived_at)
+        self._arrived_at = now
 
     async def _until(self, is_true: Callable[[], bool]) -> None:
         while not is_true():
@@ -163,6 +176,7 @@ class Session:
             raise WrongAnswerError(f"resumed behind {event['last_seq']}, and {self._last_seq} had arrived")
         for frame in self._sent[event["received_events"] :]:
             socket.say(frame)
+            self._note_arrival()
 
     def _end(self, error: NamedError) -> None:
         self._over = self._over or error
@@ -199,7 +213,8 @@ class Session:
             self._deltas[item] = self._deltas.get(item, "") + event["delta"]
         elif kind == "completed":
             self.ends[item] = event["transcript"]
-            if not event["transcript"].startswith(self._deltas.get(item, "")):
+            is_corrected = not event["transcript"].startswith(self._deltas.get(item, ""))
+            if is_corrected and self._silent_s < _SILENT_S:
                 raise WrongAnswerError(f"{self._deltas[item]!r} was released of {event['transcript']!r}")
         elif kind == "failed":
             error = event["error"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import logging
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from typing import Final
+from unittest.mock import patch
 
 import trio
 from sensorium.protocols.errors import SensoriumError
@@ -18,11 +20,11 @@ from simulation.faults import Fault, SimulatedError
 from simulation.invariants import ALWAYS, AT_REST, OF_CLIENTS, Outage, Run, broken, num_descriptors
 from simulation.machine import Machine
 from simulation.scenario import Client, Scenario
-from simulation.server import GRACE_S, MODELS, Simulated
+from simulation.server import GRACE_S, MODELS, STEP_TIMEOUT_S, Simulated
 
 _MAX_PROBLEMS: Final = 20
-_REST_S: Final = GRACE_S + 3.0
-"""Behind the last client, until nothing may be left."""
+_REST_S: Final = max(GRACE_S, STEP_TIMEOUT_S) + 3.0
+"""Behind the last client, until nothing may be left: a step that hangs is given up by then."""
 _BACK_S: Final = 60
 """How much longer models may take to come back."""
 _GIVEN_UP_S: Final = 3000.0
@@ -86,7 +88,7 @@ def _run(scenario: Scenario, expected: dict[str, str], *, is_reference: bool = F
     server = Simulated(machine, scenario.is_apart, scenario.plans_in_flight, scenario.num_blocks)
     run = Run(scenario, server, expected)
     watch = _Watch(run)
-    with _log_of(watch), _no_collection():
+    with _log_of(watch), _no_collection(), _own_temporary_folder():
         try:
             machine.run(partial(_live, run, watch))
         except BaseExceptionGroup as group:
@@ -101,7 +103,8 @@ def _run(scenario: Scenario, expected: dict[str, str], *, is_reference: bool = F
 
 async def _live(run: Run, watch: _Watch) -> None:
     """The server's life: it starts, everybody comes and goes, it rests, and is told to stop."""
-    with trio.move_on_after(_GIVEN_UP_S) as scope:
+    times = [*(each.at for each in run.scenario.clients), *(each.at for each in run.scenario.faults)]
+    with trio.move_on_after(max(times, default=0.0) + _GIVEN_UP_S) as scope:
         async with trio.open_nursery() as nursery:
             await nursery.start(run.server.run)
             await trio.sleep(1.0)
@@ -249,6 +252,13 @@ def _log_of(watch: _Watch) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.propagate, _ = before
+
+
+@contextmanager
+def _own_temporary_folder() -> Iterator[None]:
+    """Servers remove old folders of others, and a clock that is set makes any folder old."""
+    with tempfile.TemporaryDirectory() as folder, patch.object(tempfile, "tempdir", folder):
+        yield
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from sensorium.protocols.chat.answer_events import (
     merged,
 )
 
-Said = tuple[str, ...]
+EventTuple = tuple[str, ...]
 """("text", …), ("thought", …) or ("call", name, arguments)."""
 
 TOOLS: Tools = {
@@ -50,9 +50,9 @@ def machine(
     return AnswerMachine(kind, tools, thinking=thinking, max_calls=max_calls)
 
 
-def said(events: Iterable[Event]) -> list[Said]:
+def as_tuples(events: Iterable[Event]) -> list[EventTuple]:
     """The events in short; ids are left out."""
-    found: list[Said] = []
+    found: list[EventTuple] = []
     for event in merged(events):
         match event:
             case TextAdded(text):

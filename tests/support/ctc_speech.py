@@ -6,12 +6,20 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from uuid import uuid4
 
-from sensorium.actors.inference.client import EngineClient
+from sensorium.actors.inference.client import EngineClient, outcome_of
 from sensorium.actors.speech.families.family import CutRule, FamilyFacts, RangeRequest, check_answered
 from sensorium.engine.models.info import ModelInfo
 from sensorium.media.audio.features import FeatureConfig, IncrementalLogMel
 from sensorium.media.transcript.range_answer import DetectedLanguage, Range, RangeAnswer, Samples
-from sensorium.protocols.engine.messages import Align, EncoderItem, Generate, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import (
+    Align,
+    EncoderItem,
+    Request,
+    RequestId,
+    Sample,
+    SamplingParams,
+    TokensAligned,
+)
 from sensorium.protocols.transcription.transcript import Word
 from support.ctc.text import BLANK, END, CtcText
 
@@ -58,10 +66,10 @@ class CtcSpeech:
         on_text: Callable[[str], None] | None = None,
     ) -> RangeAnswer:
         """Labels as far as the range's audio goes, read out one by one."""
-        generate = Generate(
+        generate = Request(
             RequestId(f"ctc-{uuid4().hex}"),
             (BLANK,),
-            SamplingParams(max_tokens=self._info.max_context - 1, stop_token_ids=(END,), logprobs=0),
+            Sample(SamplingParams(max_tokens=self._info.max_context - 1, stop_token_ids=(END,), logprobs=0)),
             encoder_hash=items[0].content_hash,
             lane=request.lane,
         )
@@ -92,16 +100,14 @@ class CtcSpeech:
         num_labels = self._info.attended_tokens
         num_frames = round(num_labels * len(samples) / self._features.window_samples)
         num_tokens = len(answer.token_ids)
-        command = Align(
+        command = Request(
             RequestId(f"align-{uuid4().hex}"),
-            items[0].content_hash,
             (BLANK, *answer.token_ids, END),
-            1,
-            1 + num_tokens,
-            num_frames,
+            Align(1, 1 + num_tokens, num_frames),
+            encoder_hash=items[0].content_hash,
         )
         async with self.engine.encoded(*items):
-            aligned = await self.engine.align(command)
+            aligned = await outcome_of(self.engine, command, TokensAligned)
         frame_s = self._features.window_s / num_labels
         characters = [self._text.decode((token_id,)) for token_id in answer.token_ids]
         words = []

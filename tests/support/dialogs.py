@@ -1,7 +1,7 @@
 """A scripted conversation with the pure session machine: audio by the millisecond, answers when told.
 
 The dialog plays client and actor at once: wire frames go through the codec, `Transcribe` effects wait in
-`asked` until the script answers them, and everything sent is kept in `sent`. Every effect is checked on the
+`pending` until the script answers them, and everything sent is kept in `sent`. Every effect is checked on the
 way (numbering, one question per item, nothing asked about forgotten audio, transcripts that are the final
 answer about exactly the committed audio).
 """
@@ -64,7 +64,7 @@ def config(**changes: object) -> SessionConfig:
     return msgspec.convert({"model": "small", "models": models} | changes, SessionConfig)
 
 
-def said(text: str, *, language: str = "en") -> Transcript:
+def make_transcript(text: str, *, language: str = "en") -> Transcript:
     """A hypothesis with nothing but text."""
     return Transcript(
         text, language, duration=1.0, num_input_tokens=7, num_output_tokens=3, num_audio_tokens=6
@@ -82,7 +82,7 @@ class Dialog:
         self.now = 0.0
         self.sent: list[dict[str, Any]] = []
         self.effects: list[Effect] = []
-        self.asked: dict[ItemId, Transcribe] = {}
+        self.pending: dict[ItemId, Transcribe] = {}
         self.answered: dict[ItemId, Transcribe] = {}
         """The newest question of each item that got an answer."""
         self._forgotten: Counter[int] = Counter()
@@ -90,7 +90,7 @@ class Dialog:
         self._cleared = 0
         self.num_samples = 0
         self._scored = 0
-        self._heard: list[tuple[float, ...]] = []
+        self._scores: list[tuple[float, ...]] = []
         """The voice activity of all frames, of each channel."""
         self._seq = 0
         self._num_read = 0
@@ -119,24 +119,24 @@ class Dialog:
                     if data["type"].endswith("transcription.completed"):
                         self._check_completed(data)
                 case Transcribe():
-                    before = self.asked.get(effect.item_id)
+                    before = self.pending.get(effect.item_id)
                     assert before is None or (effect.final and not before.final)
-                    heard = (*effect.before, effect.start_sample)
-                    assert list(heard) == sorted(set(heard))
-                    assert self._forgotten[effect.channel] <= heard[0]
+                    starts = (*effect.before, effect.start_sample)
+                    assert list(starts) == sorted(set(starts))
+                    assert self._forgotten[effect.channel] <= starts[0]
                     assert before is None or effect.before == before.before
                     assert (
-                        not effect.before or effect.start_sample < self._cleared or heard[0] >= self._cleared
+                        not effect.before or effect.start_sample < self._cleared or starts[0] >= self._cleared
                     )
                     assert effect.start_sample < effect.end_sample <= self.num_samples
-                    self.asked[effect.item_id] = effect
+                    self.pending[effect.item_id] = effect
                 case ForgetItem():
-                    self.asked.pop(effect.item_id, None)
+                    self.pending.pop(effect.item_id, None)
                 case ForgetBefore():
                     assert effect.sample > self._forgotten[effect.channel]
                     self._forgotten[effect.channel] = effect.sample
                 case FindCut():
-                    self.tell(CutFound(self._best_cut(effect), effect.channel))
+                    self.receive(CutFound(self._best_cut(effect), effect.channel))
                 case Close():
                     self.closed = effect
                 case _:
@@ -152,7 +152,7 @@ class Dialog:
         """The middle of the frame that is least like speech, the latest of several."""
         assert self._forgotten[cut.channel] <= cut.after < cut.before <= self._scored
         frames = range(-(-cut.after // FRAME_SAMPLES), cut.before // FRAME_SAMPLES)
-        least = min(reversed(frames), key=lambda frame: self._heard[frame][cut.channel])
+        least = min(reversed(frames), key=lambda frame: self._scores[frame][cut.channel])
         return least * FRAME_SAMPLES + FRAME_SAMPLES // 2
 
     def _check_completed(self, completed: dict[str, Any]) -> None:
@@ -170,7 +170,7 @@ class Dialog:
         """The code of the `Close`, None while the session is open."""
         return None if self.closed is None else self.closed.code
 
-    def tell(self, event: SessionEvent) -> None:
+    def receive(self, event: SessionEvent) -> None:
         """Report something to the session."""
         self.perform(self.session.receive(event, now=self.now))
 
@@ -178,7 +178,7 @@ class Dialog:
         """Send a wire frame (anything but an append)."""
         event = decode_client_event(frame if isinstance(frame, str) else json.dumps(frame))
         assert not isinstance(event, InputAudioBufferAppend | SessionResume)
-        self.tell(event)
+        self.receive(event)
 
     def update(self, audio_input: dict[str, Any] | None = None, **session: object) -> None:
         """Send a session.update."""
@@ -196,17 +196,17 @@ class Dialog:
         self._cleared = self.num_samples
         self.client({"type": "input_audio_buffer.clear"})
 
-    def hear(self, num_samples: int, *probabilities: float) -> None:
+    def append_audio(self, num_samples: int, *probabilities: float) -> None:
         """Append samples at once to every channel, then score the frames they complete."""
         self.now += num_samples / 16_000
         self.num_samples += num_samples
         for channel, _ in enumerate(probabilities):
-            self.tell(AudioAppended(num_samples, channel))
+            self.receive(AudioAppended(num_samples, channel))
         while self._scored + FRAME_SAMPLES <= self.num_samples:
             self._scored += FRAME_SAMPLES
-            self._heard.append(probabilities)
+            self._scores.append(probabilities)
             for channel, probability in enumerate(probabilities):
-                self.tell(SpeechScored(self._scored, probability, channel))
+                self.receive(SpeechScored(self._scored, probability, channel))
 
     def speak(self, ms: float, reply: str | None = None) -> None:
         """Speech in real-time chunks of one frame; questions are answered with `reply`, if given."""
@@ -224,29 +224,29 @@ class Dialog:
         remaining = ms_to_samples(ms)
         while remaining > 0:
             chunk = min(FRAME_SAMPLES, remaining)
-            self.hear(chunk, *probabilities)
+            self.append_audio(chunk, *probabilities)
             remaining -= chunk
-            while reply is not None and self.asked:
-                self.answer(reply, item_id=next(iter(self.asked)))
+            while reply is not None and self.pending:
+                self.answer(reply, item_id=next(iter(self.pending)))
 
     def question(self) -> Transcribe:
         """The only question in flight."""
-        (question,) = self.asked.values()
+        (question,) = self.pending.values()
         return question
 
     def answer(self, text: str | Transcript, *, item_id: str | None = None) -> Transcribe:
         """Answer the question in flight (of `item_id`, if there are several)."""
-        question = self.question() if item_id is None else self.asked[ItemId(item_id)]
-        self.answered[question.item_id] = self.asked.pop(question.item_id)
-        transcript = said(text) if isinstance(text, str) else text
-        self.tell(HypothesisReady(*_key(question), transcript))
+        question = self.question() if item_id is None else self.pending[ItemId(item_id)]
+        self.answered[question.item_id] = self.pending.pop(question.item_id)
+        transcript = make_transcript(text) if isinstance(text, str) else text
+        self.receive(HypothesisReady(*_key(question), transcript))
         return question
 
     def fail(self, error: SensoriumError | None = None, *, item_id: str | None = None) -> Transcribe:
         """Let the question in flight fail."""
-        question = self.question() if item_id is None else self.asked[ItemId(item_id)]
-        del self.asked[question.item_id]
-        self.tell(HypothesisFailed(*_key(question), error or InternalError("broken")))
+        question = self.question() if item_id is None else self.pending[ItemId(item_id)]
+        del self.pending[question.item_id]
+        self.receive(HypothesisFailed(*_key(question), error or InternalError("broken")))
         return question
 
     def wait(self, seconds: float) -> None:

@@ -121,11 +121,11 @@ class Emulated:
     @contextmanager
     def instead(self) -> Iterator[None]:
         """The wrappers call it, and every tensor that tells where it lies is remembered."""
-        told = Tensor.data_ptr
+        original = Tensor.data_ptr
 
         def data_ptr(tensor: Tensor) -> int:
             self._seen.append(tensor.untyped_storage())
-            return told(tensor)
+            return original(tensor)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(native, "library", lambda: self)

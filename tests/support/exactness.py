@@ -17,6 +17,7 @@ from typing import Any, Final
 import torch
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.base import EncoderOutput, MediaEmbedding, Model, StepBatch
+from sensorium.engine.models.qwen3_vl.positions import rotary_positions
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import Slot
 from sensorium.engine.planning.scheduler import Scheduler
@@ -24,10 +25,11 @@ from sensorium.kernels.attention.paged_attention import PagedSequence, paged_bat
 from sensorium.protocols.engine.messages import (
     ContentHash,
     EncoderItem,
-    Generate,
     MediaSpan,
     NgramDraft,
+    Request,
     RequestId,
+    Sample,
     SamplingParams,
     SessionKey,
 )
@@ -168,6 +170,7 @@ class Engine:
         config = SchedulerConfig(
             num_blocks=num_blocks,
             block_size=BLOCK_SIZE,
+            positions=rotary_positions,
             max_context=model.info.max_context,
             max_prefill_chunk=chunk,
             max_parked_blocks=parked,
@@ -196,15 +199,17 @@ class Engine:
                 slot = self._slots[item.content_hash] = len(self._slots)
                 self.scheduler.encode(slot, item.features)
         request_id = RequestId(str(next(self._names)))
-        generate = Generate(
-            request_id=request_id,
-            prompt_token_ids=case.prompt,
-            sampling=SamplingParams(
-                max_tokens=num_tokens, temperature=temperature, seed=1, stop_token_ids=stop_token_ids
+        generate = Request(
+            request_id,
+            case.prompt,
+            Sample(
+                SamplingParams(
+                    max_tokens=num_tokens, temperature=temperature, seed=1, stop_token_ids=stop_token_ids
+                ),
+                draft_token_ids=tuple(draft),
+                ngram=ngram,
             ),
             media=case.spans,
-            draft_token_ids=tuple(draft),
-            ngram=ngram,
             session=None if session is None else SessionKey(session),
         )
         self.scheduler.submit(generate, None, tuple(self._slots[span.content_hash] for span in case.spans))
@@ -348,9 +353,9 @@ class _Check:
     def _strangers(self, engine: Engine, number: int) -> None:
         """Others, of all lengths, half of them sampling."""
         for index in range(number):
-            stranger = Case(self._noise(self.rng.randint(1, 40)), (), ())
+            other = Case(self._noise(self.rng.randint(1, 40)), (), ())
             num_tokens = self.rng.randint(4, 30)
-            engine.submit(stranger, num_tokens=num_tokens, temperature=float(index % 2))
+            engine.submit(other, num_tokens=num_tokens, temperature=float(index % 2))
 
     def _drafts(self, case: Case) -> list[tuple[int, ...]]:
         """Right, wrong, half right, and right but too long."""

@@ -10,9 +10,18 @@ from sensorium.actors.inference.engine import Engine, EngineBounds, EngineText
 from sensorium.actors.inference.executor import Runner, Worker
 from sensorium.actors.inference.grammars import Grammars
 from sensorium.actors.runtime.supervisor import RestartPolicy
+from sensorium.engine.models.qwen3_vl.positions import rotary_positions
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.text.detokenizer import Decode
-from sensorium.protocols.engine.messages import ContentHash, Generate, RequestId, SamplingParams, SessionKey
+from sensorium.protocols.engine.messages import (
+    ContentHash,
+    Request,
+    RequestId,
+    Sample,
+    SampleRequest,
+    SamplingParams,
+    SessionKey,
+)
 from sensorium.protocols.engine.statistics import EngineStatistics
 from support.fake_runner import BYTES_PER_SLOT, INFO, FakeRunner, decode
 from support.inline_worker import InlineWorker
@@ -31,6 +40,7 @@ def make_scheduler_config(
     return SchedulerConfig(
         num_blocks=num_blocks,
         block_size=4,
+        positions=rotary_positions,
         max_waiting=8,
         max_context=max_context,
         max_plans_in_flight=plans_in_flight,
@@ -75,12 +85,12 @@ def request(
     max_tokens: int = 6,
     session: str | None = None,
     stop: str | None = None,
-) -> Generate:
+) -> SampleRequest:
     """A request on the item called `on`."""
-    return Generate(
+    return Request(
         RequestId(name),
         tuple(prompt),
-        SamplingParams(max_tokens=max_tokens, stop=() if stop is None else (stop,)),
+        Sample(SamplingParams(max_tokens=max_tokens, stop=() if stop is None else (stop,))),
         encoder_hash=None if on is None else ContentHash(on),
         session=None if session is None else SessionKey(session),
     )

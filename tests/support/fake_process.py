@@ -46,9 +46,9 @@ def orders(*models: str) -> Orders:
     )
 
 
-def open_next(told: Orders, opened: Sequence[Opened]) -> Opened:
+def open_next(received: Orders, opened: Sequence[Opened]) -> Opened:
     """What the order's model is called decides."""
-    order = told.models[len(opened)]
+    order = received.models[len(opened)]
     match order.model:
         case "missing":
             raise ModelLoadError(f"{order.name}: no such folder")

@@ -18,23 +18,33 @@ from pathlib import Path
 from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.engine.planning.plan import (
     Plan,
-    Sampled,
     SequenceId,
+    SequenceOutcome,
     SequenceStart,
     SequenceStep,
     Slot,
     StepResult,
+    WholeStep,
 )
 from sensorium.protocols.engine.messages import (
+    Align,
+    AnyRequest,
     ContentHash,
     EncoderItem,
     Fault,
     Features,
-    Generate,
+    Outcome,
+    Pool,
+    Pooled,
     ProbabilityProbe,
     PromptLogprobs,
     RequestId,
+    Sample,
+    SampleRequest,
     SamplingParams,
+    TaskFailed,
+    TokensAligned,
+    TokensSampled,
     TopLogprobs,
 )
 
@@ -115,13 +125,13 @@ def likeliest(past: Sequence[Kv], generated: Sequence[int], sampling: SamplingPa
     return tuple((token, math.log(weights[token] ** 4 / total)) for token in ranked)
 
 
-def likeliest_alone(request: Generate) -> TopLogprobs:
+def likeliest_alone(request: SampleRequest) -> TopLogprobs:
     """What may follow the prompt."""
     content = None if request.encoder_hash is None else request.encoder_hash.encode()
-    return likeliest(_past_alone(request, content), (), request.sampling)
+    return likeliest(_past_alone(request, content), (), request.task.sampling)
 
 
-def answer_alone(request: Generate, content: bytes | None = None) -> tuple[tuple[int, ...], str]:
+def answer_alone(request: SampleRequest, content: bytes | None = None) -> tuple[tuple[int, ...], str]:
     """Tokens and finish reason the request must end with, whatever else runs.
 
     `content` is what it listens to; items placed in the prompt hold their content hash.
@@ -133,16 +143,16 @@ def answer_alone(request: Generate, content: bytes | None = None) -> tuple[tuple
         return (), "error"
     past = _past_alone(request, content)
     generated: list[int] = []
-    while len(generated) < request.sampling.max_tokens:
-        token = next_token(past, generated, request.sampling)
-        if token in request.sampling.stop_token_ids:
+    while len(generated) < request.task.sampling.max_tokens:
+        token = next_token(past, generated, request.task.sampling)
+        if token in request.task.sampling.stop_token_ids:
             return tuple(generated), "stop"
         generated.append(token)
         past.append(key_value(past, token, _axes_alone(request, len(past)), None, content))
     return tuple(generated), "length"
 
 
-def _past_alone(request: Generate, content: bytes | None) -> list[Kv]:
+def _past_alone(request: AnyRequest, content: bytes | None) -> list[Kv]:
     past: list[Kv] = []
     for index, token in enumerate(request.prompt_token_ids):
         axes, media = _axes_alone(request, index), _media_alone(request, index)
@@ -150,7 +160,7 @@ def _past_alone(request: Generate, content: bytes | None) -> list[Kv]:
     return past
 
 
-def _axes_alone(request: Generate, index: int) -> tuple[int, int, int]:
+def _axes_alone(request: AnyRequest, index: int) -> tuple[int, int, int]:
     """The rotary position of one token, by walking to it."""
     place = here = 0
     for span in request.media:
@@ -166,11 +176,17 @@ def _axes_alone(request: Generate, index: int) -> tuple[int, int, int]:
     return (place + index - here,) * 3
 
 
-def _media_alone(request: Generate, index: int) -> tuple[bytes, int] | None:
+def _media_alone(request: AnyRequest, index: int) -> tuple[bytes, int] | None:
     for span in request.media:
         if span.start <= index < span.start + span.num_tokens:
             return span.content_hash.encode(), index - span.start
     return None
+
+
+def pooled(past: Sequence[Kv], task: Pool) -> bytes:
+    """The vector of a prompt whose KV is `past`."""
+    rows = {"cls": past[:1], "last": past[-1:], "mean": past}[task.pooling]
+    return blake2b(b"".join(rows), digest_size=8).digest()
 
 
 def probability(probe: ProbabilityProbe, tokens: Sequence[int]) -> float:
@@ -197,6 +213,7 @@ class _Sequence:
     start: SequenceStart
     generated: list[int]
     is_over: bool = False
+    num_fed: int = 0
 
 
 @dataclass(slots=True)
@@ -252,42 +269,40 @@ class FakeRunner:
             self._slots[encode.slot] = encode.features.data if is_good else None
             if not is_good:
                 encode_errors[encode.slot] = "these features cannot be encoded"
-        sampled = [self._run(step) for step in plan.sequences]
-        boundaries, align_errors = self._align(plan)
+        outcomes = [self._run(step) for step in plan.sequences]
+        wholes = [self._run_whole(step) for step in plan.wholes]
         return StepResult(
             step=plan.step,
-            sampled=tuple(sampled),
-            boundaries=boundaries,
-            align_errors=align_errors,
+            outcomes=tuple(outcomes),
+            wholes={each.request_id: each for each in wholes},
             encode_errors=encode_errors,
             encoder_bytes={encode.slot: BYTES_PER_SLOT for encode in plan.encodes},
         )
 
-    def _align(self, plan: Plan) -> tuple[dict[RequestId, tuple[int, ...]], dict[RequestId, str]]:
-        boundaries: dict[RequestId, tuple[int, ...]] = {}
-        errors: dict[RequestId, str] = {}
-        for align in plan.aligns:
-            command = align.command
-            content = self._slots[align.encoder_slot]
-            if self.nan_id in command.token_ids:
-                errors[command.request_id] = "the alignment has no path"
-            elif content is None:
-                errors[command.request_id] = "its window could not be encoded"
-            else:
-                first = content[0] % 10
-                num_texts = command.text_end - command.text_start
-                boundaries[command.request_id] = tuple(range(first, first + num_texts + 1))
-        return boundaries, errors
+    def _run_whole(self, step: WholeStep) -> Outcome:
+        request, task = step.request, step.request.task
+        content = None if step.encoder_slot is None else self._slots[step.encoder_slot]
+        if self.nan_id in request.prompt_token_ids:
+            return TaskFailed(request.request_id, "the alignment has no path")
+        if isinstance(task, Pool):
+            return Pooled(request.request_id, pooled(_past_alone(request, content), task))
+        assert isinstance(task, Align)
+        if content is None:
+            return TaskFailed(request.request_id, "its window could not be encoded")
+        first = content[0] % 10
+        boundaries = range(first, first + task.text_end - task.text_start + 1)
+        return TokensAligned(request.request_id, tuple(boundaries))
 
-    def _run(self, step: SequenceStep) -> Sampled:
+    def _run(self, step: SequenceStep) -> SequenceOutcome:
         if step.begin is not None:
             assert step.sequence_id > self._last_begun, "a sequence id was used before"
             self._last_begun = step.sequence_id
             self._sequences[step.sequence_id] = _Sequence(step.begin, list(step.begin.generated))
         sequence = self._sequences[step.sequence_id]
         if sequence.is_over:
-            return Sampled(step.sequence_id)
+            return TokensSampled(sequence.start.request_id)
         past, failure = self._feed(step, sequence)
+        self._count_rows(step, sequence)
         if failure is None and sequence.start.request_id in self.failing:
             self.failing.remove(sequence.start.request_id)
             failure = ("the device hiccups", "defect")
@@ -295,16 +310,31 @@ class FakeRunner:
             sequence.is_over = True
             for position in range(step.start, step.start + step.num_rows):
                 self._write(step, position, _Cell(position, 0, b"rubbish!"))
-            return Sampled(step.sequence_id, error=failure[0], fault=failure[1])
+            return TokensSampled(sequence.start.request_id, error=failure[0], fault=failure[1])
         num_known = len(past.tokens) - step.num_draft
         probe = None if step.probe is None else probability(step.probe, past.tokens[:num_known])
         prompt_logprobs = _prompt_logprobs(sequence.start, step)
-        if not step.samples:
+        task = sequence.start.task
+        if not step.answers:
             assert step.num_draft == 0
-            return Sampled(step.sequence_id, probe_probability=probe, prompt_logprobs=prompt_logprobs)
+            return TokensSampled(
+                sequence.start.request_id, probe_probability=probe, prompt_logprobs=prompt_logprobs
+            )
         known = [*sequence.start.prompt_token_ids, *sequence.generated]
         assert past.tokens[:num_known] == known, "its KV is not that of what is known"
-        return _sample(step, sequence, past, probe, prompt_logprobs)
+        if isinstance(task, Sample):
+            return _sample(step, sequence, past, probe, prompt_logprobs)
+        sequence.is_over = True
+        if isinstance(task, Pool):
+            return Pooled(sequence.start.request_id, pooled(past.kv, task))
+        return TokensSampled(sequence.start.request_id, finish_reason="stop")
+
+    def _count_rows(self, step: SequenceStep, sequence: _Sequence) -> None:
+        """A vector of all tokens needs all rows, so that none may come from elsewhere."""
+        task = sequence.start.task
+        if isinstance(task, Pool) and task.pooling != "last":
+            assert step.start == sequence.num_fed, "a row of the mean was not fed"
+        sequence.num_fed = step.start + step.num_rows
 
     def _feed(self, step: SequenceStep, sequence: _Sequence) -> tuple[_Past, tuple[str, Fault] | None]:
         """Write KV of the fed tokens; the sequence with them, and why that failed."""
@@ -353,8 +383,9 @@ def _sample(
     past: _Past,
     probe: float | None,
     prompt_logprobs: PromptLogprobs | None,
-) -> Sampled:
-    sampling = sequence.start.sampling
+) -> TokensSampled:
+    assert isinstance(sequence.start.task, Sample)
+    sampling = sequence.start.task.sampling
     num_known = len(past.tokens) - step.num_draft
     new: list[int] = []
     logprobs: list[float] = []
@@ -379,11 +410,12 @@ def _sample(
             break
         num_accepted += 1
     sequence.is_over = reason is not None
-    return Sampled(
-        step.sequence_id,
+    return TokensSampled(
+        sequence.start.request_id,
         token_ids=tuple(new),
         logprobs=tuple(logprobs) if sampling.logprobs is not None else (),
         top_logprobs=tuple(tops),
+        num_draft=step.num_draft,
         num_draft_accepted=num_accepted,
         probe_probability=probe,
         prompt_logprobs=prompt_logprobs,
@@ -393,7 +425,7 @@ def _sample(
 
 def _prompt_logprobs(start: SequenceStart, step: SequenceStep) -> PromptLogprobs | None:
     """For each prompt token that a fed prompt token predicts."""
-    if start.sampling.prompt_logprobs is None:
+    if not isinstance(start.task, Sample) or start.task.sampling.prompt_logprobs is None:
         return None
     last = min(step.start + step.num_rows, len(start.prompt_token_ids) - 1)
     values = tuple(-float(start.prompt_token_ids[index + 1]) for index in range(step.start, last))

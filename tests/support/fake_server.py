@@ -110,7 +110,7 @@ class FakeDialog:
             return []
         match event:
             case InputAudioBufferAppend():
-                return self._hear(event.audio)
+                return self._receive_audio(event.audio)
             case SessionUpdate():
                 return [encode_event(answer) for answer in self._update(event)]
             case InputAudioBufferCommit():
@@ -142,14 +142,14 @@ class FakeDialog:
     def _item_id(self) -> str:
         return f"item_{self._num_turns}"
 
-    def _hear(self, audio: bytes) -> list[str]:
+    def _receive_audio(self, audio: bytes) -> list[str]:
         frames: list[str] = []
         self._num_bytes += len(audio)
         self._uncommitted_bytes += len(audio)
-        heard_ms = self._num_bytes // self._bytes_per_ms
-        if self.close_at_ms is not None and heard_ms >= self.close_at_ms:
+        received_ms = self._num_bytes // self._bytes_per_ms
+        if self.close_at_ms is not None and received_ms >= self.close_at_ms:
             raise DialogClosedError(1011, "the fake broke")
-        while heard_ms >= (self._num_words + 1) * WORD_MS:
+        while received_ms >= (self._num_words + 1) * WORD_MS:
             if not self._num_words:
                 frames.extend(self.extra)
             frames.extend(encode_event(event) for event in self._word())

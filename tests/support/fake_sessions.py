@@ -15,7 +15,7 @@ from sensorium.actors.live.outbox import Outbox
 from sensorium.actors.live.registry import SessionRegistry
 from sensorium.actors.live.session import SessionActor
 from sensorium.actors.live.session_metrics import SessionMeter
-from sensorium.actors.live.voice_activity import OpenEar
+from sensorium.actors.live.voice_activity import OpenVadStream
 from sensorium.actors.speech.model import FILE, ReadAudio
 from sensorium.actors.speech.statistics import SpeechCounts
 from sensorium.actors.telemetry.metrics import Metrics
@@ -26,8 +26,8 @@ from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.transcription.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.replay import Replay
-from support.ears import loudness_ear
 from support.sounds import inline_sound
+from support.vad_streams import loudness_vad
 from trio.testing import wait_all_tasks_blocked
 
 Event = dict[str, Any]
@@ -42,7 +42,7 @@ class FakeModel:
         self.turn = turn or FakeTurn
         self.work_s = work_s
         self.num_held = 0
-        self.num_asked = 0
+        self.num_requests = 0
         self.num_pushed = 0
         self.num_queued = 0
         """Of these about pushed audio."""
@@ -136,7 +136,7 @@ class FakeTurn:
         await trio.lowlevel.checkpoint_if_cancelled()
         assert self._is_open
         assert len(self._read(self._start, end)) == end - self._start
-        self._model.num_asked += 1
+        self._model.num_requests += 1
         self._model.num_pushed += is_pushed
         self._model.num_queued += is_queued
         await trio.sleep(self._model.work_s)
@@ -225,7 +225,7 @@ class Sessions:
         max_detached: int = 8,
         work_s: float = 0.1,
         replay_events: int = 100,
-        open_ear: OpenEar = loudness_ear,
+        open_vad_stream: OpenVadStream = loudness_vad,
         **limits: float,
     ) -> None:
         self.model = FakeModel(work_s)
@@ -235,7 +235,7 @@ class Sessions:
             self.metrics, grace_s=grace_s, max_detached=max_detached, on_end=self._count
         )
         self._replay_events = replay_events
-        self._open_ear = open_ear
+        self._open_vad_stream = open_vad_stream
         self._config = SessionConfig(
             model="fake",
             models=(RealtimeModel("fake"),),
@@ -259,7 +259,7 @@ class Sessions:
         return SessionActor(
             self._config,
             {"fake": self.model},
-            self._open_ear,
+            self._open_vad_stream,
             inline_sound,
             SessionMeter(self.metrics),
             Replay(max_events=self._replay_events, max_bytes=100_000),
@@ -279,10 +279,12 @@ class Sessions:
         await wait_all_tasks_blocked()
         return socket
 
-    async def resume(self, nursery: trio.Nursery, wish: Event, caller: Caller = ANONYMOUS) -> FakeSocket:
+    async def resume(
+        self, nursery: trio.Nursery, resume_event: Event, caller: Caller = ANONYMOUS
+    ) -> FakeSocket:
         """A connection whose first event is that wish."""
         socket = await self.connect(nursery, caller)
-        socket.client_sends(wish)
+        socket.client_sends(resume_event)
         await wait_all_tasks_blocked()
         return socket
 
@@ -291,7 +293,7 @@ class Sessions:
         return self.metrics.registry.get_sample_value(f"sensorium_{name}", labels) or 0.0
 
 
-def wish(first: FakeSocket, after_seq: int) -> Event:
+def resume_event(first: FakeSocket, after_seq: int) -> Event:
     """`session.resume` of the session that was created on `first`."""
     session_id = first.received[0]["session"]["id"]
     return {"type": "session.resume", "session_id": session_id, "token": TOKEN, "after_seq": after_seq}

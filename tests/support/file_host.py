@@ -14,11 +14,11 @@ Behave = Callable[[trio.SocketStream, str], Awaitable[None]]
 
 @dataclass
 class FileHost:
-    """`answers` by path: raw bytes to send, or what to do. `asked` are the paths in order."""
+    """`answers` by path: raw bytes to send, or what to do. `requested` are the paths in order."""
 
     port: int
     answers: dict[str, bytes | Behave] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
     heads: list[bytes] = field(default_factory=list)
     num_connections: int = 0
 
@@ -54,7 +54,7 @@ async def file_host(place: tuple[str, int] = ("127.0.0.1", 0)) -> AsyncIterator[
                     return
                 head += chunk
             path = head.split(b" ", 2)[1].decode()
-            host.asked.append(path)
+            host.requested.append(path)
             host.heads.append(head)
             found = host.answers.get(path, answer(status=404))
             try:

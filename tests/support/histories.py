@@ -37,7 +37,7 @@ def check_history(server: Server, seed: int, *, num_moves: int = 12) -> None:
             _move(talk, items, rng)
         if not items:
             items[talk.add(text("last"))] = text("last")
-        done = talk.ask()
+        done = talk.respond()
         expected = chat(server, "vision", as_messages(list(items.values())), max_tokens=6)
         assert words_of(done) == expected["text"]
         talk.session.socket.close()
@@ -58,15 +58,15 @@ def _move(talk: LiveTalk, items: dict[str, Event], rng: random.Random) -> None:
             talk.session.until("conversation.item.deleted")
             del items[name]
         case "ask" if items:
-            _keep(items, talk.ask())
+            _keep(items, talk.respond())
         case "cancel" if items:
             talk.create(max_output_tokens="inf", temperature=1.0, seed=1)
             talk.session.send({"type": "response.cancel"})
             _keep(items, talk.finish())
         case "truncate" if answers:
             name = rng.choice(answers)
-            said = items[name]["content"][0]["text"]
-            end = rng.randrange(len(said) + 1)
+            words = items[name]["content"][0]["text"]
+            end = rng.randrange(len(words) + 1)
             talk.session.send(
                 {
                     "type": "conversation.item.truncate",
@@ -77,7 +77,7 @@ def _move(talk: LiveTalk, items: dict[str, Event], rng: random.Random) -> None:
                 }
             )
             talk.session.until("conversation.item.truncated")
-            items[name] = text(said[:end], "assistant") if end else text("", "assistant") | {"content": []}
+            items[name] = text(words[:end], "assistant") if end else text("", "assistant") | {"content": []}
         case _:
             pass
 

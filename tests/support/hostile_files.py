@@ -114,8 +114,8 @@ def damaged_files(num_files: int, seed: int) -> Iterator[Hostile]:
     for number in range(num_files):
         name, (kind, data) = good[number % len(good)]
         damage = chance.choice(DAMAGES)
-        said = chance.choice(KINDS) if chance.randrange(8) == 0 else kind
-        yield Hostile(f"{number} {name} {damage.__name__}", said, damage(chance, data))
+        claimed = chance.choice(KINDS) if chance.randrange(8) == 0 else kind
+        yield Hostile(f"{number} {name} {damage.__name__}", claimed, damage(chance, data))
 
 
 def lying_files() -> Iterator[Hostile]:

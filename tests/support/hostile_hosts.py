@@ -43,13 +43,13 @@ class Names:
     """A resolver in an attacker's hands: `rebind-…` leads to the host first, and inside from then on."""
 
     def __init__(self) -> None:
-        self._asked: dict[str, int] = {}
+        self._num_requests: dict[str, int] = {}
 
     def __call__(self, name: str, port: int) -> Sequence[str]:
         """See `sensorium.actors.fetching.dns.Resolve`."""
         if name.startswith("rebind"):
-            self._asked[name] = self._asked.get(name, 0) + 1
-            return [ALLOWED] if self._asked[name] == 1 else [FORBIDDEN]
+            self._num_requests[name] = self._num_requests.get(name, 0) + 1
+            return [ALLOWED] if self._num_requests[name] == 1 else [FORBIDDEN]
         if name.endswith(".test"):
             return [ALLOWED]
         found = socket.getaddrinfo(

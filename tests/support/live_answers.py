@@ -85,7 +85,7 @@ class LiveTalk:
         found: str = self.session.until("response.created")["response"]["id"]
         return found
 
-    def ask(self, **response: object) -> Event:
+    def respond(self, **response: object) -> Event:
         """A whole response, as it ends; its deltas were its text."""
         self.create(**response)
         return self.finish()
@@ -94,12 +94,12 @@ class LiveTalk:
         """The response in progress, as it ends."""
         done: Event = self.session.until("response.done")["response"]
         if done["output"]:
-            told = "".join(
+            shown = "".join(
                 event["delta"]
                 for event in self.session.seen("response.output_text.delta")
                 if event["response_id"] == done["id"]
             )
-            assert told == words_of(done)
+            assert shown == words_of(done)
         return done
 
     def error(self) -> Event:

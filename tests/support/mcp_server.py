@@ -25,9 +25,9 @@ Tool = Callable[[dict[str, Any]], dict[str, Any]]
 """Arguments → the result of `tools/call`."""
 
 
-def text(said: str) -> dict[str, Any]:
+def text(value: str) -> dict[str, Any]:
     """A result that is a text."""
-    return {"content": [{"type": "text", "text": said}]}
+    return {"content": [{"type": "text", "text": value}]}
 
 
 @dataclass

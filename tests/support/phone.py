@@ -40,7 +40,7 @@ def media(socket: ClientConnection, audio: bytes, track: str, *, first: int = 1,
             time.sleep(max(0.0, began + at / 16_000 - time.monotonic()))
 
 
-def told(socket: ClientConnection) -> list[Event]:
+def read_all(socket: ClientConnection) -> list[Event]:
     """Everything up to the close."""
     events: list[Event] = []
     try:

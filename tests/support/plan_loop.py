@@ -17,7 +17,6 @@ from sensorium.engine.planning.plan import (
     EncodeStep,
     MediaRows,
     Plan,
-    Sampled,
     SequenceId,
     SequenceStart,
     SequenceStep,
@@ -28,9 +27,12 @@ from sensorium.protocols.engine.messages import (
     ProbabilityProbe,
     PromptLogprobs,
     RequestId,
+    Sample,
     SamplingParams,
+    TokensSampled,
     TopLogprobs,
 )
+from support.toy_runner import sampled as sampled_in
 
 _sequence_ids = count(1_000_000)
 """Shared by all runs: a runner never sees one twice, nor one that a test made by hand."""
@@ -113,8 +115,8 @@ def run_jobs(
         ready = [i for i in live if jobs[i].joins_at <= number]
         steps = [_step(jobs[i], i, tables[i], prompt_chunk) for i in ready]
         result = runner.execute(Plan(number, ends=ends, sequences=tuple(steps)))
-        assert [s.sequence_id for s in result.sampled] == [s.sequence_id for s in steps]
-        for i, step, sampled in zip(ready, steps, result.sampled, strict=True):
+        assert len(result.outcomes) == len(steps)
+        for i, step, sampled in zip(ready, steps, sampled_in(result), strict=True):
             _take(jobs[i], step, sampled)
     raise AssertionError("the jobs never end")
 
@@ -135,7 +137,7 @@ def _step(job: Job, index: int, table: tuple[int, ...], prompt_chunk: int) -> Se
     draft = job.draft[: max(room, 0)] if is_last and not job.tokens else ()
     begin = None
     if start == 0:
-        begin = SequenceStart(RequestId(str(index)), job.prompt, tuple(job.tokens), job.sampling)
+        begin = SequenceStart(RequestId(str(index)), job.prompt, tuple(job.tokens), Sample(job.sampling))
     return SequenceStep(
         sequence_id=job.sequence_id,
         token_ids=(*known, *draft),
@@ -143,7 +145,7 @@ def _step(job: Job, index: int, table: tuple[int, ...], prompt_chunk: int) -> Se
         block_table=table,
         encoder_slot=job.slot,
         feeds_sampled=not known,
-        samples=is_last,
+        answers=is_last,
         num_draft=len(draft),
         begin=begin,
         media=tuple(_rows(job.media, start, start + len(known))),
@@ -161,7 +163,7 @@ def _rows(media: Sequence[Placed], start: int, end: int) -> list[MediaRows]:
     return rows
 
 
-def _take(job: Job, step: SequenceStep, sampled: Sampled) -> None:
+def _take(job: Job, step: SequenceStep, sampled: TokensSampled) -> None:
     job.computed += step.num_rows - step.num_draft + sampled.num_draft_accepted
     job.tokens.extend(sampled.token_ids)
     job.logprobs.extend(sampled.logprobs)

@@ -132,7 +132,7 @@ class RawSession:
         """Break the connection without a closing handshake."""
         self.socket.socket.shutdown(socket.SHUT_RDWR)
 
-    def wish(self, after_seq: int | None = None) -> Event:
+    def resume_event(self, after_seq: int | None = None) -> Event:
         """The `session.resume` of this session; `after_seq` None: after what was received."""
         created = self.events[0]["session"]
         if after_seq is None:
@@ -171,7 +171,7 @@ def resumed_session(url: str, lost: RawSession, **options: Any) -> Iterator[RawS
     """The session of `lost` on a new socket, `session.resumed` already received."""
     with connect(url, max_size=None, compression=None, **options) as connection:
         session = RawSession(connection)
-        session.send(lost.wish())
+        session.send(lost.resume_event())
         session.until("session.resumed")
         yield session
 

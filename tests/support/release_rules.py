@@ -15,15 +15,15 @@ def config(**changes: float) -> ReleaseConfig:
     return ReleaseConfig(**{**values, **sure, **updates, **changes})  # type: ignore[arg-type]
 
 
-def said(*words: tuple[str, float]) -> tuple[TokenLogProb, ...]:
+def tokens_of(*words: tuple[str, float]) -> tuple[TokenLogProb, ...]:
     """A token a word, with its probability."""
     return tuple(TokenLogProb(f" {word}", f" {word}".encode(), math.log(sure)) for word, sure in words)
 
 
-def torn(word: str, small: float, capital: float, *behind: tuple[str, float]) -> tuple[TokenLogProb, ...]:
+def torn(word: str, small: float, capital: float, *after: tuple[str, float]) -> tuple[TokenLogProb, ...]:
     """A first word that the model would write with a small letter or a capital, and the words behind it."""
     cases = (word, small), (word.capitalize(), capital)
     first = max(cases, key=lambda case: case[1])[0]
     likeliest = tuple((f" {each}".encode(), math.log(sure)) for each, sure in cases)
     token = TokenLogProb(f" {first}", f" {first}".encode(), math.log(max(small, capital)), likeliest)
-    return token, *said(*behind)
+    return token, *tokens_of(*after)

@@ -17,9 +17,9 @@ from sensorium.engine.planning.scheduler import Scheduler
 from sensorium.protocols.engine.messages import (
     ContentHash,
     EncoderItem,
-    Generate,
     NgramDraft,
     RequestId,
+    SampleRequest,
     SessionKey,
 )
 from support.step_loop import PlanRunner, StepLoop
@@ -37,7 +37,7 @@ class RunnerCase:
 
     make_runner: Callable[[], PlanRunner]
     items: Sequence[EncoderItem]
-    requests: Sequence[Generate]
+    requests: Sequence[SampleRequest]
     config: SchedulerConfig
 
 
@@ -52,18 +52,18 @@ class CaseLoop(StepLoop):
         self._items = {item.content_hash: item for item in case.items}
         self._slots: dict[ContentHash, Slot] = {}
 
-    def add(self, request: Generate) -> None:
+    def add(self, request: SampleRequest) -> None:
         """Submit a request on its items."""
         slot = None if request.encoder_hash is None else self._slot(request.encoder_hash)
         self.submit(request, slot, tuple(self._slot(span.content_hash) for span in request.media))
 
-    def answer(self, request: Generate) -> Answer:
+    def answer(self, request: SampleRequest) -> Answer:
         """What a request got."""
         end = self.ends[request.request_id]
         assert end.error is None, end.error
         return tuple(self.tokens[request.request_id]), end.finish_reason
 
-    def answers(self, requests: Iterable[Generate]) -> list[Answer]:
+    def answers(self, requests: Iterable[SampleRequest]) -> list[Answer]:
         """What each got."""
         return [self.answer(request) for request in requests]
 
@@ -128,14 +128,16 @@ def check_drafts(case: RunnerCase, alone: list[Answer]) -> None:
     ]
     for number, kind in enumerate(drafts):
         requests = [
-            msgspec.structs.replace(request, draft_token_ids=draft)
+            msgspec.structs.replace(
+                request, task=msgspec.structs.replace(request.task, draft_token_ids=draft)
+            )
             for request, draft in zip(case.requests, kind, strict=True)
         ]
         loop = CaseLoop(case)
         _add_all(loop, requests)
         loop.run(max_in_flight=1 + number % 2)
         assert loop.answers(requests) == alone
-        is_greedy = all(request.sampling.temperature == 0 for request in requests)
+        is_greedy = all(request.task.sampling.temperature == 0 for request in requests)
         if number == 0 and is_greedy:
             assert loop.scheduler.statistics().num_draft_accepted > 0
             assert len(loop.steps) < len(plain.steps), "a right draft is verified in one forward"
@@ -144,7 +146,10 @@ def check_drafts(case: RunnerCase, alone: list[Answer]) -> None:
 def check_ngram(case: RunnerCase, alone: list[Answer]) -> None:
     """Drafts by prompt lookup change no token."""
     ngram = NgramDraft(num_tokens=4, max_match=3, min_match=1)
-    requests = [msgspec.structs.replace(request, ngram=ngram) for request in case.requests]
+    requests = [
+        msgspec.structs.replace(request, task=msgspec.structs.replace(request.task, ngram=ngram))
+        for request in case.requests
+    ]
     for max_in_flight in (1, 2):
         assert run(case, requests, max_in_flight=max_in_flight) == alone
 
@@ -163,7 +168,7 @@ def check_preemption(case: RunnerCase, alone: list[Answer]) -> None:
         return -(-num_tokens // case.config.block_size)
 
     num_blocks = max(
-        num_blocks_for(len(each.prompt_token_ids) + each.sampling.max_tokens) for each in case.requests
+        num_blocks_for(len(each.prompt_token_ids) + each.task.sampling.max_tokens) for each in case.requests
     )
     config = replace(case.config, num_blocks=num_blocks)
     longest, answer = max(zip(case.requests, alone, strict=True), key=lambda pair: len(pair[1][0]))
@@ -241,7 +246,7 @@ def check_abort(case: RunnerCase, alone: list[Answer]) -> None:
 
 def run(
     case: RunnerCase,
-    requests: Sequence[Generate],
+    requests: Sequence[SampleRequest],
     *,
     config: SchedulerConfig | None = None,
     max_in_flight: int = 1,
@@ -258,17 +263,21 @@ def _check_continued(case: RunnerCase, alone: list[Answer], loop: CaseLoop, *, s
 
     Only if nothing but the sequence itself decides what comes next.
     """
-    continued: list[Generate] = []
+    continued: list[SampleRequest] = []
     expected: list[Answer] = []
     for request, (tokens, reason) in zip(case.requests, alone, strict=True):
         half = len(tokens) // 2
         if not half or _counts_generated(request):
             continue
-        sampling = msgspec.structs.replace(request.sampling, max_tokens=request.sampling.max_tokens - half)
+        sampling = msgspec.structs.replace(
+            request.task.sampling, max_tokens=request.task.sampling.max_tokens - half
+        )
         longer = msgspec.structs.replace(
             _renamed(request, "continued", session=session),
+            task=msgspec.structs.replace(
+                _renamed(request, "continued", session=session).task, sampling=sampling
+            ),
             prompt_token_ids=request.prompt_token_ids + tokens[:half],
-            sampling=sampling,
         )
         continued.append(longer)
         expected.append((tokens[half:], reason))
@@ -277,9 +286,9 @@ def _check_continued(case: RunnerCase, alone: list[Answer], loop: CaseLoop, *, s
     assert loop.answers(continued) == expected
 
 
-def _counts_generated(request: Generate) -> bool:
+def _counts_generated(request: SampleRequest) -> bool:
     """Whether moving generated tokens into the prompt may change the rest."""
-    rule = request.sampling
+    rule = request.task.sampling
     return (
         rule.temperature > 0
         or rule.begin_suppress_token_ids != ()
@@ -290,16 +299,16 @@ def _counts_generated(request: Generate) -> bool:
     )
 
 
-def _add_all(loop: CaseLoop, requests: Iterable[Generate]) -> None:
+def _add_all(loop: CaseLoop, requests: Iterable[SampleRequest]) -> None:
     for request in requests:
         loop.add(request)
 
 
-def _renamed(request: Generate, suffix: str, *, session: bool = False) -> Generate:
+def _renamed(request: SampleRequest, suffix: str, *, session: bool = False) -> SampleRequest:
     request_id = RequestId(f"{request.request_id} {suffix}")
     key = _session(request) if session else None
     return msgspec.structs.replace(request, request_id=request_id, session=key)
 
 
-def _session(request: Generate) -> SessionKey:
+def _session(request: SampleRequest) -> SessionKey:
     return SessionKey(f"session of {request.request_id}")

@@ -5,25 +5,28 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from sensorium.engine.models.qwen3_vl.positions import rotary_positions
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import SequenceId
 from sensorium.engine.planning.scheduler import Scheduler
 from sensorium.protocols.engine.messages import (
     Align,
     ContentHash,
-    Generate,
     Lane,
     MediaSpan,
     NgramDraft,
     ProbabilityProbe,
+    Request,
     RequestId,
+    Sample,
+    SampleRequest,
     SamplingParams,
     Service,
 )
 from support.fake_runner import FakeRunner, answer_alone
 from support.step_loop import StepLoop
 
-CONFIG = SchedulerConfig(num_blocks=64, block_size=4, max_context=128)
+CONFIG = SchedulerConfig(num_blocks=64, block_size=4, max_context=128, positions=rotary_positions)
 
 
 def make_loop(**given: int | None) -> StepLoop:
@@ -47,27 +50,29 @@ def generate(
     on: str | None = None,
     media: tuple[MediaSpan, ...] = (),
     prompt_logprobs: int | None = None,
-) -> Generate:
+) -> SampleRequest:
     """A request; `on` names what it listens to."""
-    return Generate(
+    return Request(
         RequestId(name),
         prompt,
-        SamplingParams(max_tokens=max_tokens, stop_token_ids=stop, prompt_logprobs=prompt_logprobs),
+        Sample(
+            SamplingParams(max_tokens=max_tokens, stop_token_ids=stop, prompt_logprobs=prompt_logprobs),
+            draft_token_ids=draft,
+            ngram=ngram,
+            probe=probe,
+        ),
         encoder_hash=None if on is None else ContentHash(on),
         media=media,
-        draft_token_ids=draft,
-        ngram=ngram,
         lane=Lane(service, priority),
-        probe=probe,
     )
 
 
 def align(
     name: str, *, token_ids: tuple[int, ...] = (1, 2, 3, 4, 5), service: Service = "interactive"
-) -> Align:
+) -> Request[Align]:
     """An alignment on A."""
     lane = Lane(service)
-    return Align(RequestId(name), ContentHash("A"), token_ids, 2, 4, num_frames=10, lane=lane)
+    return Request(RequestId(name), token_ids, Align(2, 4, 10), encoder_hash=ContentHash("A"), lane=lane)
 
 
 def span(name: str, start: int, num_tokens: int, grid: tuple[int, int, int] | None = None) -> MediaSpan:
@@ -75,7 +80,7 @@ def span(name: str, start: int, num_tokens: int, grid: tuple[int, int, int] | No
     return MediaSpan(ContentHash(name), start, num_tokens, grid)
 
 
-def expect_answer(loop: StepLoop, request: Generate) -> None:
+def expect_answer(loop: StepLoop, request: SampleRequest) -> None:
     """It was given what it gets alone."""
     end = loop.ends[request.request_id]
     assert (tuple(loop.tokens[request.request_id]), end.finish_reason) == answer_alone(request)

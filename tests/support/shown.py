@@ -23,9 +23,9 @@ def subtitle_letters(document: str) -> str:
 
 def assert_same_words(transcript: Transcript, *, has_words: bool) -> None:
     """Segments, words and both kinds of subtitles have the words of the text."""
-    said = letters(transcript.text)
-    assert letters("".join(segment.text for segment in transcript.segments)) == said
-    assert not has_words or letters("".join(word.word for word in transcript.words)) == said
+    whole = letters(transcript.text)
+    assert letters("".join(segment.text for segment in transcript.segments)) == whole
+    assert not has_words or letters("".join(word.word for word in transcript.words)) == whole
     assert "".join(segment.text for segment in transcript.segments).strip() == transcript.text
     for document in (srt(transcript), vtt(transcript)):
-        assert subtitle_letters(document) == said
+        assert subtitle_letters(document) == whole

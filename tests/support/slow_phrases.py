@@ -26,9 +26,9 @@ def under_way(phrases: Phrases, tokens: Ids) -> UnderWay:
     starts: list[int] = []
     complete: list[int] = []
     for end in range(len(tokens) + 1 if origin is None else origin + 1, len(tokens) + 1):
-        said = tokens[:end]
-        starts = [start for start in (*starts, end - 1) if _that_agree(phrases, said, start)]
-        complete = [start for start in starts if said[start:] in _that_agree(phrases, said, start)]
+        answer = tokens[:end]
+        starts = [start for start in (*starts, end - 1) if _that_agree(phrases, answer, start)]
+        complete = [start for start in starts if answer[start:] in _that_agree(phrases, answer, start)]
         if complete:  # what began inside of it is over
             starts = [start for start in starts if start <= complete[0]]
             complete = complete[:1]

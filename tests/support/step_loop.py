@@ -6,7 +6,6 @@ from collections import deque
 from typing import Protocol, assert_never
 
 from sensorium.engine.planning.events import (
-    AlignFailed,
     EncodeDropped,
     EncodeFailed,
     SchedulerEvent,
@@ -14,7 +13,16 @@ from sensorium.engine.planning.events import (
 )
 from sensorium.engine.planning.plan import Plan, Slot, StepResult
 from sensorium.engine.planning.scheduler import Scheduler
-from sensorium.protocols.engine.messages import Generate, RequestId, TokensAligned, TokensSampled
+from sensorium.protocols.engine.messages import (
+    Outcome,
+    Pooled,
+    Prefilled,
+    RequestId,
+    SampleRequest,
+    TaskFailed,
+    TokensAligned,
+    TokensSampled,
+)
 
 
 class PlanRunner(Protocol):
@@ -41,7 +49,7 @@ class StepLoop:
         self.ends: dict[RequestId, TokensSampled] = {}
         self.first: dict[RequestId, TokensSampled] = {}
         self.probabilities: dict[RequestId, float] = {}
-        self.aligned: dict[RequestId, TokensAligned | AlignFailed] = {}
+        self.outcomes: dict[RequestId, Outcome] = {}
         self.encode_events: list[WindowEncoded | EncodeFailed | EncodeDropped] = []
 
     @property
@@ -49,7 +57,9 @@ class StepLoop:
         """The plans that fed something."""
         return [plan for plan in self.plans if plan.sequences]
 
-    def submit(self, request: Generate, slot: Slot | None = None, media_slots: tuple[Slot, ...] = ()) -> None:
+    def submit(
+        self, request: SampleRequest, slot: Slot | None = None, media_slots: tuple[Slot, ...] = ()
+    ) -> None:
         """Submit, and take what that says of the request it revises."""
         self.take(self.scheduler.submit(request, slot, media_slots))
 
@@ -92,15 +102,15 @@ class StepLoop:
                     if request_id not in self.first:
                         self.first[request_id] = event
                     else:
-                        said = (event.num_cached, event.prompt_logprobs, event.probe_probability)
-                        assert said == (0, None, None), "with the first tokens only"
+                        once = (event.num_cached, event.prompt_logprobs, event.probe_probability)
+                        assert once == (0, None, None), "with the first tokens only"
                     if event.finish_reason is not None:
                         self.ends[request_id] = event
                     if event.probe_probability is not None:
                         self.probabilities[request_id] = event.probe_probability
-                case TokensAligned(request_id=request_id) | AlignFailed(request_id=request_id):
-                    assert request_id not in self.aligned
-                    self.aligned[request_id] = event
+                case TokensAligned() | Prefilled() | Pooled() | TaskFailed():
+                    assert event.request_id not in self.outcomes
+                    self.outcomes[event.request_id] = event
                 case WindowEncoded() | EncodeFailed() | EncodeDropped():
                     self.encode_events.append(event)
                 case _:

@@ -56,7 +56,7 @@ def usage(num_input: int, num_output: int) -> ResponseUsage:
     )
 
 
-def said(text: str, role: str = "user", **fields: object) -> Event:
+def text_item(text: str, role: str = "user", **fields: object) -> Event:
     """An item of one text."""
     kind = "output_text" if role == "assistant" else "input_text"
     return {"type": "message", "role": role, "content": [{"type": kind, "text": text}], **fields}
@@ -74,7 +74,7 @@ class Talk(Dialog):
     def __init__(
         self,
         *,
-        hears: bool = True,
+        transcribes: bool = True,
         detection: bool = True,
         dialogue: Event | None = None,
         **changes: object,
@@ -84,7 +84,7 @@ class Talk(Dialog):
         self.stopped: list[str] = []
         self._shown: set[str] = set()
         config = msgspec.convert({"model": "seer", "kinds": ["image"]} | (dialogue or {}), DialogueConfig)
-        deaf: dict[str, Any] = {} if hears else {"model": "", "models": ()}
+        deaf: dict[str, Any] = {} if transcribes else {"model": "", "models": ()}
         super().__init__(detection=detection, dialogue=config, **deaf, **changes)
 
     def perform(self, effects: list[Effect]) -> None:
@@ -115,7 +115,7 @@ class Talk(Dialog):
         text = frame if isinstance(frame, str) else json.dumps(frame)
         event = decode_client_event(text, answers=True)
         assert not isinstance(event, InputAudioBufferAppend | SessionResume)
-        self.tell(event)
+        self.receive(event)
 
     def configure(self, **session: object) -> None:
         """Send a session.update."""
@@ -138,9 +138,9 @@ class Talk(Dialog):
         """Report what became of the item's files."""
         number = self.opening.pop(item_id).number
         if error is None:
-            self.tell(MediaOpened(number, ItemId(item_id)))
+            self.receive(MediaOpened(number, ItemId(item_id)))
         else:
-            self.tell(MediaRefused(number, ItemId(item_id), error))
+            self.receive(MediaRefused(number, ItemId(item_id), error))
 
     def respond(self, **response: object) -> str:
         """Ask for an answer; the response's id."""
@@ -149,14 +149,14 @@ class Talk(Dialog):
         response_id: str = created["response"]["id"]
         return response_id
 
-    def ask(self) -> Respond:
+    def current_request(self) -> Respond:
         """The only question that waits."""
         (question,) = self.questions.values()
         return question
 
     def prompt(self, response_id: str | None = None) -> list[tuple[str, str]]:
         """Who says what in the question; pictures are `[picture]`."""
-        question = self.ask() if response_id is None else self.questions[response_id]
+        question = self.current_request() if response_id is None else self.questions[response_id]
         found = []
         for message in question.conversation.messages:
             content = message.content
@@ -167,38 +167,40 @@ class Talk(Dialog):
 
     def begin(self, response_id: str | None = None, *, num_tokens: int = 0) -> str:
         """The model reads."""
-        found = response_id or self.ask().response_id
-        self.tell(AnswerBegan(found, usage(num_tokens, 0)))
+        found = response_id or self.current_request().response_id
+        self.receive(AnswerBegan(found, usage(num_tokens, 0)))
         return found
 
     def count(self, num_input: int, num_output: int, response_id: str | None = None) -> None:
         """So many tokens were read and written."""
-        self.tell(AnswerCounted(response_id or self.ask().response_id, usage(num_input, num_output)))
+        self.receive(
+            AnswerCounted(response_id or self.current_request().response_id, usage(num_input, num_output))
+        )
 
     def grow(self, text: str, response_id: str | None = None) -> None:
         """More of the answer."""
-        self.tell(AnswerGrew(response_id or self.ask().response_id, text))
+        self.receive(AnswerGrew(response_id or self.current_request().response_id, text))
 
     def call(
         self, name: str, *arguments: str, call_id: str = "call_1", response_id: str | None = None
     ) -> None:
         """The answer calls a tool."""
-        found = response_id or self.ask().response_id
-        self.tell(CallBegan(found, call_id, name))
+        found = response_id or self.current_request().response_id
+        self.receive(CallBegan(found, call_id, name))
         for piece in arguments:
-            self.tell(CallGrew(found, piece))
+            self.receive(CallGrew(found, piece))
 
     def end(self, response_id: str | None = None, *, is_cut: bool = False) -> None:
         """The answer is complete."""
-        found = response_id or self.ask().response_id
+        found = response_id or self.current_request().response_id
         del self.questions[found]
-        self.tell(AnswerEnded(found, is_cut))
+        self.receive(AnswerEnded(found, is_cut))
 
     def break_off(self, error: SensoriumError, response_id: str | None = None) -> None:
         """There is no (more of the) answer."""
-        found = response_id or self.ask().response_id
+        found = response_id or self.current_request().response_id
         del self.questions[found]
-        self.tell(AnswerFailed(found, error))
+        self.receive(AnswerFailed(found, error))
 
     def reply(self, *texts: str, response_id: str | None = None, num_tokens: int = 0) -> None:
         """A whole answer, to a prompt of so many tokens."""

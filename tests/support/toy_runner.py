@@ -8,8 +8,8 @@ import msgspec
 import torch
 from sensorium.engine.execution.grammar_store import GrammarStore
 from sensorium.engine.execution.runner import Runner
-from sensorium.engine.planning.plan import Plan, Sampled, SequenceId, SequenceStart, SequenceStep
-from sensorium.protocols.engine.messages import RequestId, SamplingParams
+from sensorium.engine.planning.plan import Plan, SequenceId, SequenceStart, SequenceStep, StepResult
+from sensorium.protocols.engine.messages import RequestId, Sample, SamplingParams, TokensSampled
 from support.toy_model import ToyModel
 
 GREEDY = SamplingParams(max_tokens=12)
@@ -40,14 +40,20 @@ def step(
     number: int, prompt: tuple[int, ...], sampling: SamplingParams = GREEDY, **changes: object
 ) -> SequenceStep:
     """The first step of a sequence; its blocks are its own."""
-    begin = SequenceStart(RequestId(f"r{number}"), prompt, (), sampling)
+    begin = SequenceStart(RequestId(f"r{number}"), prompt, (), Sample(sampling))
     table = tuple(range(8 * number, 8 * number + 8))
     return msgspec.structs.replace(SequenceStep(SequenceId(number), prompt, 0, table, begin=begin), **changes)
 
 
-def run(runner: Runner, *steps: SequenceStep, ends: tuple[SequenceId, ...] = ()) -> tuple[Sampled, ...]:
+def run(runner: Runner, *steps: SequenceStep, ends: tuple[SequenceId, ...] = ()) -> tuple[TokensSampled, ...]:
     """Execute one plan of these."""
-    return runner.execute(Plan(0, ends=ends, sequences=steps)).sampled
+    return sampled(runner.execute(Plan(0, ends=ends, sequences=steps)))
+
+
+def sampled(result: StepResult) -> tuple[TokensSampled, ...]:
+    """What was sampled in a step in which nothing else was done."""
+    assert all(isinstance(each, TokensSampled) for each in result.outcomes)
+    return tuple(each for each in result.outcomes if isinstance(each, TokensSampled))
 
 
 def greedy(model: ToyModel, prompt: tuple[int, ...], num: int) -> tuple[int, ...]:

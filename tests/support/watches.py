@@ -10,10 +10,10 @@ from sensorium.realtime.dialogue.effects import (
     EncodePair,
     ForgetFrames,
     ForgetPairs,
-    FrameLookedAt,
+    FrameOpened,
     FrameRefused,
     HasReadAhead,
-    LookAtFrame,
+    OpenFrame,
     PairEncoded,
     PairRefused,
     ReadAhead,
@@ -62,19 +62,19 @@ class Watch(Talk):
         while self.num_handled < len(self.effects) and most != 0:
             effect = self.effects[self.num_handled]
             self.num_handled += 1
-            if most is not None and isinstance(effect, LookAtFrame | EncodePair):
+            if most is not None and isinstance(effect, OpenFrame | EncodePair):
                 most -= 1
             match effect:
-                case LookAtFrame(frame_id) if breaks:
-                    self.tell(FrameRefused(frame_id, MediaError("damaged", param="image")))
+                case OpenFrame(frame_id) if breaks:
+                    self.receive(FrameRefused(frame_id, MediaError("damaged", param="image")))
                 case EncodePair(pair_id) if breaks:
-                    self.tell(PairRefused(pair_id, InternalError("joining the frames failed")))
-                case LookAtFrame(frame_id, data):
-                    self.tell(FrameLookedAt(frame_id, *size, data * 1024))
+                    self.receive(PairRefused(pair_id, InternalError("joining the frames failed")))
+                case OpenFrame(frame_id, data):
+                    self.receive(FrameOpened(frame_id, *size, data * 1024))
                 case EncodePair(pair_id):
-                    self.tell(PairEncoded(pair_id, TOKENS))
+                    self.receive(PairEncoded(pair_id, TOKENS))
                 case ReadAhead(plan) if self.reads_ahead:
-                    self.tell(HasReadAhead(plan))
+                    self.receive(HasReadAhead(plan))
                 case _:
                     pass
 
@@ -97,7 +97,7 @@ class Watch(Talk):
         frames, pairs = set[int](), set[str]()
         for effect in self.effects:
             match effect:
-                case LookAtFrame(frame_id):
+                case OpenFrame(frame_id):
                     frames.add(frame_id)
                 case ForgetFrames(frame_ids):
                     assert frames.issuperset(frame_ids)
@@ -120,4 +120,4 @@ class Watch(Talk):
 
     def seen(self) -> list[tuple[int, ...]]:
         """How many pairs each clip of the question has."""
-        return [tuple(round(1000 * time) for time in clip.times_s) for clip in self.ask().clips]
+        return [tuple(round(1000 * time) for time in clip.times_s) for clip in self.current_request().clips]

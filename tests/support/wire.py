@@ -23,6 +23,15 @@ HANDSHAKE = (
 WAIT_S = 60.0
 
 
+def h11_request(head: bytes) -> h11.Request:
+    """What the server reads of a request's head, without its last line."""
+    parser = h11.Connection(h11.SERVER)
+    parser.receive_data(head + b"\r\n")
+    request = parser.next_event()
+    assert isinstance(request, h11.Request)
+    return request
+
+
 @dataclass
 class Echo:
     """Answers with what it is sent. Paths under `/early` are answered before the body is read."""
@@ -113,7 +122,7 @@ class Served:
     guard: Guard
     app: Echo
     refusals: Refusals
-    told: list[tuple[Refusal, int]]
+    reported: list[tuple[Refusal, int]]
 
 
 @asynccontextmanager
@@ -122,9 +131,9 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """A server of `Echo`; at the end no connection is left."""
     listener = open_listener("127.0.0.1", 0)
-    told: list[tuple[Refusal, int]] = []
-    refusals = Refusals(lambda refusal, num_untold: told.append((refusal, num_untold)))
-    found = Served(listener.getsockname()[1], Guard(limits), Echo(), refusals, told)
+    reported: list[tuple[Refusal, int]] = []
+    refusals = Refusals(lambda refusal, num_unreported: reported.append((refusal, num_unreported)))
+    found = Served(listener.getsockname()[1], Guard(limits), Echo(), refusals, reported)
     stop = trio.Event()
 
     async def serve() -> None:

@@ -86,7 +86,7 @@ async def _serve_call(service: Service, websocket: WebSocket, caller: Caller | N
     try:
         unknown = sorted(set(query) - _OPTIONS)
         if unknown:
-            raise BadRequestError(f"{unknown[0][:40]!r} is no option of a call", param=unknown[0][:40])
+            raise BadRequestError(f"{unknown[0][:40]!r} is not an option of a call", param=unknown[0][:40])
         # Says now what is wrong with the address.
         known = None if caller is None else _terms(service, query, caller)
         get_known = None if caller is not None else _meet(service, websocket, outbox)

@@ -31,7 +31,7 @@ from ....protocols.chat.completions import (
     parse_completion,
     prompts_of,
 )
-from ....protocols.chat.completions import Prompt as AskedPrompt
+from ....protocols.chat.completions import Prompt as CompletionPrompt
 from ....protocols.chat.tokenize import DetokenizeResponse, TokenizeResponse, parse_detokenize, parse_tokenize
 from ....protocols.engine.messages import Ending, PromptLogprobs, SamplingParams, TextGenerated
 from ....protocols.shared.generation import CompletionUsage, finished_by, sse, stopped_by, usage
@@ -125,7 +125,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
-def _parse(body: bytes) -> tuple[CompletionRequest, tuple[AskedPrompt, ...]]:
+def _parse(body: bytes) -> tuple[CompletionRequest, tuple[CompletionPrompt, ...]]:
     options = parse_completion(body)
     return options, prompts_of(options)
 
@@ -142,7 +142,7 @@ class _CompletionShape(Shape):
     """One request: its prompts, each answered `n` times, numbered through."""
 
     def __init__(
-        self, model: TextModel, options: CompletionRequest, requested: Sequence[AskedPrompt]
+        self, model: TextModel, options: CompletionRequest, requested: Sequence[CompletionPrompt]
     ) -> None:
         self._model = model
         self._options = options
@@ -182,7 +182,7 @@ class _CompletionShape(Shape):
             return max(1, self._model.prompter.builder.info.max_context - max(1, self._options.num_generated))
         return most
 
-    def _is_as_written(self, requested: AskedPrompt) -> TypeGuard[str]:
+    def _is_as_written(self, requested: CompletionPrompt) -> TypeGuard[str]:
         """Whether a prompt's echo is what the client wrote."""
         return isinstance(requested, str) and self._options.truncate_prompt_tokens is None
 

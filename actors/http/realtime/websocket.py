@@ -165,7 +165,7 @@ def new_session(
     return SessionActor(
         config,
         {name: served.transcriber for name, served in service.transcribing.items()},
-        service.open_ear,
+        service.open_vad_stream,
         service.open_sound,
         SessionMeter(service.metrics),
         # Half of what may wait for a slow reader, for a resumed client is sent it at once.

@@ -44,8 +44,8 @@ class EventLog:
         while True:
             if number < self._first:
                 raise BadRequestError(
-                    f"Events up to {self._first - 1} are kept no more; ask with `starting_after` from there "
-                    "on, or without `stream` for the response as far as it is there.",
+                    f"Events up to {self._first - 1} are no longer kept; send a later `starting_after`, or "
+                    "no `stream` to get the response so far.",
                     param="starting_after",
                     code="events_not_kept",
                 )
@@ -97,8 +97,9 @@ class EventBook:
         """Raise BadRequestError for events that there is no room for, even alone."""
         if len(first) > self._max_bytes_each // 2:
             raise BadRequestError(
-                f"In the background, events are kept up to {self._max_bytes_each // 2**20} MiB. Those that "
-                "say `tools` and `instructions` again would take most of it: shorten them or do not stream.",
+                f"Events of a background response are kept up to {self._max_bytes_each // 2**20} MiB, and "
+                "those that repeat `tools` and `instructions` take most of it. Shorten them, or "
+                "do not stream.",
                 param="stream",
                 code="events_not_kept",
             )
@@ -113,8 +114,8 @@ class EventBook:
         log = self._logs.get(response_id)
         if log is None:
             raise BadRequestError(
-                "No events of this response are kept: it was not asked for with `background` and `stream`, "
-                "or they had to go for others. Ask for it without `stream`.",
+                "No events of this response are kept: it was not created with `background` and `stream`, "
+                "or they were dropped for newer ones. Request it without `stream`.",
                 param="stream",
                 code="events_not_kept",
             )

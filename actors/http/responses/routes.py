@@ -177,7 +177,7 @@ class ResponseRoutes:
                 raise
             if place < len(output) and output[place].id == name:
                 return msgspec.Raw(msgspec.json.encode(output[place]))
-        raise NotFoundError(f"`{param}` is {name[:80]!r}, which no response has said.", param=param)
+        raise NotFoundError(f"`{param}` is {name[:80]!r}, which is not an id of an output item", param=param)
 
     async def _before(
         self, caller: Caller, previous: str | None, within: object = None
@@ -192,7 +192,7 @@ class ResponseRoutes:
             code = "previous_response_not_found"
             raise BadRequestError(error.message, code=code, param="previous_response_id") from None
         if kept.response.status not in _FINISHED:
-            raise wrong("previous_response_id", f"names a response that is {kept.response.status}.")
+            raise wrong("previous_response_id", f"names a response that is {kept.response.status}")
         return kept
 
     def _followed(self, response_id: str, after: int) -> Response:

@@ -201,12 +201,12 @@ class ResponseFile:
             file.seek(0)
             return file.read(size)
 
-    def _make_room(self, asks: Caller, now: float) -> None:
+    def _make_room(self, caller: Caller, now: float) -> None:
         too_old = self._rows("SELECT id FROM responses WHERE written < ?", now - self.kept_s)
         for (name,) in list(too_old):
             self._forget(name)
         while self._held.total() > self._max_bytes or self.num_kept > self._max_kept:
-            greedy = greediest(self._held, asks)
+            greedy = greediest(self._held, caller)
             oldest = "SELECT id FROM responses WHERE owner = ? AND has_key = ? ORDER BY written LIMIT 1"
             found = list(self._rows(oldest, greedy.name, greedy.has_key))
             assert found, "who holds something keeps something"

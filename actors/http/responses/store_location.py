@@ -75,7 +75,7 @@ class ResponsePlace:
             ((num_tables,),) = base.execute("SELECT COUNT(*) FROM sqlite_master")
             is_new = not (made_by or version or num_tables)
             if not is_new and made_by != self._application_id:
-                raise sqlite3.DatabaseError("it is no store of responses")
+                raise sqlite3.DatabaseError("it is not a store of responses")
             if not is_new and version != self._version:
                 raise sqlite3.DatabaseError(f"it is of version {version}; this server reads {self._version}")
             base.execute("ROLLBACK")
@@ -114,7 +114,7 @@ def _make(path: Path) -> None:
     opened = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if not stat.S_ISREG(os.fstat(opened).st_mode):  # SQLite would write its log beside a device
-            raise OSError(errno.EINVAL, "it is no regular file")
+            raise OSError(errno.EINVAL, "it is not a regular file")
     finally:
         os.close(opened)
 

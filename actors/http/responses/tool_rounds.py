@@ -186,12 +186,12 @@ def approved_calls(parsed: CheckedResponse, before: KeptResponse | None) -> list
         request = requests.get(approval.request_id)
         if request is None:
             raise BadRequestError(
-                f"`{param}`: no call is asked about with {approval.request_id[:80]!r}.", param=param
+                f"`{param}`: no approval was requested with {approval.request_id[:80]!r}", param=param
             )
         if not approval.is_given:
             continue
         if request.server_label not in labels:
-            raise wrong("tools", f"has no MCP server `{request.server_label[:80]}`, whose call is approved.")
+            raise wrong("tools", f"has no MCP server `{request.server_label[:80]}`, whose call is approved")
         found.append((approval, request))
     return found
 

@@ -148,7 +148,7 @@ class ResponseSocket:
             return
         limit = "idle" if trio.current_time() < ends_at else "open"
         most_s = limits.idle_s if limit == "idle" else limits.max_session_s
-        error = _LimitError(f"The WebSocket was {limit} for {most_s:g} s; open another one to go on.")
+        error = _LimitError(f"The WebSocket was {limit} for {most_s:g} s; open another one to continue.")
         await self._socket.send(error_event(error))
         await self._socket.close(1000, error.message)
 

@@ -60,7 +60,7 @@ class TranscriptionRoutes:
             model = self._service.transcribing_model(form.model)
             _check_task(model, form, task)
             if upload.data is not None and form.url:
-                raise wrong("url", "and `file` are both given; send one of them.")
+                raise wrong("url", "and `file` are both given; send one of them")
             transcribed = partial(self._transcribed, model.transcriber, upload.data, form, caller)
 
             if form.stream:

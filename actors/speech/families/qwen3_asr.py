@@ -1,7 +1,7 @@
 """Qwen3-ASR as a speech family: a range is an utterance of several encoder windows, and names its language.
 
 An answer begins with a header that names the language, unless that is forced. Of a range that grows, keys
-and values of all in front of the open window stay with the engine (`Generate.session`). The model gives no
+and values of all in front of the open window stay with the engine (`Request.session`). The model gives no
 times: the audio does. Read `engine/models/qwen3_asr/text.py` for prompts and tokens,
 `actors/speech/recipe.py` for who asks.
 """
@@ -35,7 +35,15 @@ from ....media.transcript.answer_guard import (
 )
 from ....media.transcript.range_answer import DetectedLanguage, Range, RangeAnswer, Samples
 from ....media.transcript.segments import spoken_tokens
-from ....protocols.engine.messages import EncoderItem, Generate, RequestId, SamplingParams, TextGenerated
+from ....protocols.engine.messages import (
+    EncoderItem,
+    Request,
+    RequestId,
+    Sample,
+    SampleRequest,
+    SamplingParams,
+    TextGenerated,
+)
 from ....protocols.errors import BadRequestError, InternalError
 from ....protocols.shared.audio_format import INTERNAL_RATE
 from ....protocols.transcription.transcript import SpokenText, TokenLogProb, TranscriptionOptions, Word
@@ -318,16 +326,14 @@ def _generate(
     *,
     draft: tuple[int, ...] = (),
     stride: int = 1,
-) -> Generate:
-    return Generate(
-        request_id=RequestId(f"{kind}-{uuid4().hex}"),
-        prompt_token_ids=prompt.token_ids,
-        sampling=sampling,
+) -> SampleRequest:
+    return Request(
+        RequestId(f"{kind}-{uuid4().hex}"),
+        prompt.token_ids,
+        Sample(sampling, draft_token_ids=draft, tokens_a_message=stride),
         media=prompt.spans,
-        draft_token_ids=draft,
         session=request.session,
         lane=request.lane,
-        tokens_a_message=stride,
     )
 
 

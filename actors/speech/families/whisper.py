@@ -34,11 +34,21 @@ from ....media.transcript.language_detection import MIN_RANGE, ODD_FOR_WHISPER
 from ....media.transcript.range_answer import DetectedLanguage, Range, RangeAnswer, Samples
 from ....media.transcript.segments import spoken_tokens
 from ....media.transcript.truncation import MOST_RESTS, goes_on, joined, may_end_early
-from ....protocols.engine.messages import Align, EncoderItem, Generate, RequestId, TextGenerated, TopLogprobs
+from ....protocols.engine.messages import (
+    Align,
+    EncoderItem,
+    Request,
+    RequestId,
+    Sample,
+    SampleRequest,
+    TextGenerated,
+    TokensAligned,
+    TopLogprobs,
+)
 from ....protocols.errors import InternalError
 from ....protocols.shared.audio_format import INTERNAL_RATE
 from ....protocols.transcription.transcript import SpokenText, TokenLogProb, TranscriptionOptions, Word
-from ...inference.client import EngineClient
+from ...inference.client import EngineClient, outcome_of
 from ...runtime.compute_pool import compute
 from ...runtime.off_loop import off_loop
 from ..languages.consistency import Positions, language_with_halves
@@ -266,17 +276,16 @@ class Whisper:
         prompt = self.text.alignment(token_ids, language=request.language, task=request.options.task)
         if not prompt.text_token_ids:
             return ()
-        command = Align(
-            request_id=_request_id("align"),
+        num_frames = self._num_positions(request.num_samples)
+        alignment = Request(
+            _request_id("align"),
+            prompt.token_ids,
+            Align(prompt.text_start, prompt.text_end, num_frames),
             encoder_hash=items[0].content_hash,
-            token_ids=prompt.token_ids,
-            text_start=prompt.text_start,
-            text_end=prompt.text_end,
-            num_frames=self._num_positions(request.num_samples),
             lane=request.lane,
         )
         async with self.engine.encoded(*items, lane=request.lane):
-            aligned = await self.engine.align(command)
+            aligned = await outcome_of(self.engine, alignment, TokensAligned)
         # What the decoder has no positions for is said at the end.
         missing = len(token_ids) + 1 - len(aligned.boundaries)
         boundaries = aligned.boundaries + missing * aligned.boundaries[-1:]
@@ -303,19 +312,21 @@ class Whisper:
         span: Positions | None = None,
     ) -> TextGenerated:
         draft = () if kind == "detect" or request.previous is None else request.previous.token_ids
-        generate = Generate(
-            request_id=_request_id(kind),
-            prompt_token_ids=prompt.prompt_token_ids,
-            sampling=prompt.sampling,
+        generate = Request(
+            _request_id(kind),
+            prompt.prompt_token_ids,
+            Sample(
+                prompt.sampling,
+                draft_token_ids=draft[: prompt.sampling.max_tokens],
+                probe=prompt.probe,
+                tokens_a_message=TOKENS_UNREAD if on_text is None and not is_short else 1,
+            ),
             encoder_hash=item.content_hash,
             encoder_span=span,
-            draft_token_ids=draft[: prompt.sampling.max_tokens],
-            probe=prompt.probe,
             lane=request.lane,
-            tokens_a_message=TOKENS_UNREAD if on_text is None and not is_short else 1,
         )
         async with self.engine.encoded(item, lane=request.lane):
-            if kind == "detect" or generate.sampling.num_beams > 1:
+            if kind == "detect" or prompt.sampling.num_beams > 1:
                 answer = await self.engine.complete(generate)
             else:
                 answer = await self._stream(generate, request, on_text, is_short=is_short)
@@ -324,7 +335,7 @@ class Whisper:
 
     async def _stream(
         self,
-        generate: Generate,
+        generate: SampleRequest,
         request: RangeRequest,
         on_text: Callable[[str], None] | None,
         *,

@@ -3,14 +3,15 @@
 What makes an answer doubtful, and others better, is in `media/transcript/coverage_checks.py`;
 `actors/speech/recipe.py` asks for each range that grows no more, so files and live finals are treated alike.
 A range is cut at the best pause of its middle half, or else where it is quiet near its middle, and halves
-that are still doubtful are cut again. The first answer stays where none is better.
+that are still doubtful are cut again. The first answer stays where none is better. What is
+said again and again is counted in the sound (`media/speech/repetition.py`).
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -27,6 +28,8 @@ from ....media.transcript.coverage_checks import (
 from ....media.transcript.language_detection import CLEAR, CLEAR_OTHER, MIN_RANGE, Piece
 from ....media.transcript.plausibility import mean_logprob
 from ....media.transcript.range_answer import Range, RangeAnswer
+from ....media.transcript.repetition import rows
+from ....media.transcript.word_probabilities import tokens_of_text
 from ....protocols.shared.audio_format import INTERNAL_RATE
 from ....protocols.transcription.transcript import Doubt
 from ...runtime.nursery import all_of
@@ -64,6 +67,7 @@ class Retranscriber:
 
     async def _again(self, piece: Piece, num_cuts: int) -> tuple[Piece, ...]:
         asker, (part, language) = self.asker, piece
+        await self._count(piece)
         silence = asker.family.silence(part[1] - part[0])
         answer = asker.memory.answers[piece]
         speech_s = await asker.speech_s(part) if answer.text else 0.0
@@ -96,6 +100,26 @@ class Retranscriber:
         if is_next_to_nothing(doubt, answer, speech_s):
             asker.memory.replace(piece, silence, doubt)
         return (piece,)
+
+    async def _count(self, piece: Piece) -> None:
+        """Leave out copies of an utterance that the sound does not have; a cut may double one, too."""
+        part, memory = piece[0], self.asker.memory
+        answer = memory.answers[piece]
+        text = answer.text
+        if answer.is_cut:
+            return
+        find = partial(lambda spoken: list(rows(spoken)), text)
+        for row in await off_loop(find, size=len(text), most_inline=MEASURED_INLINE):
+            span = None
+            if not row.is_all(answer.text):
+                span = row.times_s(answer.text, await self.asker.words(*piece))
+                if span is None:
+                    continue
+            count = await self.asker.recording.count_copies(part, len(row.ends), span)
+            text = text if count is None else row.shortened(text, count)
+        if text != answer.text:
+            tokens = tokens_of_text(answer.tokens, text)
+            memory.replace(piece, replace(answer, text=text, tokens=tokens), "cut")
 
     async def _untold(self, piece: Piece, answer: RangeAnswer, doubt: Doubt, speech_s: float) -> RangeAnswer:
         """The answer without the context that it was given, if that is better."""

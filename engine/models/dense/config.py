@@ -193,7 +193,7 @@ def _has_rotary(config: PreTrainedConfig, path: Path, traits: Traits) -> tuple[b
         return (True,) * num
     flags = config.no_rope_layers
     if not isinstance(flags, list) or len(flags) != num:
-        raise ModelLoadError(f"{path}: no_rope_layers is no list of num_hidden_layers {num}")
+        raise ModelLoadError(f"{path}: no_rope_layers is not a list of num_hidden_layers {num}")
     return tuple(map(bool, flags))
 
 

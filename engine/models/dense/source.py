@@ -11,6 +11,7 @@ from typing import Final, TypedDict
 
 from ....kernels.linear.quantized_linear import num_packed_bytes
 from ....kernels.linear.weight_codes import HEAD_GRID
+from ...planning.positions import PositionRule, plain_positions
 from ...text.tokenizer import TextTokenizer
 from ..base import Model
 from ..info import ModelInfo
@@ -59,6 +60,7 @@ def decoder_source(
     renames: Sequence[tuple[str, str]] = (),
     num_levels: int = 1,
     activation_bytes: Callable[[int], int] | None = None,
+    positions: PositionRule = plain_positions,
 ) -> ModelSource:
     """Check names and shapes of all tensors: the decoder's and, if it has an encoder, the `others`, each of
     whose rows takes `num_levels` vectors as wide as the decoder. `renames` come before those of all."""
@@ -79,6 +81,7 @@ def decoder_source(
         load=lambda: load(tensors.read()),
         encoder_bytes=(lambda num_tokens: num_tokens * row_bytes) if others else None,
         activation_bytes=activation_bytes,
+        positions=positions,
     )
 
 

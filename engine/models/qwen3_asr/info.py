@@ -56,7 +56,7 @@ def flat_config(config: dict[str, Any], path: Path) -> dict[str, Any]:
             raise ModelLoadError(f"{path}: {_THINKER} has no {field}")
     parts = [thinker["audio_config"], thinker["text_config"]]
     if not all(isinstance(part, dict) for part in parts):
-        raise ModelLoadError(f"{path}: {_THINKER}: audio_config and text_config are no objects")
+        raise ModelLoadError(f"{path}: {_THINKER}: audio_config and text_config are not objects")
     # Their own names of the parts are those of code that came with them; positions are sinusoids, of which
     # a chunk takes the first few.
     audio, text = ({key: part[key] for key in part if key != "model_type"} for part in parts)

@@ -42,8 +42,7 @@ class Qwen3AsrPrompts:
         windows = [each.items for each in media]
         if len(windows) != 1:
             raise BadRequestError(
-                "The model writes down what it hears, and wants one input_audio part; the messages have "
-                f"{len(windows)}.",
+                f"The model transcribes one input_audio part; the messages have {len(windows)}.",
                 param="messages",
             )
         for message in messages:
@@ -54,7 +53,7 @@ class Qwen3AsrPrompts:
         if begun is not None and language is not None:
             raise wrong(
                 "chat_template_kwargs.language",
-                "and `continue_final_message` both begin the answer; give one.",
+                "and `continue_final_message` both begin the answer; give one",
             )
         context = "".join(plain_text(each) for each in messages if each.role in _CONTEXT_ROLES)
         question = self._asr.question(windows[0], context=context)
@@ -69,8 +68,7 @@ def _check(message: ChatMessage) -> None:
         if plain_text(message).strip():
             raise unsupported(
                 f"{message.param}.content",
-                "has text beside audio, which this model does not read; what helps to transcribe, such as "
-                "names, is a system message",
+                "has text, which this model reads in system messages only; send names and terms there",
             )
     elif message.role not in _CONTEXT_ROLES:
         raise unsupported(

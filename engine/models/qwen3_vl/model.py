@@ -2,7 +2,7 @@
 
 An item is an image, or one temporal patch of a video: features [patches, patch values] and a grid
 (1, height, width), as `media/vision/images.py` and `media/vision/video.py` make them. Where they lie in a
-prompt is `engine/models/qwen3_vl/text.py`'s business, rotary positions are `engine/planning/positions.py`'s.
+prompt is `engine/models/qwen3_vl/text.py`'s business, rotary positions are `positions.py`'s.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ..dense.source import DECODER, decoder_facts, decoder_source
 from ..info import ModelInfo
 from ..source import ModelSource, Opening
 from ..weights import Shape, TensorReader
+from .positions import rotary_positions
 from .side import side_of
 from .tower import VisionTower, VisionTowerConfig
 
@@ -105,6 +106,7 @@ def open_source(opening: Opening) -> ModelSource:
         others=_tensor_shapes(tower, parts[1]),
         num_levels=tower.num_levels,
         activation_bytes=activation_bytes,
+        positions=rotary_positions,
     )
 
 
@@ -127,7 +129,7 @@ def _tower_config(vision: PreTrainedConfig, path: Path) -> VisionTowerConfig:
         raise ModelLoadError(f"{path}: vision_config.hidden_act {vision.hidden_act!r} is not supported")
     if sizes["hidden_size"] % (4 * sizes["num_heads"]):
         raise ModelLoadError(
-            f"{path}: vision_config.hidden_size {sizes['hidden_size']} is no multiple of 4 times "
+            f"{path}: vision_config.hidden_size {sizes['hidden_size']} is not a multiple of 4 times "
             f"num_heads {sizes['num_heads']}"
         )
     layers = tuple(vision.deepstack_visual_indexes)
@@ -135,7 +137,7 @@ def _tower_config(vision: PreTrainedConfig, path: Path) -> VisionTowerConfig:
         layers
     ) != sorted(set(layers)):
         raise ModelLoadError(
-            f"{path}: vision_config.deepstack_visual_indexes {list(layers)} are no rising layer numbers "
+            f"{path}: vision_config.deepstack_visual_indexes {list(layers)} are not rising layer numbers "
             f"below depth {sizes['depth']}"
         )
     return VisionTowerConfig(
@@ -164,6 +166,6 @@ def _axes(text: PreTrainedConfig, path: Path) -> Tensor:
     """Which position axis each rotary frequency follows; frequencies behind the sections follow time."""
     section = (text.rope_parameters or {}).get("mrope_section", _SECTION)
     if not isinstance(section, list | tuple) or [type(n) is int and n >= 0 for n in section] != [True] * 3:
-        raise ModelLoadError(f"{path}: rope_parameters.mrope_section {section!r} are no three sizes")
+        raise ModelLoadError(f"{path}: rope_parameters.mrope_section {section!r} are not three sizes")
     half = int(text.head_dim) // 2
     return interleaved_axes((half, section[1], section[2]))[:half]

@@ -128,7 +128,7 @@ class WhisperModel:
         if not is_whole(features):
             raise ValueError(f"features of shape {features.shape} cannot have {len(features.data)} bytes")
         if not 0 <= features.num_before < frames or features.num_before % 2:
-            raise ValueError(f"{features.num_before} of {frames} frames cannot be heard in front")
+            raise ValueError(f"{features.num_before} of {frames} frames cannot be context")
         # A sum is not finite where any value is not.
         if not bool(torch.isfinite(values_of(features).sum())):
             raise ValueError("features hold values that are not finite")
@@ -219,24 +219,24 @@ class WhisperModel:
         """hidden [rows, d_model] as `forward` gives it → float32 logits [rows, vocab]."""
         return exact_head_logits(self._decoder_norm(hidden), self._head, self._head_rows)
 
-    def align(self, command: Align, output: EncoderOutput) -> tuple[int, ...]:
+    def align(self, task: Align, token_ids: Sequence[int], output: EncoderOutput) -> tuple[int, ...]:
         """Boundaries of the text tokens, by one teacher-forced pass over a cache of its own."""
-        a, num_tokens = self._a, len(command.token_ids)
-        if not 0 < command.text_start <= command.text_end < num_tokens <= a.max_target_positions:
+        a, num_tokens = self._a, len(token_ids)
+        if not 0 < task.text_start <= task.text_end < num_tokens <= a.max_target_positions:
             raise ValueError(
-                f"text {command.text_start}–{command.text_end} of {num_tokens} tokens cannot be aligned"
+                f"text {task.text_start}–{task.text_end} of {num_tokens} tokens cannot be aligned"
             )
-        if not all(0 <= token_id < a.vocab_size for token_id in command.token_ids):
+        if not all(0 <= token_id < a.vocab_size for token_id in token_ids):
             raise ValueError("a token id is outside the vocabulary")
-        frames = min(max(command.num_frames, 1), a.num_positions)
-        if command.text_start == command.text_end:
+        frames = min(max(task.num_frames, 1), a.num_positions)
+        if task.text_start == task.text_end:
             return (frames,)
-        heads = torch.stack(self._alignment_scores(command.token_ids, output))
+        heads = torch.stack(self._alignment_scores(token_ids, output))
         weights = heads[..., :frames].float().softmax(-1)
         # The row that predicts a token is the one before it; the row of the last text token predicts the
         # end, whose boundary is where the text ends.
-        num_rows = command.text_end - command.text_start + 1
-        return token_boundaries(weights, command.text_start - 1, num_rows, filter_width=a.median_filter_width)
+        num_rows = task.text_end - task.text_start + 1
+        return token_boundaries(weights, task.text_start - 1, num_rows, filter_width=a.median_filter_width)
 
     def _alignment_scores(self, token_ids: Sequence[int], output: EncoderOutput) -> list[Tensor]:
         """Cross-attention scores [tokens, positions] of each alignment head."""

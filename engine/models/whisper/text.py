@@ -43,7 +43,7 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class DecodeRequest:
-    """The pieces of a `Generate` that the text side decides."""
+    """The pieces of a request that samples that the text side decides."""
 
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams

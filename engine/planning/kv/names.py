@@ -15,7 +15,7 @@ from typing import NewType
 
 import msgspec
 
-from ....protocols.engine.messages import Generate
+from ....protocols.engine.messages import AnyRequest
 
 BlockHash = NewType("BlockHash", bytes)
 _DIGEST_BYTES = 32
@@ -32,13 +32,13 @@ class BlockHasher:
 
     __slots__ = ("_block_size", "_next_span", "_pack", "_spans", "hashes", "root")
 
-    def __init__(self, generate: Generate, block_size: int) -> None:
+    def __init__(self, request: AnyRequest, block_size: int) -> None:
         self._block_size = block_size
         self._pack = _block_packer(block_size)
-        self._spans = generate.media
+        self._spans = request.media
         self._next_span = 0  # the first that ends behind the named blocks
-        encoder = generate.encoder_hash, generate.encoder_span
-        root = (("encoder", encoder), ("salt", generate.cache_salt))
+        encoder = request.encoder_hash, request.encoder_span
+        root = (("encoder", encoder), ("salt", request.cache_salt))
         # As it is written: a text from Python may have halves of characters, which nothing else takes.
         self.root = BlockHash(blake2b(repr(root).encode(), digest_size=_DIGEST_BYTES).digest())
         self.hashes: list[BlockHash] = []

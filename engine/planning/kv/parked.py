@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ....protocols.engine.messages import MediaSpan, SessionKey
-from ..request import Request
+from ..request import ScheduledRequest
 from .blocks import Block
 from .names import BlockHash
 
@@ -29,12 +29,12 @@ class Parked:
     tokens: tuple[int, ...]
     blocks: tuple[Block, ...]
 
-    def overlap(self, request: Request) -> int:
+    def overlap(self, request: ScheduledRequest) -> int:
         """How many tokens at the front of `request` have this KV."""
         if self.root != request.hasher.root:
             return 0
         num_tokens = shared_length(self.tokens, request.tokens)
-        media_end = shared_media(self.media, request.generate.media)
+        media_end = shared_media(self.media, request.message.media)
         return num_tokens if media_end is None else min(num_tokens, media_end)
 
 
@@ -43,7 +43,7 @@ class SessionStore:
 
     def __init__(self, max_blocks: int) -> None:
         self._max_blocks = max_blocks
-        self._live: dict[SessionKey, Request] = {}
+        self._live: dict[SessionKey, ScheduledRequest] = {}
         self._parked: OrderedDict[SessionKey, Parked] = OrderedDict()
         self.num_blocks = 0
         """Blocks in `parked` entries, shared ones as often as they are held."""
@@ -56,18 +56,18 @@ class SessionStore:
         """Everything parked, longest first."""
         return tuple(self._parked.values())
 
-    def live(self, key: SessionKey | None) -> Request | None:
+    def live(self, key: SessionKey | None) -> ScheduledRequest | None:
         """The session's request that is waiting or running."""
         return None if key is None else self._live.get(key)
 
-    def begin(self, request: Request) -> None:
+    def begin(self, request: ScheduledRequest) -> None:
         """`request` is its session's live one from now on."""
-        if request.generate.session is not None:
-            self._live[request.generate.session] = request
+        if request.message.session is not None:
+            self._live[request.message.session] = request
 
-    def end(self, request: Request) -> SessionKey | None:
+    def end(self, request: ScheduledRequest) -> SessionKey | None:
         """`request` is over; the session that it was the live request of."""
-        key = request.generate.session
+        key = request.message.session
         if key is None or self._live.get(key) is not request:
             return None
         del self._live[key]

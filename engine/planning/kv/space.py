@@ -14,7 +14,7 @@ from sys import maxsize
 from ....protocols.engine.messages import SessionKey
 from ..limits import SchedulerConfig
 from ..plan import SequenceId
-from ..request import Request
+from ..request import ScheduledRequest
 from .blocks import Block, BlockPool
 from .names import BlockHash
 from .parked import Parked, SessionStore
@@ -42,10 +42,10 @@ class KvSpace:
         self.sessions = SessionStore(config.num_blocks // 2 if budget is None else budget)
         self._block_size = config.block_size
         self._is_caching = config.prefix_caching
-        self._pending: dict[BlockHash, Request] = {}  # blocks to be, and who computes them
+        self._pending: dict[BlockHash, ScheduledRequest] = {}  # blocks to be, and who computes them
         self.num_queried = self.num_hits = self.num_evictions = self.num_reused = 0
 
-    def find(self, request: Request) -> Found:
+    def find(self, request: ScheduledRequest) -> Found:
         """What of a waiting request is computed already. Takes nothing."""
         limit = request.max_reused
         size = self._block_size
@@ -53,7 +53,7 @@ class KvSpace:
         if self._is_caching:
             num_blocks = limit // size
             cached = self.pool.find(request.hasher.extend(request.tokens, num_blocks)[:num_blocks])
-        parked = self.sessions.find(request.generate.session)
+        parked = self.sessions.find(request.message.session)
         if parked is not None:
             length = min(parked.overlap(request), limit)
             if length % size and self.pool.num_holders(parked.blocks[length // size]) > 1:
@@ -62,7 +62,7 @@ class KvSpace:
                 return Found(parked.blocks[: self.pool.num_blocks_for(length)], length, is_parked=True)
         return Found(cached, len(cached) * size, is_parked=False)
 
-    def is_awaiting(self, request: Request, found: Found | None = None) -> bool:
+    def is_awaiting(self, request: ScheduledRequest, found: Found | None = None) -> bool:
         """Whether a better request is about to compute the block behind `found` (or the one waited for)."""
         if found is not None:
             index = found.num_tokens // self._block_size
@@ -73,7 +73,7 @@ class KvSpace:
         owner = self._pending.get(request.awaited)
         return owner is not None and owner.order < request.order
 
-    def fits(self, request: Request, found: Found) -> bool:
+    def fits(self, request: ScheduledRequest, found: Found) -> bool:
         """Whether blocks for all known tokens can be had without preempting anyone."""
         wanted = self.pool.num_blocks_for(len(request.tokens)) - len(found.blocks)
         free = self.pool.num_free - sum(not self.pool.num_holders(block) for block in found.blocks)
@@ -81,10 +81,10 @@ class KvSpace:
             return True
         return wanted <= free + self.sessions.num_blocks and wanted <= free + self._num_evictable(found)
 
-    def enter(self, request: Request, found: Found, sequence_id: SequenceId) -> None:
+    def enter(self, request: ScheduledRequest, found: Found, sequence_id: SequenceId) -> None:
         """Begin a stay on the device with `found` and blocks for all known tokens; they must fit."""
         self._count(request, found)
-        key = request.generate.session
+        key = request.message.session
         parked = None if key is None else self.sessions.take(key)
         if not found.is_parked:
             self.pool.share(found.blocks)
@@ -105,7 +105,7 @@ class KvSpace:
             for block_hash in request.hasher.extend(request.tokens, num_full)[request.num_registered :]:
                 self._pending.setdefault(block_hash, request)
 
-    def grow(self, request: Request, num_positions: int) -> bool:
+    def grow(self, request: ScheduledRequest, num_positions: int) -> bool:
         """Give `request` blocks for so many positions, parked ones if need be; False if there are too few."""
         wanted = self.pool.num_blocks_for(num_positions) - len(request.blocks)
         if wanted <= 0:
@@ -119,7 +119,7 @@ class KvSpace:
         request.capacity = len(request.blocks) * self._block_size
         return True
 
-    def shrink(self, request: Request) -> None:
+    def shrink(self, request: ScheduledRequest) -> None:
         """Let go of the blocks behind the next position: a rejected draft had them. No plan in flight may
         feed `request`."""
         num_kept = self.pool.num_blocks_for(request.num_computed + 1)
@@ -127,7 +127,7 @@ class KvSpace:
         request.blocks = request.blocks[:num_kept]
         request.capacity = len(request.blocks) * self._block_size
 
-    def register(self, request: Request) -> None:
+    def register(self, request: ScheduledRequest) -> None:
         """Make the blocks findable that are full now."""
         num_full = request.num_computed // self._block_size
         hashes = request.hasher.extend(request.tokens, num_full)
@@ -138,13 +138,13 @@ class KvSpace:
         request.num_registered = num_full
         request.next_full = (num_full + 1) * self._block_size
 
-    def leave(self, request: Request) -> None:
+    def leave(self, request: ScheduledRequest) -> None:
         """End a stay on the device; all blocks are let go."""
         self._stop_computing(request)
         self.pool.free(request.blocks)
         request.leave()
 
-    def end(self, request: Request, *, parks: bool) -> None:
+    def end(self, request: ScheduledRequest, *, parks: bool) -> None:
         """End a request. If it was its session's live one, its computed KV may be parked."""
         key = self.sessions.end(request)
         num_blocks = self.pool.num_blocks_for(request.num_computed)
@@ -157,7 +157,7 @@ class KvSpace:
             self._stop_computing(request)
             self.pool.free(request.blocks[num_blocks:])
             tokens, blocks = tuple(request.tokens[: request.num_computed]), request.blocks[:num_blocks]
-            self.sessions.park(key, Parked(request.hasher.root, request.generate.media, tokens, blocks))
+            self.sessions.park(key, Parked(request.hasher.root, request.message.media, tokens, blocks))
             request.leave()
         while (parked := self.sessions.take_excess()) is not None:
             self._evict(parked)
@@ -169,7 +169,7 @@ class KvSpace:
         if parked is not None:
             self.pool.free(parked.blocks)
 
-    def check(self, running: list[Request]) -> None:
+    def check(self, running: list[ScheduledRequest]) -> None:
         """Assert that every holder is accounted for, and that what is shared is full."""
         self.pool.check()
         tables = [(request.blocks, request.num_computed) for request in running]
@@ -194,12 +194,12 @@ class KvSpace:
             "num_session_evictions": self.num_evictions,
         }
 
-    def _count(self, request: Request, found: Found) -> None:
+    def _count(self, request: ScheduledRequest, found: Found) -> None:
         if not request.has_run:
             request.num_cached = found.num_tokens  # never all of its prompt
         self.num_queried += request.num_prompt
         self.num_hits += min(found.num_tokens, request.num_prompt)
-        ends = (span.start + span.num_tokens for span in request.generate.media)
+        ends = (span.start + span.num_tokens for span in request.message.media)
         self.num_reused += sum(end <= found.num_tokens for end in ends)
 
     def _num_evictable(self, found: Found) -> int:
@@ -214,7 +214,7 @@ class KvSpace:
         self.num_evictions += 1
         self.pool.free(parked.blocks)
 
-    def _stop_computing(self, request: Request) -> None:
+    def _stop_computing(self, request: ScheduledRequest) -> None:
         for block_hash in request.hasher.hashes[request.num_registered :]:
             if self._pending.get(block_hash) is request:
                 del self._pending[block_hash]

@@ -90,6 +90,6 @@ def _schemas(leaves: Sequence[Leaf], allowed: Collection[str]) -> Iterator[dict[
 def unheld(tool: Tool, what: str) -> BadRequestError:
     """What cannot stand in a call of this model's."""
     return BadRequestError(
-        f"`tools`: calls of `{tool.name}` that must come cannot have {what}, as this model writes them.",
+        f"`tools`: calls of `{tool.name}` that must come cannot have {what}, as this model writes them",
         param="tools",
     )

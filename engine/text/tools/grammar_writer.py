@@ -97,7 +97,7 @@ class GrammarWriter:
     def _count(self, num_chars: int) -> None:
         self._num_chars += num_chars
         if self._num_chars > _MAX_CHARS:
-            raise BadRequestError("`tools` are too large for calls that must come.", param="tools")
+            raise BadRequestError("`tools` are too large for calls that must come", param="tools")
 
 
 def any_of(choices: Sequence[str]) -> str:

@@ -36,7 +36,7 @@ def agreed(open_track: OpenCallTrack, open_callback: OpenCallback | None = None)
 
 async def test_a_track_whose_session_ends_unread_does_not_hold_up_the_other(nursery: trio.Nursery) -> None:
     tracks: dict[str, TrackSocket] = {}
-    ends, heard = trio.Event(), trio.Event()
+    ends, received = trio.Event(), trio.Event()
 
     def open_track(socket: Socket, _: AudioFormat) -> Line:
         assert isinstance(socket, TrackSocket)
@@ -49,7 +49,7 @@ async def test_a_track_whose_session_ends_unread_does_not_hold_up_the_other(nurs
             await ends.wait()
             return
         assert await track.receive() == b"other"
-        heard.set()
+        received.set()
         await trio.sleep_forever()
 
     provider = FakeSocket()
@@ -62,10 +62,10 @@ async def test_a_track_whose_session_ends_unread_does_not_hold_up_the_other(nurs
     )
     provider.client_sends({"event": "media", "media": {"track": "b", "payload": "b3RoZXI="}})
     await trio.testing.wait_all_tasks_blocked()
-    assert not heard.is_set()
+    assert not received.is_set()
     ends.set()
     with trio.fail_after(5):
-        await heard.wait()
+        await received.wait()
     nursery.cancel_scope.cancel()
 
 
@@ -82,8 +82,8 @@ async def test_a_call_without_room_for_a_track_is_told_of_in_order(nursery: trio
     nursery.start_soon(actor.run)
     provider.client_sends({"event": "start", "start": {"tracks": ["a", "b"]}})
     await trio.testing.wait_all_tasks_blocked()
-    told = [(event["event"], event["seq"]) for event in provider.received]
-    assert told == [("call.started", 1), ("error", 2), ("error", 3), ("call.summary", 4)]
+    reported = [(event["event"], event["seq"]) for event in provider.received]
+    assert reported == [("call.started", 1), ("error", 2), ("error", 3), ("call.summary", 4)]
 
 
 async def test_a_call_that_has_not_begun_ends_with_the_server_and_nobody_waits(nursery: trio.Nursery) -> None:

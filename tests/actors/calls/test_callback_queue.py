@@ -33,12 +33,12 @@ async def silent_host() -> AsyncIterator[tuple[httpx.URL, list[trio.SocketStream
     """Takes every post, and answers none."""
     met: list[trio.SocketStream] = []
 
-    async def say_nothing(stream: trio.SocketStream) -> None:
+    async def stay_silent(stream: trio.SocketStream) -> None:
         met.append(stream)
         await trio.sleep_forever()
 
     async with trio.open_nursery() as nursery:
-        (listener,) = await nursery.start(partial(trio.serve_tcp, say_nothing, 0, host="127.0.0.1"))
+        (listener,) = await nursery.start(partial(trio.serve_tcp, stay_silent, 0, host="127.0.0.1"))
         yield httpx.URL(f"http://hooks.example:{listener.socket.getsockname()[1]}/"), met
         nursery.cancel_scope.cancel()
 

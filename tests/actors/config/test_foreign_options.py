@@ -19,18 +19,18 @@ def test_what_is_named_instead_are_options_and_what_is_refused_is_none() -> None
 
 
 @pytest.mark.parametrize(
-    ("tokens", "said"),
+    ("tokens", "meaning"),
     [
-        (["--max-model-len", "4096"], "--max-model-len is no option: it is called --max-context here"),
-        (["tiny-whisper", "--max_num_seqs=8"], "--max-num-seqs is no option: .*--max-running"),
-        (["--no-enable-prefix-caching"], "--no-enable-prefix-caching is no option: prefixes"),
-        (["--max-num-batched-tokens", "8192"], "tokens is no option: long prompts are computed in parts"),
-        (["--tokenizer", "x"], "--tokenizer is no option: .* the model's folder"),
-        (["-tp", "2"], "-tp is no option: a model runs on one device"),
+        (["--max-model-len", "4096"], "--max-model-len is not an option: it is called --max-context here"),
+        (["tiny-whisper", "--max_num_seqs=8"], "--max-num-seqs is not an option: .*--max-running"),
+        (["--no-enable-prefix-caching"], "--no-enable-prefix-caching is not an option: prefixes"),
+        (["--max-num-batched-tokens", "8192"], "tokens is not an option: long prompts are computed in parts"),
+        (["--tokenizer", "x"], "--tokenizer is not an option: .* the model's folder"),
+        (["-tp", "2"], "-tp is not an option: a model runs on one device"),
     ],
 )
-def test_what_is_meant_is_said(tokens: list[str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_is_meant_is_said(tokens: list[str], meaning: str) -> None:
+    with pytest.raises(ConfigError, match=meaning):
         refuse_others(["serve", *tokens])
 
 

@@ -59,7 +59,7 @@ def test_no_other_is(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"allowed_mcp_servers": ("a.example",)}, "--allowed-mcp-servers is 'a.example'"),
         ({"allowed_mcp_servers": ("https://a.example/?b",)}, "--allowed-mcp-servers"),
@@ -67,6 +67,6 @@ def test_no_other_is(url: str) -> None:
         ({"mcp_timeout_s": 0.0}, "--mcp-timeout-s is 0.0"),
     ],
 )
-def test_what_is_wrong_names_the_option(fields: dict[str, tuple[str, ...]], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_is_wrong_names_the_option(fields: dict[str, tuple[str, ...]], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         McpConfig(**fields)  # type: ignore[arg-type]

@@ -39,7 +39,7 @@ def test_a_name_is_the_public_one_and_may_have_colons() -> None:
             "openai/whisper-base:dtype=float32",
             "openai/whisper-base --model openai/whisper-base:dtype=float32",
         ),
-        ("/models/tiny-whisper:max-running=8", "; say --model tiny-whisper:max-running=8"),
+        ("/models/tiny-whisper:max-running=8", "; use --model tiny-whisper:max-running=8"),
         ("tiny-whisper:port=1", "allowed options: block-size, chat-template, cuda-graphs"),
         ("tiny-whisper:dtype=int8", "Invalid enum value 'int8'; allowed: auto, float32, bfloat16, float16"),
         ("tiny-whisper:max-running=many", "Expected `int`"),

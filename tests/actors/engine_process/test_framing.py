@@ -84,7 +84,7 @@ def test_what_a_call_has_begun_ends_with_its_next_frame() -> None:
         (HEADER.pack(MAX_FRAME + 1, 0, 1), "a frame of kind 0 and 131073 bytes"),
         (HEADER.pack(1, 3, 1), "kind 3"),
         (HEADER.pack(1, 2, 1) + b"x", "did not begin"),
-        (HEADER.pack(3, 1, 1) + b"abc", "3 bytes are no sizes"),
+        (HEADER.pack(3, 1, 1) + b"abc", "3 bytes are not a list of sizes"),
         (HEADER.pack(8, 1, 1) + (MAX_MESSAGE + 1).to_bytes(8, "big"), "a message of 2147483649 bytes"),
         (HEADER.pack(8, 1, 1) + (1).to_bytes(8, "big") + HEADER.pack(2, 2, 1) + b"ab", "more than it"),
     ],

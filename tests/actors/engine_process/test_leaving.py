@@ -18,10 +18,12 @@ from sensorium.protocols.engine.messages import (
     INTERACTIVE,
     ContentHash,
     Features,
-    Generate,
     ItemKey,
     PromptLogprobs,
+    Request,
     RequestId,
+    Sample,
+    SampleRequest,
     SamplingParams,
     TextGenerated,
 )
@@ -50,7 +52,7 @@ class Engines:
         return ()
 
     @asynccontextmanager
-    async def generate(self, _: Generate) -> AsyncIterator[AsyncIterator[TextGenerated]]:
+    async def generate(self, _: SampleRequest) -> AsyncIterator[AsyncIterator[TextGenerated]]:
         async def texts() -> AsyncIterator[TextGenerated]:
             yield LONG
             await trio.sleep_forever()
@@ -113,7 +115,7 @@ async def until_begun(readers: list[FrameReader], *, begun: bool) -> None:
 
 
 async def test_what_had_come_of_an_answer_is_dropped(readers: list[FrameReader]) -> None:
-    request = Generate(RequestId("a"), (1,), SamplingParams(max_tokens=1))
+    request = Request(RequestId("a"), (1,), Sample(SamplingParams(max_tokens=1)))
     async with connected() as (line, _):
         async with line.call(messages.Run(0, request, whole=False)):
             await until_begun(readers, begun=True)

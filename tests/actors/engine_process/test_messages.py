@@ -14,9 +14,10 @@ from sensorium.protocols.engine.messages import (
     Align,
     ContentHash,
     Features,
-    Generate,
     PromptLogprobs,
+    Request,
     RequestId,
+    Sample,
     SamplingParams,
     TextGenerated,
 )
@@ -25,18 +26,20 @@ from trio.testing import memory_stream_pair
 IDS = tuple(range(100_000))
 PAIRS = tuple((number, -0.5 * number) for number in range(3000))
 LONG: list[Message] = [
-    messages.Run(0, Generate(RequestId("a"), IDS, SamplingParams(max_tokens=5)), whole=True),
+    messages.Run(0, Request(RequestId("a"), IDS, Sample(SamplingParams(max_tokens=5))), whole=True),
     messages.Run(
         0,
-        Generate(
+        Request(
             RequestId("a"),
             (1, 2),
-            SamplingParams(max_tokens=5, allowed_token_ids=IDS, logit_bias=PAIRS, stop=("x",)),
-            draft_token_ids=IDS,
+            Sample(
+                SamplingParams(max_tokens=5, allowed_token_ids=IDS, logit_bias=PAIRS, stop=("x",)),
+                draft_token_ids=IDS,
+            ),
         ),
         whole=False,
     ),
-    messages.Times(1, Align(RequestId("a"), ContentHash("h"), IDS, 1, 2, 3)),
+    messages.Perform(1, Request(RequestId("a"), IDS, Align(1, 2, 3), encoder_hash=ContentHash("h"))),
     messages.Text(
         TextGenerated(
             RequestId("a"),
@@ -51,7 +54,7 @@ LONG: list[Message] = [
 ]
 
 
-async def carried(*said: Message) -> list[Message]:
+async def carried(*sent: Message) -> list[Message]:
     """What comes out at the other end of a stream."""
     ours, theirs = memory_stream_pair()
     here, there = Link(ours), Link(theirs)
@@ -60,13 +63,13 @@ async def carried(*said: Message) -> list[Message]:
     async def take(call: int, parts: list[bytes]) -> None:
         assert call == len(found) + 1
         found.append((await read_message(parts))[0])
-        if len(found) == len(said):
+        if len(found) == len(sent):
             nursery.cancel_scope.cancel()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(here.run_sending)
         nursery.start_soon(there.run_receiving, take)
-        for call, message in enumerate(said, 1):
+        for call, message in enumerate(sent, 1):
             await send_message(here, call, message)
     return found
 
@@ -134,6 +137,6 @@ async def test_a_link_to_nobody() -> None:
 
     with pytest.raises(LinkLostError):
         await link.run_receiving(take)
-    link.tell(1, b"x")
+    link.send_nowait(1, b"x")
     with pytest.raises(LinkLostError):
         await link.send(1, b"x", [])

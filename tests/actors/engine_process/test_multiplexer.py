@@ -50,7 +50,7 @@ async def pair() -> Pair:
 async def test_small_ones_overtake_large_ones(pair: Pair, nursery: trio.Nursery) -> None:
     await pair.here.send(1, b"picture", [bytes(3 * MIB)])
     await pair.here.send(2, b"smaller", [bytes(MAX_FRAME)])
-    pair.here.tell(3, b"speech")
+    pair.here.send_nowait(3, b"speech")
     nursery.start_soon(pair.run)
     await pair.until(3)
     assert [call for call, _ in pair.taken] == [3, 2, 1]
@@ -81,7 +81,7 @@ async def test_what_a_call_says_stays_in_order(pair: Pair, nursery: trio.Nursery
         if buffers:
             await pair.here.send(1, head, buffers)
         else:
-            pair.here.tell(1, head)
+            pair.here.send_nowait(1, head)
         if chosen.random() < 0.2:
             await trio.lowlevel.checkpoint()
     await pair.until(60)
@@ -91,7 +91,7 @@ async def test_what_a_call_says_stays_in_order(pair: Pair, nursery: trio.Nursery
 async def test_a_long_head_is_a_large_message(pair: Pair, nursery: trio.Nursery) -> None:
     nursery.start_soon(pair.run)
     head = b"x" * (2 * MIB)
-    pair.here.tell(1, head)
+    pair.here.send_nowait(1, head)
     await pair.until(1)
     assert pair.taken == [(1, [head])]
 
@@ -102,7 +102,7 @@ async def test_who_leaves_takes_back_what_is_under_way(pair: Pair, nursery: trio
     nursery.start_soon(pair.run)
     await trio.lowlevel.checkpoint()
     pair.here.abandon(1)
-    pair.here.tell(1, b"leave")
+    pair.here.send_nowait(1, b"leave")
     await pair.until(2)
     assert [(call, len(parts)) for call, parts in pair.taken] == [(1, 1), (2, 2)]
 
@@ -127,7 +127,7 @@ async def test_who_makes_more_and_more_waits_for_the_reader(
 ) -> None:
     await pair.here.settled()
     for _ in range(20):
-        pair.here.tell(1, bytes(MAX_FRAME))
+        pair.here.send_nowait(1, bytes(MAX_FRAME))
     with trio.move_on_after(1) as scope:
         await pair.here.settled()
     assert scope.cancelled_caught
@@ -147,7 +147,7 @@ async def test_others_have_a_turn_between_messages_that_came_together(
             await trio.lowlevel.checkpoint()
 
     for call in range(64):
-        pair.here.tell(call, bytes(1024))
+        pair.here.send_nowait(call, bytes(1024))
     nursery.start_soon(pair.run)
     await look()
     assert max(after - before for before, after in itertools.pairwise(seen)) <= 16

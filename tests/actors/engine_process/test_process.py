@@ -198,7 +198,7 @@ async def test_one_that_hangs_while_it_loads_is_not_waited_for() -> None:
     process = EngineProcess(orders("stuck"), silence_s=0.5, command=COMMAND)
     with (
         pytest.RaisesGroup(
-            pytest.RaisesExc(EngineProcessError, match="has said nothing for"),
+            pytest.RaisesExc(EngineProcessError, match="has not responded for"),
             flatten_subgroups=True,
             allow_unwrapped=True,
         ),
@@ -220,8 +220,8 @@ async def test_a_model_that_has_changed_meanwhile_is_not_served(caplog: pytest.L
         os.kill(first, signal.SIGSEGV)
         await until(lambda: health(process.engines[0]) == "failed")
         nursery.cancel_scope.cancel()
-    said = "changing1: its files are not those this server began with; restart the server"
-    assert [record.message for record in caplog.records if record.levelname == "CRITICAL"] == [said]
+    message = "changing1: its files are not those this server began with; restart the server"
+    assert [record.message for record in caplog.records if record.levelname == "CRITICAL"] == [message]
     assert process.num_restarts() == 1
 
 

@@ -33,13 +33,13 @@ async def test_slow_names_of_one_key_keep_no_other_waiting() -> None:
     names = Names(resolve)
     try:
         with trio.fail_after(20):
-            async with trio.open_nursery() as asking:
+            async with trio.open_nursery() as lookups:
                 for _ in range(10 * MAX_RESOLVING):
-                    asking.start_soon(names.addresses, "slow.test", 80, "one")
+                    lookups.start_soon(names.addresses, "slow.test", 80, "one")
                 for _ in range(MAX_RESOLVING * 7 // 8):
                     await trio.to_thread.run_sync(running.acquire)
                 assert await names.addresses("quick.test", 80, "another") == ["10.0.0.1"]
-                asking.cancel_scope.cancel()
+                lookups.cancel_scope.cancel()
             for _ in range(20):
                 with trio.move_on_after(0.001):
                     await names.addresses("slow.test", 80, "one")

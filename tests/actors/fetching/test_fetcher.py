@@ -70,7 +70,7 @@ async def test_this_machine_is_not_asked_however_it_is_called(name: str) -> None
         host.answers["/"] = answer(b"secret")
         error = await refusal(Fetcher(FetchConfig()), f"http://{name}:{host.port}/")
         assert (error.status, error.code) == (422, "url_refused")
-        assert host.asked == []
+        assert host.requested == []
 
 
 async def test_a_name_is_resolved_once_and_what_it_becomes_later_changes_nothing() -> None:
@@ -134,9 +134,9 @@ async def test_every_redirect_is_vetted_again() -> None:
         assert await fetching.fetch(host.url("/there"), taken) == b"x"
         for path, code in (("/inside", "url_refused"), ("/file", "url_refused"), ("/odd", "fetch_refused")):
             assert (await refusal(fetching, host.url(path))).code == code
-        host.asked.clear()
+        host.requested.clear()
         assert "more than 5 times" in (await refusal(fetching, host.url("/loop"))).message
-        assert len(host.asked) == 6
+        assert len(host.requested) == 6
 
 
 async def test_only_hosts_that_are_allowed_are_asked_on_redirects_too() -> None:
@@ -155,7 +155,7 @@ async def test_what_the_other_server_refuses_is_said_at_once() -> None:
         host.answers["/"] = answer(status=404)
         error = await refusal(fetcher(), host.url("/"))
         assert (error.code, error.message) == ("fetch_refused", "The host answered with status 404.")
-        assert len(host.asked) == 1
+        assert len(host.requested) == 1
 
 
 async def test_what_may_pass_is_tried_again() -> None:
@@ -174,9 +174,9 @@ async def test_what_may_pass_is_tried_again() -> None:
         assert await fetching.fetch(host.url("/"), taken) == b"abc"
         assert fetching.statistics().num_retries == 2
         assert (await refusal(fetching, host.url("/down"))).code == "fetch_failed"
-        assert host.asked.count("/down") == 3
+        assert host.requested.count("/down") == 3
         await refusal(fetching, host.url("/busy"))
-        assert host.asked.count("/busy") == 1
+        assert host.requested.count("/busy") == 1
 
 
 async def test_what_broke_off_takes_no_room_twice() -> None:
@@ -196,7 +196,7 @@ async def test_a_pause_that_is_no_number_is_none() -> None:
     async with file_host() as host:
         host.answers["/"] = b"HTTP/1.1 503 X\r\nRetry-After: \xb2\r\nContent-Length: 0\r\n\r\n"
         assert (await refusal(fetcher(), host.url("/"))).code == "fetch_failed"
-        assert host.asked.count("/") == 3
+        assert host.requested.count("/") == 3
 
 
 async def test_sizes_are_bounded_whatever_is_announced() -> None:
@@ -312,10 +312,10 @@ async def test_a_disk_that_hangs_ends_in_time_and_holds_no_threads_of_others(
 
 
 async def test_cancelling_ends_the_connection() -> None:
-    asked, ended = trio.Event(), trio.Event()
+    requested, ended = trio.Event(), trio.Event()
 
     async def wait_for_end(stream: trio.SocketStream, _: str) -> None:
-        asked.set()
+        requested.set()
         assert await stream.receive_some() == b""
         ended.set()
 
@@ -323,7 +323,7 @@ async def test_cancelling_ends_the_connection() -> None:
         host.answers["/"] = wait_for_end
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(fetcher().fetch, host.url("/"), taken))
-            await asked.wait()
+            await requested.wait()
             nursery.cancel_scope.cancel()
         with trio.fail_after(5):
             await ended.wait()

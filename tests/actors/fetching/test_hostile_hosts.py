@@ -20,7 +20,7 @@ async def test_every_hostile_host_is_refused_and_a_good_one_is_not() -> None:
     fetcher = Fetcher(CONFIG, Resolver(Names()))
     wrong: list[str] = []
 
-    async def ask(each: HostileHost, places: trio.CapacityLimiter) -> None:
+    async def fetch(each: HostileHost, places: trio.CapacityLimiter) -> None:
         async with places:
             try:
                 await fetcher.fetch(each.url, lambda _: None)
@@ -35,7 +35,7 @@ async def test_every_hostile_host_is_refused_and_a_good_one_is_not() -> None:
             places = trio.CapacityLimiter(16)
             async with trio.open_nursery() as nursery:
                 for each in hostile_hosts(host, seed=3):
-                    nursery.start_soon(ask, each, places)
+                    nursery.start_soon(fetch, each, places)
             host.answers["/good"] = answer(b"here")
             assert await fetcher.fetch(host.url("/good"), lambda _: None) == b"here"
     assert wrong == []

@@ -39,8 +39,8 @@ def test_files_inside_are_read(folder: Path, name: str) -> None:
 def test_files_elsewhere_are_not_and_nobody_learns_whether_they_are_there(folder: Path) -> None:
     names = ("link", "../secret", "%2e%2e/secret", "none", ".", "../media-not/x", "pipe")
     urls = [f"file://{folder}/{name}" for name in names]
-    said = {refusal(url, folder).message for url in (*urls, "file:///etc/passwd", "file:///dev/zero")}
-    assert len(said) == 1
+    refusals = {refusal(url, folder).message for url in (*urls, "file:///etc/passwd", "file:///dev/zero")}
+    assert len(refusals) == 1
 
 
 @pytest.mark.parametrize("name", ["a%00b", "a%20b.txt?query", "a%20b.txt#part"])

@@ -35,7 +35,7 @@ OK = (
 )
 
 
-async def ask(
+async def request(
     app: ASGIApp,
     *,
     kind: str = "http",
@@ -82,12 +82,12 @@ def test_what_was_refused_before_it_was_a_request(caplog: pytest.LogCaptureFixtu
     assert [record.getMessage() for record in caplog.records] == [
         "- - 431 refused invalid_value 10.0.0.7 (7 more before it)"
     ]
-    assert fields(caplog)[0]["untold"] == 7
+    assert fields(caplog)[0]["unreported"] == 7
 
 
 async def test_a_clients_id_goes_through_to_tasks_and_answer(autojump_clock: object) -> None:
     seen: list[str | None] = []
-    sent = await ask(answering(*OK, seen=seen), headers=[("X-Request-Id", "trace-1:2/3")])
+    sent = await request(answering(*OK, seen=seen), headers=[("X-Request-Id", "trace-1:2/3")])
     assert seen == ["trace-1:2/3"]
     assert sent[0]["headers"] == [
         (b"a", b"b"),
@@ -99,7 +99,7 @@ async def test_a_clients_id_goes_through_to_tasks_and_answer(autojump_clock: obj
 
 @pytest.mark.parametrize("bad", BAD_IDS)
 async def test_an_id_unfit_for_a_log_is_replaced(bad: str) -> None:
-    sent = await ask(answering(*OK), headers=[("X-Request-Id", bad)])
+    sent = await request(answering(*OK), headers=[("X-Request-Id", bad)])
     request_id = sent[0]["headers"][-1][1]
     assert request_id.startswith(b"req_")
     assert len(request_id) == 28
@@ -108,7 +108,7 @@ async def test_an_id_unfit_for_a_log_is_replaced(bad: str) -> None:
 async def test_a_line_says_what_was_answered_to_whom(
     caplog: pytest.LogCaptureFixture, autojump_clock: object
 ) -> None:
-    await ask(answering(*OK, seconds=0.25), headers=[("Authorization", f"Bearer {KEY}")])
+    await request(answering(*OK, seconds=0.25), headers=[("Authorization", f"Bearer {KEY}")])
     (line,) = fields(caplog)
     caller = "10.0.0.7 key:1ec1c26b"  # printf s3cret | sha256sum
     assert line == {
@@ -125,16 +125,16 @@ async def test_a_line_says_what_was_answered_to_whom(
 
 
 async def test_what_was_cut_off_and_who_left_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    await ask(answering(*OK[:2]))
-    await ask(answering())
+    await request(answering(*OK[:2]))
+    await request(answering())
     assert [(line["status"], line["complete"]) for line in fields(caplog)] == [(200, False), (499, False)]
 
 
 async def test_paths_can_be_left_out_and_all_of_it(caplog: pytest.LogCaptureFixture) -> None:
     for path in ("/health", "/live", "/metrics"):
-        await ask(answering(*OK), path=path)
-    await ask(answering(*OK), path="/v1/models", config=LogConfig(access_log_skip=("/v1/models",)))
-    sent = await ask(answering(*OK), config=LogConfig(access_log="off"))
+        await request(answering(*OK), path=path)
+    await request(answering(*OK), path="/v1/models", config=LogConfig(access_log_skip=("/v1/models",)))
+    sent = await request(answering(*OK), config=LogConfig(access_log="off"))
     assert not caplog.records
     assert sent[0]["headers"][-1][0] == b"x-request-id"
 
@@ -145,7 +145,7 @@ async def test_a_websocket_is_told_twice(caplog: pytest.LogCaptureFixture) -> No
         {"type": "websocket.send", "text": "12345"},
         {"type": "websocket.close", "code": 1008},
     )
-    sent = await ask(app, kind="websocket", subprotocols=["realtime", f"openai-insecure-api-key.{KEY}"])
+    sent = await request(app, kind="websocket", subprotocols=["realtime", f"openai-insecure-api-key.{KEY}"])
     assert [name for name, _ in sent[0]["headers"]] == [b"request-id", b"x-request-id"]
     opened, closed = fields(caplog)
     assert (opened["method"], opened["status"], "bytes" in opened) == ("WEBSOCKET", 101, False)

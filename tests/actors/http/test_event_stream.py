@@ -109,12 +109,12 @@ async def test_failing_after_silence_is_an_event_of_the_api_that_was_asked(
 
     client = Client()
     await client.read(work, errors=ANTHROPIC.errors)
-    told = "no" if isinstance(error, BadRequestError) else "The server failed on this request."
+    message = "no" if isinstance(error, BadRequestError) else "The server failed on this request."
     _, frame, *rest = client.body.decode().split("\n\n")
     name, data = frame.split("\n")
     assert name == "event: error"
     found = json.loads(data.removeprefix("data: "))
-    assert (found["type"], found["error"]["message"]) == ("error", told)
+    assert (found["type"], found["error"]["message"]) == ("error", message)
     assert rest == ["data: [DONE]", ""]
 
 

@@ -20,22 +20,24 @@ def takes(config: ListenConfig, host: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("listens", ["127.0.0.1", "localhost", "::1"])
+@pytest.mark.parametrize("host_option", ["127.0.0.1", "localhost", "::1"])
 @pytest.mark.parametrize("keys", [(), ("alice",)])
-def test_where_only_this_machine_comes_names_are_this_machines(listens: str, keys: tuple[str, ...]) -> None:
-    config = ListenConfig(listens, api_key=keys)
+def test_where_only_this_machine_comes_names_are_this_machines(
+    host_option: str, keys: tuple[str, ...]
+) -> None:
+    config = ListenConfig(host_option, api_key=keys)
     assert all(
         takes(config, host) for host in ("localhost:8000", "app.localhost", "[::1]:8000", "192.168.1.5")
     )
     assert not any(takes(config, host) for host in (PUBLIC, *PRIVATE, "", "127.0.0.1.evil.example"))
 
 
-@pytest.mark.parametrize("listens", ["0.0.0.0", "192.168.1.5", "::"])
-def test_on_a_network_without_keys_names_are_those_that_nobody_can_own(listens: str) -> None:
-    config = ListenConfig(listens)
+@pytest.mark.parametrize("host_option", ["0.0.0.0", "192.168.1.5", "::"])
+def test_on_a_network_without_keys_names_are_those_that_nobody_can_own(host_option: str) -> None:
+    config = ListenConfig(host_option)
     assert all(takes(config, host) for host in ("localhost", "192.168.1.5:8000", *PRIVATE))
     assert not takes(config, PUBLIC)
-    assert takes(ListenConfig(listens, allowed_hosts=("*",)), PUBLIC)
+    assert takes(ListenConfig(host_option, allowed_hosts=("*",)), PUBLIC)
 
 
 def test_on_a_network_with_keys_every_name_will_do() -> None:

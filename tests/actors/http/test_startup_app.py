@@ -8,8 +8,8 @@ from sensorium.actors.http.startup_app import HealthApp, StartupApp
 from starlette.responses import PlainTextResponse
 
 
-async def get(door: StartupApp, path: str) -> httpx.Response:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(door), base_url="http://here") as client:
+async def get(app: StartupApp, path: str) -> httpx.Response:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:
         return await client.get(path)
 
 
@@ -28,15 +28,15 @@ async def test_everything_else_is_to_be_tried_again() -> None:
 
 
 async def test_then_the_application_takes_its_place() -> None:
-    door = StartupApp()
-    door.open(PlainTextResponse("here"))
-    assert (await get(door, "/health")).text == "here"
+    app = StartupApp()
+    app.open(PlainTextResponse("here"))
+    assert (await get(app, "/health")).text == "here"
 
 
 @pytest.mark.parametrize(
     ("path", "status"), [("/health", 503), ("/live", 200), ("/ping", 200), ("/v1/models", 404), ("/", 404)]
 )
 async def test_a_port_for_probes_answers_nothing_else(path: str, status: int) -> None:
-    door = HealthApp(StartupApp())
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(door), base_url="http://here") as client:
+    app = HealthApp(StartupApp())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:
         assert (await client.get(path)).status_code == status

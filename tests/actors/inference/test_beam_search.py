@@ -15,12 +15,12 @@ from sensorium.actors.inference.client import EngineClient
 from sensorium.engine.planning.plan import Plan, StepResult
 from sensorium.protocols.engine.messages import (
     ContentHash,
-    Generate,
     Grammar,
     MediaSpan,
     NgramDraft,
     Phrases,
     ProbabilityProbe,
+    SampleRequest,
     SessionKey,
     TextGenerated,
 )
@@ -54,42 +54,46 @@ async def test_the_answer_is_that_of_the_search(
     """Answers that end by themselves and that are cut, from prompts of part of a block and of several."""
     reasons = set()
     for number, prompt in enumerate([(1, 2, 3), (4,), tuple(range(24, 35)), (5, 6, 9, 8), (20, 21)]):
-        asked = beams(f"r{number}", num_beams, prompt=prompt, logprobs=0 if number % 2 else None)
-        answer = await engine.complete(asked)
-        expect_answer(answer, asked)
+        beam_request = beams(f"r{number}", num_beams, prompt=prompt, logprobs=0 if number % 2 else None)
+        answer = await engine.complete(beam_request)
+        expect_answer(answer, beam_request)
         reasons.add(answer.finish_reason)
     assert reasons == {"stop", "length"}
 
 
 async def test_it_is_not_always_the_greedy_answer(autojump_clock: MockClock, engine: EngineClient) -> None:
-    asked = beams("a")
-    greedy = msgspec.structs.replace(asked.sampling, num_beams=1)
-    alone, _ = answer_alone(msgspec.structs.replace(asked, sampling=greedy))
-    assert (await engine.complete(asked)).token_ids != alone
+    beam_request = beams("a")
+    greedy = msgspec.structs.replace(beam_request.task.sampling, num_beams=1)
+    alone, _ = answer_alone(
+        msgspec.structs.replace(
+            beam_request, task=msgspec.structs.replace(beam_request.task, sampling=greedy)
+        )
+    )
+    assert (await engine.complete(beam_request)).token_ids != alone
 
 
 async def test_two_beams_of_one_token_are_the_likeliest(
     autojump_clock: MockClock, engine: EngineClient
 ) -> None:
-    asked = beams("a", 2, max_tokens=1, stop_token_ids=())
-    answer = await engine.complete(asked)
-    assert answer.token_ids == answer_alone(asked)[0]
+    beam_request = beams("a", 2, max_tokens=1, stop_token_ids=())
+    answer = await engine.complete(beam_request)
+    assert answer.token_ids == answer_alone(beam_request)[0]
     assert answer.finish_reason == "length"
 
 
 async def test_rules_hold_for_every_beam(autojump_clock: MockClock, engine: EngineClient) -> None:
     """What may not begin an answer may go on with it; what may not be said is in no beam."""
     few = (3, 4, 5, STOPS[0])
-    for asked in (
+    for beam_request in (
         beams("few", 5, allowed_token_ids=few),
         beams("one", 4, allowed_token_ids=(3,)),
         beams("never", suppress_token_ids=tuple(range(0, VOCAB_SIZE, 2))),
     ):
-        expect_answer(await engine.complete(asked), asked)
+        expect_answer(await engine.complete(beam_request), beam_request)
     late = tuple(range(8, VOCAB_SIZE))
-    asked = beams("begin", begin_suppress_token_ids=late, stop_token_ids=())
-    answer = await engine.complete(asked)
-    expect_answer(answer, asked)
+    beam_request = beams("begin", begin_suppress_token_ids=late, stop_token_ids=())
+    answer = await engine.complete(beam_request)
+    expect_answer(answer, beam_request)
     assert answer.token_ids[0] not in late
     assert set(late) & set(answer.token_ids)
 
@@ -97,23 +101,31 @@ async def test_rules_hold_for_every_beam(autojump_clock: MockClock, engine: Engi
 async def test_what_is_listened_to_and_the_probe(autojump_clock: MockClock, engine: EngineClient) -> None:
     """Of an item beside the prompt and of items inside it; the probe is of the prompt."""
     probe = ProbabilityProbe(1, 9)
-    beside = msgspec.structs.replace(beams("a"), encoder_hash=ContentHash("A"), probe=probe)
+    probed = msgspec.structs.replace(
+        beams("a"), task=msgspec.structs.replace(beams("a").task, probe=probe), encoder_hash=ContentHash("A")
+    )
     spans = (MediaSpan(ContentHash("B"), 1, 3), MediaSpan(ContentHash("C"), 5, 3))
     inside = msgspec.structs.replace(beams("b", prompt=(1,) * 10), media=spans)
     async with engine.encoded(item("A")):
-        answer = await engine.complete(beside)
-    assert answer.probe_probability == probability(probe, beside.prompt_token_ids)
-    expect_answer(msgspec.structs.replace(answer, probe_probability=None), beside)
+        answer = await engine.complete(probed)
+    assert answer.probe_probability == probability(probe, probed.prompt_token_ids)
+    expect_answer(msgspec.structs.replace(answer, probe_probability=None), probed)
     async with engine.encoded(item("B", 3), item("C", 3)):
         expect_answer(await engine.complete(inside), inside)
 
 
 async def test_a_draft_changes_nothing(autojump_clock: MockClock, engine: EngineClient) -> None:
-    asked = beams("a")
+    beam_request = beams("a")
     drafted = msgspec.structs.replace(
-        asked, draft_token_ids=searched(asked)[0].token_ids, rejoins_draft=True, ngram=NgramDraft()
+        beam_request,
+        task=msgspec.structs.replace(
+            beam_request.task,
+            draft_token_ids=searched(beam_request)[0].token_ids,
+            rejoins_draft=True,
+            ngram=NgramDraft(),
+        ),
     )
-    expect_answer(await engine.complete(drafted), asked)
+    expect_answer(await engine.complete(drafted), beam_request)
 
 
 class CountingRunner(FakeRunner):
@@ -139,10 +151,10 @@ async def test_all_beams_take_part_in_each_step_and_pay_for_what_is_new(
     runner = CountingRunner(num_blocks=config.num_blocks)
     engine = make_fake_engine(lambda: runner, config=config)
     await nursery.start(engine.run)
-    asked = beams("a", 4, prompt=tuple(range(40)))
-    _, num_parents = searched(asked)
+    beam_request = beams("a", 4, prompt=tuple(range(40)))
+    _, num_parents = searched(beam_request)
     assert 1 < max(num_parents) < 4, "beams go on from their own, and several from one"
-    await engine.complete(asked)
+    await engine.complete(beam_request)
     assert [num_beams for num_beams, _ in runner.steps] == [1] + [4] * (len(num_parents) - 1)
     assert runner.steps[0][1] == 40
     later = zip(num_parents[1:], runner.steps[1:], strict=True)
@@ -157,17 +169,17 @@ async def test_searches_side_by_side_and_among_strangers(
 ) -> None:
     """Of one prompt and of others, with more to hold than there are blocks."""
     prompt = tuple(range(20))
-    asked = [beams("a", 3, prompt=prompt), beams("b", 2, prompt=prompt), beams("c", 2, prompt=(9, 8))]
+    beam_request = [beams("a", 3, prompt=prompt), beams("b", 2, prompt=prompt), beams("c", 2, prompt=(9, 8))]
     strangers = [request(f"s{number}", (number, 30), max_tokens=20) for number in range(3)]
     answers: dict[str, TextGenerated] = {}
 
-    async def ask(each: Generate) -> None:
+    async def complete(each: SampleRequest) -> None:
         answers[each.request_id] = await engine.complete(each)
 
     async with trio.open_nursery() as nursery:
-        for each in (*asked, *strangers):
-            nursery.start_soon(ask, each)
-    for each in asked:
+        for each in (*beam_request, *strangers):
+            nursery.start_soon(complete, each)
+    for each in beam_request:
         expect_answer(answers[each.request_id], each)
     for each in strangers:
         assert answers[each.request_id].token_ids == answer_alone(each)[0]
@@ -177,8 +189,8 @@ async def test_with_hardly_any_blocks(autojump_clock: MockClock, nursery: trio.N
     """What sessions keep is given up, beams wait for each other: the answer is the same."""
     engine = make_fake_engine(config=make_scheduler_config(num_blocks=8, max_context=32))
     await nursery.start(engine.run)
-    asked = beams("a", 8, prompt=tuple(range(20)), max_tokens=12)
-    expect_answer(await engine.complete(asked), asked)
+    beam_request = beams("a", 8, prompt=tuple(range(20)), max_tokens=12)
+    expect_answer(await engine.complete(beam_request), beam_request)
     await trio.sleep(2 * STEP_S)
     statistics = engine.statistics()
     assert (statistics.num_free_blocks, statistics.num_sessions_parked) == (8, 0)
@@ -188,32 +200,32 @@ async def test_with_hardly_any_blocks(autojump_clock: MockClock, nursery: trio.N
 async def test_who_leaves_in_the_middle_leaves_nothing(
     autojump_clock: MockClock, engine: EngineClient, steps: float
 ) -> None:
-    asked = msgspec.structs.replace(
+    beam_request = msgspec.structs.replace(
         beams("a", 5, max_tokens=20, stop_token_ids=()), encoder_hash=ContentHash("A")
     )
     with trio.move_on_after(steps * STEP_S) as scope:
         async with engine.encoded(item("A")):
-            await engine.complete(asked)
+            await engine.complete(beam_request)
     assert scope.cancelled_caught
     again = trio.current_time()
     await expect_all_free(engine)
     assert trio.current_time() - again <= 1.01 * STEP_S
     async with engine.encoded(item("A")):
-        expect_answer(await engine.complete(asked), asked)
+        expect_answer(await engine.complete(beam_request), beam_request)
 
 
 async def test_who_leaves_without_time_passing_leaves_nothing(
     autojump_clock: MockClock, engine: EngineClient
 ) -> None:
     """At any of the places where it waits, and at once with the same id again."""
-    asked = beams("a", 4)
+    beam_request = beams("a", 4)
     for number in range(40):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(engine.complete, asked)
+            nursery.start_soon(engine.complete, beam_request)
             for _ in range(number):
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
-    expect_answer(await engine.complete(asked), asked)
+    expect_answer(await engine.complete(beam_request), beam_request)
     await expect_all_free(engine)
 
 
@@ -221,15 +233,15 @@ async def test_a_beam_that_fails_fails_the_search_and_nothing_else(
     autojump_clock: MockClock, engine: EngineClient
 ) -> None:
     """One of the beams goes on with what makes its logits no numbers, the others would go on."""
-    asked = beams("a", 3, allowed_token_ids=(3, 4, NAN_ID))
+    beam_request = beams("a", 3, allowed_token_ids=(3, 4, NAN_ID))
     answers: list[TextGenerated] = []
 
-    async def ask_other() -> None:
+    async def complete_other() -> None:
         answers.append(await engine.complete(request("other", max_tokens=10)))
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask_other)
-        failed = await engine.complete(asked)
+        nursery.start_soon(complete_other)
+        failed = await engine.complete(beam_request)
         await expect_sessions_gone(engine)
     assert (failed.request_id, failed.finish_reason, failed.fault) == ("a", "error", "not_finite")
     assert failed.error == "the logits are not numbers"
@@ -249,33 +261,33 @@ async def test_a_crash_in_the_middle_is_told_and_forgotten(
     with pytest.raises(UnavailableError):
         await engine.complete(beams("a", 3, allowed_token_ids=(3, 4, CRASH_ID)))
     await trio.sleep(2)
-    asked = beams("a")
-    expect_answer(await engine.complete(asked), asked)
+    beam_request = beams("a")
+    expect_answer(await engine.complete(beam_request), beam_request)
 
 
 async def test_it_waits_as_one_request_does(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
     """Without room it is refused; once it is admitted, neither it nor others are because of its beams."""
     engine = make_fake_engine(config=replace(CONFIG, max_waiting=2, max_running=1))
     await nursery.start(engine.run)
-    asked = beams("a", 4)
+    beam_request = beams("a", 4)
     answers: dict[str, TextGenerated] = {}
 
-    async def ask(each: Generate) -> None:
+    async def complete(each: SampleRequest) -> None:
         answers[each.request_id] = await engine.complete(each)
 
     async with trio.open_nursery() as others:
         for number in range(3):
-            others.start_soon(ask, request(f"s{number}", max_tokens=4))
+            others.start_soon(complete, request(f"s{number}", max_tokens=4))
             await trio.sleep(STEP_S / 4)
         with pytest.raises(OverloadedError):
-            await engine.complete(asked)
+            await engine.complete(beam_request)
     await expect_all_free(engine)
     async with trio.open_nursery() as others:
-        others.start_soon(ask, asked)
+        others.start_soon(complete, beam_request)
         await trio.sleep(3.5 * STEP_S)
         for number in range(2):
-            others.start_soon(ask, request(f"t{number}", max_tokens=4))
-    expect_answer(answers["a"], asked)
+            others.start_soon(complete, request(f"t{number}", max_tokens=4))
+    expect_answer(answers["a"], beam_request)
     assert answers["t0"].token_ids == answers["t1"].token_ids == answer_alone(request("t", max_tokens=4))[0]
     await expect_all_free(engine)
 
@@ -297,10 +309,15 @@ async def test_it_waits_as_one_request_does(autojump_clock: MockClock, nursery: 
 async def test_what_beams_do_not_go_with_is_refused(
     autojump_clock: MockClock, engine: EngineClient, sampling: dict[str, object], name: str
 ) -> None:
-    asked = beams("a")
-    asked = msgspec.structs.replace(asked, sampling=msgspec.structs.replace(asked.sampling, **sampling))
-    with pytest.raises(BadRequestError, match=f"^3 beams go without {name}$") as caught:
-        await engine.complete(asked)
+    beam_request = beams("a")
+    beam_request = msgspec.structs.replace(
+        beam_request,
+        task=msgspec.structs.replace(
+            beam_request.task, sampling=msgspec.structs.replace(beam_request.task.sampling, **sampling)
+        ),
+    )
+    with pytest.raises(BadRequestError, match=f"^3 beams cannot be combined with {name}$") as caught:
+        await engine.complete(beam_request)
     assert caught.value.param == "num_beams"
     assert (await counted(engine)).num_steps == 0
 
@@ -309,7 +326,7 @@ async def test_a_session_is_refused_and_its_request_goes_on(
     autojump_clock: MockClock, engine: EngineClient
 ) -> None:
     async with engine.generate(request("a", session="s")) as stream:
-        with pytest.raises(BadRequestError, match="without a session") as caught:
+        with pytest.raises(BadRequestError, match="cannot be combined with a session") as caught:
             await engine.complete(msgspec.structs.replace(beams("b"), session=SessionKey("s")))
         assert caught.value.param == "num_beams"
         assert [part async for part in stream][-1].finish_reason == "length"
@@ -327,18 +344,24 @@ async def test_what_can_never_run_is_refused_before_anything_runs(
     autojump_clock: MockClock, engine: EngineClient
 ) -> None:
     """As it is without beams: an answer that would not fit, none at all, a token that does not exist."""
-    for asked in (
+    for beam_request in (
         beams("a", max_tokens=1000),
         beams("a", max_tokens=0),
         beams("a", prompt=()),
         beams("a", prompt=(1, VOCAB_SIZE)),
-        msgspec.structs.replace(beams("a"), draft_token_ids=(VOCAB_SIZE,)),
+        msgspec.structs.replace(
+            beams("a"), task=msgspec.structs.replace(beams("a").task, draft_token_ids=(VOCAB_SIZE,))
+        ),
     ):
-        alone = msgspec.structs.replace(asked.sampling, num_beams=1)
+        alone = msgspec.structs.replace(beam_request.task.sampling, num_beams=1)
         with pytest.raises(BadRequestError) as expected:
-            await engine.complete(msgspec.structs.replace(asked, sampling=alone))
+            await engine.complete(
+                msgspec.structs.replace(
+                    beam_request, task=msgspec.structs.replace(beam_request.task, sampling=alone)
+                )
+            )
         with pytest.raises(BadRequestError) as caught:
-            await engine.complete(asked)
+            await engine.complete(beam_request)
         assert str(caught.value) == str(expected.value)
         assert caught.value.param == expected.value.param
     assert (await counted(engine)).num_steps == 0
@@ -347,19 +370,19 @@ async def test_what_can_never_run_is_refused_before_anything_runs(
 async def test_an_id_in_use_is_refused_and_whoever_has_it_goes_on(
     autojump_clock: MockClock, engine: EngineClient
 ) -> None:
-    asked = beams("a", 3, stop_token_ids=())
+    beam_request = beams("a", 3, stop_token_ids=())
     answers: list[TextGenerated] = []
 
-    async def ask() -> None:
-        answers.append(await engine.complete(asked))
+    async def complete() -> None:
+        answers.append(await engine.complete(beam_request))
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask)
+        nursery.start_soon(complete)
         await trio.sleep(2.5 * STEP_S)
-        for other in (asked, request("a")):
+        for other in (beam_request, request("a")):
             with pytest.raises(BadRequestError, match="'a' is in use"):
                 await engine.complete(other)
-    expect_answer(answers[0], asked)
+    expect_answer(answers[0], beam_request)
 
 
 async def test_parts_are_no_requests_of_their_own(autojump_clock: MockClock, engine: EngineClient) -> None:
@@ -382,15 +405,15 @@ async def test_longer_answers_may_be_favoured_and_a_search_end_sooner(
     """Both options change some answers, and each is that of the search with them."""
     engine = make_fake_engine()
     await nursery.start(engine.run)
-    told: list[list[tuple[int, ...]]] = []
+    answers_by_option: list[list[tuple[int, ...]]] = []
     for length_penalty, patience in [(1.0, 1.0), (0.0, 1.0), (4.0, 1.0), (1.0, 0.5)]:
-        told.append([])
+        answers_by_option.append([])
         for prompt in ((1, 2, 3), (4,), tuple(range(24, 35)), (5, 6, 9, 8), (20, 21)):
-            asked = beams("r", 2, prompt=prompt, length_penalty=length_penalty, patience=patience)
-            answer = await engine.complete(asked)
-            expect_answer(answer, asked)
-            told[-1].append(answer.token_ids)
-    usual, short, long, hasty = told
+            beam_request = beams("r", 2, prompt=prompt, length_penalty=length_penalty, patience=patience)
+            answer = await engine.complete(beam_request)
+            expect_answer(answer, beam_request)
+            answers_by_option[-1].append(answer.token_ids)
+    usual, short, long, hasty = answers_by_option
     assert short != usual
     assert sum(map(len, short)) < sum(map(len, long))
     assert hasty != usual

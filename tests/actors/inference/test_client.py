@@ -19,7 +19,7 @@ def test_rules_that_leave_nothing_to_say_are_the_clients_fault_and_nothing_else_
     fault: Fault, caplog: pytest.LogCaptureFixture
 ) -> None:
     if fault in ("no_token", "cannot_follow"):
-        with pytest.raises(BadRequestError, match="cannot go on: of tokens: none") as caught:
+        with pytest.raises(BadRequestError, match="cannot continue: of tokens: none") as caught:
             check_answer(answer("error", fault))
         assert caught.value.code == "no_possible_token"
         assert not caplog.records

@@ -29,11 +29,11 @@ class Client:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.asked: list[str] = []
+        self.supplied: list[str] = []
 
     def fetch(self, client: str, delay_s: float, error: Exception | None) -> Fetch:
         async def fetch(missing: Sequence[ContentHash]) -> Sequence[Features]:
-            self.asked += [f"{client}: {name}" for name in missing]
+            self.supplied += [f"{client}: {name}" for name in missing]
             await trio.sleep(delay_s)
             if error is not None:
                 raise error
@@ -41,7 +41,7 @@ class Client:
 
         return fetch
 
-    async def ask(
+    async def need(
         self, client: str, names: str, *, delay_s: float = 0.0, error: Exception | None = None
     ) -> None:
         keys = tuple(item(name).key for name in names)
@@ -54,22 +54,22 @@ class Client:
 async def test_only_the_first_is_asked(engine: Engine) -> None:
     client = Client(engine)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(client.ask, "one", "A")
+        nursery.start_soon(client.need, "one", "A")
         await trio.sleep(STEP_S / 2)
-        nursery.start_soon(client.ask, "two", "AB")
+        nursery.start_soon(client.need, "two", "AB")
         await trio.sleep(STEP_S / 4)
-        nursery.start_soon(client.ask, "three", "BA")
-    assert client.asked == ["one: A", "two: B"]
-    await client.ask("four", "AB")
-    assert len(client.asked) == 2
+        nursery.start_soon(client.need, "three", "BA")
+    assert client.supplied == ["one: A", "two: B"]
+    await client.need("four", "AB")
+    assert len(client.supplied) == 2
     assert engine.statistics().num_windows_encoded == 2
 
 
 async def test_what_was_evicted_is_asked_for_again(engine: Engine) -> None:
     client = Client(engine)
     for names in ("AB", "BC", "A"):
-        await client.ask("one", names)
-    assert client.asked == ["one: A", "one: B", "one: C", "one: A"]
+        await client.need("one", names)
+    assert client.supplied == ["one: A", "one: B", "one: C", "one: A"]
 
 
 async def test_if_who_was_asked_leaves_the_next_is_asked(engine: Engine) -> None:
@@ -77,30 +77,30 @@ async def test_if_who_was_asked_leaves_the_next_is_asked(engine: Engine) -> None
 
     async def leave_early() -> None:
         with trio.move_on_after(0.5):
-            await client.ask("hesitating", "A", delay_s=10.0)
+            await client.need("hesitating", "A", delay_s=10.0)
 
     async def fail() -> None:
         await trio.sleep(0.1)
         with pytest.raises(ValueError, match="lost my notes"):
-            await client.ask("failing", "AB", delay_s=1.0, error=ValueError("lost my notes"))
+            await client.need("failing", "AB", delay_s=1.0, error=ValueError("lost my notes"))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(leave_early)
         nursery.start_soon(fail)
         await trio.sleep(0.2)
-        await client.ask("patient", "AB")
-    assert client.asked == ["hesitating: A", "failing: B", "patient: A", "patient: B"]
+        await client.need("patient", "AB")
+    assert client.supplied == ["hesitating: A", "failing: B", "patient: A", "patient: B"]
 
 
 async def test_two_who_wait_for_each_others_items_both_get_them(engine: Engine) -> None:
     client = Client(engine)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(lambda: client.ask("one", "A", delay_s=0.3))
-        nursery.start_soon(lambda: client.ask("two", "B", delay_s=0.2))
+        nursery.start_soon(lambda: client.need("one", "A", delay_s=0.3))
+        nursery.start_soon(lambda: client.need("two", "B", delay_s=0.2))
         await trio.sleep(0.1)
-        nursery.start_soon(client.ask, "three", "AB")
-        nursery.start_soon(client.ask, "four", "BA")
-    assert sorted(client.asked) == ["one: A", "two: B"]
+        nursery.start_soon(client.need, "three", "AB")
+        nursery.start_soon(client.need, "four", "BA")
+    assert sorted(client.supplied) == ["one: A", "two: B"]
 
 
 async def test_a_restart_while_features_are_on_their_way(engine: Engine) -> None:
@@ -108,15 +108,15 @@ async def test_a_restart_while_features_are_on_their_way(engine: Engine) -> None
 
     async def send_slowly() -> None:
         with pytest.raises(UnavailableError):
-            await client.ask("one", "A", delay_s=1.0)
+            await client.need("one", "A", delay_s=1.0)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(send_slowly)
         with pytest.raises(UnavailableError):
             await engine.complete(request("crash", (1, CRASH_ID)))
     await trio.sleep(2.0)
-    await client.ask("two", "A")
-    assert client.asked == ["one: A", "two: A"]
+    await client.need("two", "A")
+    assert client.supplied == ["one: A", "two: A"]
 
 
 async def test_live_does_not_stand_behind_files_for_room(engine: Engine) -> None:

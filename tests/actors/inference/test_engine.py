@@ -10,18 +10,21 @@ import pytest
 import trio
 import trio.lowlevel
 import trio.testing
-from sensorium.actors.inference.client import EngineClient
+from sensorium.actors.inference.client import EngineClient, outcome_of
 from sensorium.actors.inference.detokenizer import STREAM_CAPACITY
 from sensorium.protocols.engine.messages import (
     Align,
     ContentHash,
-    Generate,
     Lane,
     MediaSpan,
+    Request,
     RequestId,
+    Sample,
+    SampleRequest,
     SamplingParams,
     SessionKey,
     TextGenerated,
+    TokensAligned,
 )
 from sensorium.protocols.errors import (
     BadRequestError,
@@ -52,8 +55,8 @@ from support.inline_worker import InlineWorker
 from trio.testing import MockClock
 
 
-def align(name: str, on: str, *, token_ids: tuple[int, ...] = (1, 2, 3, 4, 5)) -> Align:
-    return Align(RequestId(name), ContentHash(on), token_ids, text_start=2, text_end=4, num_frames=10)
+def align(name: str, on: str, *, token_ids: tuple[int, ...] = (1, 2, 3, 4, 5)) -> Request[Align]:
+    return Request(RequestId(name), token_ids, Align(2, 4, 10), encoder_hash=ContentHash(on))
 
 
 async def test_complete_is_the_models_answer(autojump_clock: MockClock, engine: EngineClient) -> None:
@@ -81,13 +84,13 @@ async def test_one_encode_for_all_who_need_it_and_one_step_for_encode_and_prompt
 ) -> None:
     answers: list[tuple[int, ...]] = []
 
-    async def ask(name: str) -> None:
+    async def complete(name: str) -> None:
         async with engine.encoded(item("A")):
             answers.append((await engine.complete(request(name, on="A"))).token_ids)
 
     async with trio.open_nursery() as nursery:
         for number in range(5):
-            nursery.start_soon(ask, f"r{number}")
+            nursery.start_soon(complete, f"r{number}")
     assert answers == [answer_alone(request("a"), b"A")[0]] * 5
     statistics = await counted(engine)
     # One frame of features, which is less than one position: it counts as one.
@@ -101,7 +104,7 @@ async def test_more_items_than_there_is_room_for_take_turns(
 ) -> None:
     done: list[str] = []
 
-    async def ask(name: str) -> None:
+    async def complete(name: str) -> None:
         async with engine.encoded(item(name)):
             answer = await engine.complete(request(name, on=name))
         assert answer.token_ids == answer_alone(request(name), name.encode())[0]
@@ -109,7 +112,7 @@ async def test_more_items_than_there_is_room_for_take_turns(
 
     async with trio.open_nursery() as nursery:
         for name in "ABCDEFG":
-            nursery.start_soon(ask, name)
+            nursery.start_soon(complete, name)
     assert sorted(done) == list("ABCDEFG")
     assert (await counted(engine)).num_cache_entries == 2
 
@@ -118,12 +121,12 @@ async def test_more_items_than_there_is_room_for_take_turns(
 async def test_a_cancelled_caller_leaves_nothing_within_one_step(
     autojump_clock: MockClock, engine: EngineClient, steps: float
 ) -> None:
-    async def ask() -> None:
+    async def complete() -> None:
         async with engine.encoded(item("A")):
             await engine.complete(request("a", on="A", max_tokens=50))
 
     with trio.move_on_after(steps * STEP_S):
-        await ask()
+        await complete()
     await expect_all_free(engine)
     async with engine.encoded(item("A")):
         again = await engine.complete(request("a", on="A"))
@@ -183,12 +186,12 @@ async def test_live_requests_do_not_wait_for_a_batch_that_has_all_slots(
     ]
     answers: list[TextGenerated] = []
 
-    async def ask(each: Generate) -> None:
+    async def complete(each: SampleRequest) -> None:
         answers.append(await engine.complete(each))
 
     async with trio.open_nursery() as others:
         for each in batch:
-            others.start_soon(ask, each)
+            others.start_soon(complete, each)
         await trio.sleep(5 * STEP_S)
         before = await counted(engine)
         assert (before.num_running_batch, before.num_waiting_batch) == (4, 2)
@@ -210,7 +213,7 @@ async def test_too_many_waiting_is_overload(autojump_clock: MockClock, nursery: 
     await nursery.start(engine.run)
     refused: list[str] = []
 
-    async def ask(name: str) -> None:
+    async def complete(name: str) -> None:
         try:
             await engine.complete(request(name))
         except OverloadedError as error:
@@ -218,7 +221,7 @@ async def test_too_many_waiting_is_overload(autojump_clock: MockClock, nursery: 
 
     async with trio.open_nursery() as askers:
         for number in range(5):
-            askers.start_soon(ask, f"r{number}")
+            askers.start_soon(complete, f"r{number}")
     assert refused
     assert set(refused) == {"2 requests are waiting for the engine"}
 
@@ -226,14 +229,14 @@ async def test_too_many_waiting_is_overload(autojump_clock: MockClock, nursery: 
 async def test_failures_of_one_request_stay_with_it(autojump_clock: MockClock, engine: EngineClient) -> None:
     answers: dict[str, TextGenerated] = {}
 
-    async def ask(name: str, prompt: tuple[int, ...], on: str) -> None:
+    async def complete(name: str, prompt: tuple[int, ...], on: str) -> None:
         async with engine.encoded(item(on)):
             answers[name] = await engine.complete(request(name, prompt, on=on))
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask, "nan", (1, NAN_ID), "A")
-        nursery.start_soon(ask, "bad", (1, 2), UNENCODABLE.decode())
-        nursery.start_soon(ask, "good", (1, 2, 3), "A")
+        nursery.start_soon(complete, "nan", (1, NAN_ID), "A")
+        nursery.start_soon(complete, "bad", (1, 2), UNENCODABLE.decode())
+        nursery.start_soon(complete, "good", (1, 2, 3), "A")
     nan, bad = answers["nan"], answers["bad"]
     assert (nan.finish_reason, nan.fault, nan.error) == ("error", "not_finite", "the logits are not numbers")
     assert (bad.finish_reason, bad.fault) == ("error", "not_encoded")
@@ -245,13 +248,14 @@ async def test_failures_of_one_request_stay_with_it(autojump_clock: MockClock, e
 async def test_alignments(autojump_clock: MockClock, engine: EngineClient) -> None:
     async with engine.encoded(item("A")):
         first = b"A"[0] % 10
-        assert (await engine.align(align("x", "A"))).boundaries == (first, first + 1, first + 2)
+        aligned = await outcome_of(engine, align("x", "A"), TokensAligned)
+        assert aligned.boundaries == (first, first + 1, first + 2)
         with pytest.raises(InternalError, match="no path"):
-            await engine.align(align("y", "A", token_ids=(1, 2, 3, NAN_ID, 5)))
+            await outcome_of(engine, align("y", "A", token_ids=(1, 2, 3, NAN_ID, 5)), TokensAligned)
         with pytest.raises(BadRequestError, match="not inside"):
-            await engine.align(align("z", "A", token_ids=(1, 2, 3)))
+            await engine.perform(align("z", "A", token_ids=(1, 2, 3)))
         with trio.move_on_after(STEP_S / 2):
-            await engine.align(align("w", "A"))
+            await engine.perform(align("w", "A"))
     await trio.sleep(3 * STEP_S)
 
 
@@ -278,11 +282,11 @@ async def test_a_reader_too_far_behind_loses_its_own_request(nursery: trio.Nurse
     assert (await engine.complete(request("next"))).finish_reason == "length"
 
 
-def on_media(name: str, *media: tuple[str, int], num_tokens: int = 3, max_tokens: int = 6) -> Generate:
+def on_media(name: str, *media: tuple[str, int], num_tokens: int = 3, max_tokens: int = 6) -> SampleRequest:
     """A request whose prompt holds items of `num_tokens` each from given places on."""
     end = max((start + num_tokens for _, start in media), default=0) + 2
     spans = tuple(MediaSpan(ContentHash(item), start, num_tokens) for item, start in media)
-    return Generate(RequestId(name), (1,) * end, SamplingParams(max_tokens=max_tokens), media=spans)
+    return Request(RequestId(name), (1,) * end, Sample(SamplingParams(max_tokens=max_tokens)), media=spans)
 
 
 async def test_items_in_the_prompt_are_acquired_at_once_and_encoded_once(
@@ -290,7 +294,7 @@ async def test_items_in_the_prompt_are_acquired_at_once_and_encoded_once(
 ) -> None:
     answers: dict[str, tuple[int, ...]] = {}
 
-    async def ask(name: str, first: str, second: str) -> None:
+    async def complete(name: str, first: str, second: str) -> None:
         items = (item(first, 3), item(second, 3))
         generate = on_media(name, (first, 1), (second, 5))
         async with engine.encoded(*items):
@@ -298,9 +302,9 @@ async def test_items_in_the_prompt_are_acquired_at_once_and_encoded_once(
         assert answers[name] == answer_alone(generate)[0]
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask, "ab", "A", "B")
-        nursery.start_soon(ask, "ba", "B", "A")
-        nursery.start_soon(ask, "cd", "C", "D")
+        nursery.start_soon(complete, "ab", "A", "B")
+        nursery.start_soon(complete, "ba", "B", "A")
+        nursery.start_soon(complete, "cd", "C", "D")
     assert len(answers) == 3
     assert (await counted(engine)).num_windows_encoded == 4
 

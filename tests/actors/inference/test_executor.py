@@ -15,7 +15,7 @@ from sensorium.actors.inference.detokenizer import TextStream
 from sensorium.actors.inference.engine import EngineBounds
 from sensorium.actors.inference.executor import ThreadWorker, Worker, run_in
 from sensorium.engine.planning.plan import Plan, StepResult
-from sensorium.protocols.engine.messages import Generate, Lane, TextGenerated
+from sensorium.protocols.engine.messages import Lane, SampleRequest, TextGenerated
 from sensorium.protocols.errors import DeviceLostError, InternalError, UnavailableError
 from support.fake_engine import BOUNDS, NUM_BLOCKS, make_fake_engine, make_scheduler_config, request
 from support.fake_runner import FakeRunner, answer_alone, decode, item
@@ -112,10 +112,10 @@ async def test_one_thread_for_everything_and_the_loop_stays_free() -> None:
     assert busy_s >= 6 * 0.2
 
 
-APART = replace(make_scheduler_config(num_blocks=200), overlap_encoder=True)
+OVERLAPPED = replace(make_scheduler_config(num_blocks=200), overlap_encoder=True)
 
 
-def spoken(request: Generate) -> Generate:
+def spoken(request: SampleRequest) -> SampleRequest:
     """The same by somebody who speaks."""
     return msgspec.structs.replace(request, lane=Lane("live"))
 
@@ -124,7 +124,7 @@ class Parted(FakeRunner):
     """What is encoded apart takes until three steps are done meanwhile, or for ever."""
 
     def __init__(self, *, hangs: bool = False) -> None:
-        super().__init__(num_blocks=APART.num_blocks)
+        super().__init__(num_blocks=OVERLAPPED.num_blocks)
         self.hangs = hangs
         self.steps = threading.Semaphore(0)
         self.threads: dict[bool, set[threading.Thread]] = {False: set(), True: set()}
@@ -147,7 +147,7 @@ class Parted(FakeRunner):
 
 async def test_what_is_encoded_apart_has_its_own_thread_until_nobody_speaks() -> None:
     runner = Parted()
-    engine = make_fake_engine(lambda: runner, make_worker=ThreadWorker, config=APART)
+    engine = make_fake_engine(lambda: runner, make_worker=ThreadWorker, config=OVERLAPPED)
     speaker = spoken(request("speaker", max_tokens=120))
     async with trio.open_nursery() as nursery:
         await nursery.start(engine.run)
@@ -156,15 +156,15 @@ async def test_what_is_encoded_apart_has_its_own_thread_until_nobody_speaks() ->
             async with engine.encoded(item("A")):
                 answer = await engine.complete(spoken(request("a", on="A")))
         assert answer.token_ids == answer_alone(request("a"), b"A")[0]
-        (apart,), (other,) = runner.threads[True], runner.threads[False]
-        assert apart.is_alive()
-        assert apart is not other
-        while apart.is_alive():
+        (encoder_thread,), (step_thread,) = runner.threads[True], runner.threads[False]
+        assert encoder_thread.is_alive()
+        assert encoder_thread is not step_thread
+        while encoder_thread.is_alive():
             await engine.complete(request("b", max_tokens=50))
         async with engine.encoded(item("B")):
             answer = await engine.complete(request("c", on="B"))
         assert answer.token_ids == answer_alone(request("c"), b"B")[0]
-        assert runner.threads == {True: {apart}, False: {other}}
+        assert runner.threads == {True: {encoder_thread}, False: {step_thread}}
         nursery.cancel_scope.cancel()
     assert engine.statistics().busy_s > 0
 
@@ -177,7 +177,7 @@ async def test_an_encode_that_hangs_apart_ends_the_engine_as_a_step_does() -> No
         return runners[-1]
 
     engine = make_fake_engine(
-        make_runner, make_worker=ThreadWorker, config=APART, bounds=replace(BOUNDS, step_timeout_s=0.3)
+        make_runner, make_worker=ThreadWorker, config=OVERLAPPED, bounds=replace(BOUNDS, step_timeout_s=0.3)
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(engine.run)
@@ -203,7 +203,7 @@ async def test_stopping_waits_for_both_threads_at_once(autojump_clock: MockClock
             with trio.move_on_after(grace_s, shield=True):
                 await are_both.wait()
 
-    engine = make_fake_engine(make_worker=lambda: Slow(0.01), config=APART)
+    engine = make_fake_engine(make_worker=lambda: Slow(0.01), config=OVERLAPPED)
     async with trio.open_nursery() as nursery:
         await nursery.start(engine.run)
         async with engine.encoded(item("A")):
@@ -221,7 +221,7 @@ async def test_time_in_which_two_threads_were_busy_counts_once() -> None:
             return super().execute(plan)
 
     engine = make_fake_engine(
-        lambda: Sleeping(num_blocks=APART.num_blocks), make_worker=ThreadWorker, config=APART
+        lambda: Sleeping(num_blocks=OVERLAPPED.num_blocks), make_worker=ThreadWorker, config=OVERLAPPED
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(engine.run)
@@ -239,13 +239,13 @@ async def test_stopping_waits_for_the_running_step() -> None:
     runner = SlowRunner(0.2)
     engine = make_fake_engine(lambda: runner, make_worker=ThreadWorker)
 
-    async def ask() -> None:
+    async def complete() -> None:
         with pytest.raises(UnavailableError):
             await engine.complete(request("a"))
 
     async with trio.open_nursery() as askers, trio.open_nursery() as nursery:
         await nursery.start(engine.run)
-        askers.start_soon(ask)
+        askers.start_soon(complete)
         await trio.to_thread.run_sync(runner.began.wait)
         nursery.cancel_scope.cancel()
     assert not runner.is_executing

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable
 
@@ -10,7 +12,7 @@ import pytest
 import trio
 from sensorium.actors.inference.executor import ThreadWorker
 from sensorium.actors.inference.grammars import GrammarCompiler
-from sensorium.protocols.engine.messages import Generate, Grammar, Lane
+from sensorium.protocols.engine.messages import Grammar, Lane, SampleRequest
 from sensorium.protocols.errors import BadRequestError, OverloadedError
 from support.fake_engine import make_fake_engine, request
 from support.fake_runner import answer_alone
@@ -29,12 +31,14 @@ class Compiler:
     def __init__(self) -> None:
         self.go_on = threading.Event()
         self.threads: set[int] = set()
+        self.niceness: list[int] = []
         self.compiled: list[Grammar] = []
         self.held: list[tuple[Grammar, str]] = []
 
     def compile(self, grammar: Grammar, caller: str = "") -> None:
         """See `actors/inference/grammars.py`."""
         self.threads.add(threading.get_ident())
+        self.niceness.append(os.getpriority(os.PRIO_PROCESS, 0))
         if grammar == WRONG:
             raise BadRequestError("a bracket is open", param="response_format")
         if grammar == ENDLESS:
@@ -56,10 +60,12 @@ class Compiler:
         self.held.remove((grammar, caller))
 
 
-def with_grammar(name: str, grammar: Grammar) -> Generate:
-    wish = request(name)
-    sampling = msgspec.structs.replace(wish.sampling, grammar=grammar)
-    return msgspec.structs.replace(wish, sampling=sampling, lane=Lane(caller="ada"))
+def with_grammar(name: str, grammar: Grammar) -> SampleRequest:
+    plain = request(name)
+    sampling = msgspec.structs.replace(plain.task.sampling, grammar=grammar)
+    return msgspec.structs.replace(
+        plain, task=msgspec.structs.replace(plain.task, sampling=sampling), lane=Lane(caller="ada")
+    )
 
 
 async def test_a_bad_grammar_fails_alone_while_others_are_answered() -> None:
@@ -107,7 +113,7 @@ async def test_who_was_not_even_begun_is_not_at_fault() -> None:
     grammars = GrammarCompiler(compiler, timeout_s=0.2)
     errors: list[type[Exception]] = []
 
-    async def ask() -> None:
+    async def complete() -> None:
         try:
             await grammars.compile(ENDLESS)
         except (BadRequestError, OverloadedError) as error:
@@ -115,7 +121,7 @@ async def test_who_was_not_even_begun_is_not_at_fault() -> None:
 
     async with trio.open_nursery() as nursery:
         for _ in range(3):
-            nursery.start_soon(ask)
+            nursery.start_soon(complete)
     assert sorted(each.__name__ for each in errors) == ["BadRequestError"] * 2 + ["OverloadedError"]
     compiler.go_on.set()
     with trio.fail_after(5):
@@ -128,16 +134,16 @@ async def test_no_caller_has_all_places_and_what_is_ready_needs_none() -> None:
     grammars = GrammarCompiler(compiler, timeout_s=0.5)
     await grammars.compile(FINE, caller="you")
 
-    async def ask(caller: str) -> None:
+    async def complete(caller: str) -> None:
         with pytest.raises((BadRequestError, OverloadedError)):
             await grammars.compile(ENDLESS, caller=caller)
 
     async with trio.open_nursery() as nursery:
         for _ in range(10):
-            nursery.start_soon(ask, "me")
+            nursery.start_soon(complete, "me")
     with trio.fail_after(5):
         await grammars.compile(OTHER, caller="you")
-    await ask("you")
+    await complete("you")
     with trio.fail_after(5):
         await grammars.compile(FINE, caller="me")
     compiler.go_on.set()
@@ -197,3 +203,11 @@ async def test_one_given_up_while_its_thread_begins_leaves_once(
     await wait_all_tasks_blocked()
     assert compiler.compiled == [FINE]
     await found.compile(FINE, caller="ada")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a thread has no niceness of its own")
+async def test_compiling_leaves_processors_to_steps() -> None:
+    ours, compiler = os.getpriority(os.PRIO_PROCESS, 0), Compiler()
+    await GrammarCompiler(compiler).compile(FINE)
+    assert compiler.niceness == [min(19, ours + 5)]
+    assert os.getpriority(os.PRIO_PROCESS, 0) == ours

@@ -12,7 +12,7 @@ import trio.lowlevel
 from sensorium.actors.config.server import STEP_TIMEOUT_S
 from sensorium.actors.inference.engine import Engine
 from sensorium.engine.planning.plan import Plan, StepResult
-from sensorium.protocols.engine.messages import Align, ContentHash, RequestId
+from sensorium.protocols.engine.messages import Align, ContentHash, Request, RequestId
 from sensorium.protocols.errors import InternalError, ModelLoadError, UnavailableError
 from support.fake_engine import (
     CONFIG,
@@ -28,8 +28,8 @@ from support.inline_worker import InlineWorker
 from trio.testing import MockClock
 
 
-def align(name: str) -> Align:
-    return Align(RequestId(name), ContentHash(name), (1, 2, 3, 4, 5), text_start=2, text_end=4, num_frames=10)
+def align(name: str) -> Request[Align]:
+    return Request(RequestId(name), (1, 2, 3, 4, 5), Align(2, 4, 10), encoder_hash=ContentHash(name))
 
 
 def health(engine: Engine) -> str:
@@ -48,7 +48,7 @@ async def test_a_crash_fails_what_is_in_flight_and_the_engine_comes_back(
     await nursery.start(engine.run)
     failed: list[str] = []
 
-    async def ask(name: str, prompt: tuple[int, ...]) -> None:
+    async def complete(name: str, prompt: tuple[int, ...]) -> None:
         try:
             async with engine.encoded(item("A")):
                 await engine.complete(request(name, prompt, on="A", max_tokens=50))
@@ -56,9 +56,9 @@ async def test_a_crash_fails_what_is_in_flight_and_the_engine_comes_back(
             failed.append(error.message)
 
     async with trio.open_nursery() as askers:
-        askers.start_soon(ask, "a", (1, 2))
+        askers.start_soon(complete, "a", (1, 2))
         await trio.sleep(5 * STEP_S)
-        askers.start_soon(ask, "b", (1, CRASH_ID))
+        askers.start_soon(complete, "b", (1, CRASH_ID))
     assert failed == ["the model fake failed and is being restarted"] * 2
     assert engine.health == "restarting"
     assert engine.inboxes() == ()
@@ -82,7 +82,7 @@ async def test_questions_open_at_a_crash_are_answered(
 
     class Fragile(FakeRunner):
         def execute(self, plan: Plan) -> StepResult:
-            assert not plan.aligns, "the device is on fire"
+            assert not plan.wholes, "the device is on fire"
             return super().execute(plan)
 
     engine = make_fake_engine(lambda: Fragile(num_blocks=NUM_BLOCKS))
@@ -98,7 +98,7 @@ async def test_questions_open_at_a_crash_are_answered(
     async def hold(name: str) -> None:
         async with engine.encoded(item(name)):
             with pytest.raises(UnavailableError):
-                await engine.align(align(name))
+                await engine.perform(align(name))
             await trio.sleep(3.0)
             assert engine.health == "ready"
             with pytest.raises(UnavailableError, match="not held"):
@@ -177,13 +177,13 @@ async def test_a_model_that_cannot_be_loaded_is_told_at_once(autojump_clock: Moc
 async def test_stopping_fails_what_is_open(autojump_clock: MockClock) -> None:
     engine = make_fake_engine()
 
-    async def ask() -> None:
+    async def complete() -> None:
         with pytest.raises(UnavailableError, match="no longer served"):
             await engine.complete(request("a", max_tokens=100))
 
     async with trio.open_nursery() as askers, trio.open_nursery() as nursery:
         await nursery.start(engine.run)
-        askers.start_soon(ask)
+        askers.start_soon(complete)
         await trio.sleep(2 * STEP_S)
         nursery.cancel_scope.cancel()
     assert engine.health == "stopped"

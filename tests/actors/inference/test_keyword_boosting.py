@@ -23,12 +23,14 @@ from sensorium.engine.text.detokenizer import Detokenizer, decoder_maker
 from sensorium.engine.text.keyword_boosting import PhraseTree
 from sensorium.protocols.engine.messages import (
     FinishReason,
-    Generate,
     NgramDraft,
     Phrases,
     ProbabilityProbe,
     PromptLogprobs,
+    Request,
     RequestId,
+    Sample,
+    SampleRequest,
     SamplingParams,
     TextGenerated,
 )
@@ -47,10 +49,10 @@ def ids(text: str) -> Ids:
 SPELT = (ids("abc"), ids("de"))
 PHRASES = Phrases(MARK, SPELT, SPELT, begin=1.0, go_on=2.0)
 SAMPLING = SamplingParams(max_tokens=20, min_tokens=4, begin_suppress_token_ids=(3,), phrases=PHRASES)
-ASKED = Generate(RequestId("r"), PROMPT, SAMPLING, probe=ProbabilityProbe(0, 1))
+REQUEST = Request(RequestId("r"), PROMPT, Sample(SAMPLING, probe=ProbabilityProbe(0, 1)))
 
 
-def said(text: str, finish: FinishReason | None = None, **said_besides: object) -> TextGenerated:
+def generated(text: str, finish: FinishReason | None = None, **fields: object) -> TextGenerated:
     """A part of an answer; each token's log-probability is a number that tells which it is."""
     tokens = ids(text)
     part = TextGenerated(
@@ -62,7 +64,7 @@ def said(text: str, finish: FinishReason | None = None, **said_besides: object) 
         finish_reason=finish,
         lifted=tuple(map(str.isupper, text)),
     )
-    return msgspec.structs.replace(part, **said_besides)
+    return msgspec.structs.replace(part, **fields)
 
 
 Script = Sequence[TextGenerated]
@@ -72,19 +74,19 @@ class Engine:
     """Answers each request with the next script, and notes what happens."""
 
     def __init__(self, *scripts: Script) -> None:
-        self.asked: list[Generate] = []
+        self.submitted: list[SampleRequest] = []
         self.parts: list[Part | None] = []
         self.events: list[str] = []
         self.streams: list[TextStream] = []
         self._scripts = iter(scripts)
 
-    def submit(self, request: Generate, /, *, part: Part | None) -> Opened[TextStream]:
-        self.asked.append(request)
+    def submit(self, request: SampleRequest, /, *, part: Part | None) -> Opened[TextStream]:
+        self.submitted.append(request)
         self.parts.append(part)
         return self._answered(request)
 
     @asynccontextmanager
-    async def _answered(self, request: Generate) -> AsyncIterator[TextStream]:
+    async def _answered(self, request: SampleRequest) -> AsyncIterator[TextStream]:
         stream = TextStream(request.request_id)
         self.streams.append(stream)
         for each in next(self._scripts):
@@ -95,12 +97,14 @@ class Engine:
         finally:
             self.events.append(f"closed {request.request_id}")
 
-    def expecting(self, request: Generate = ASKED) -> Opened[PhraseStream]:
-        assert request.sampling.phrases is not None
-        tree = PhraseTree(request.sampling.phrases)
-        return expecting(request, self.submit, tree, Detokenizer(decoder_maker(decode)(), request.sampling))
+    def expecting(self, request: SampleRequest = REQUEST) -> Opened[PhraseStream]:
+        assert request.task.sampling.phrases is not None
+        tree = PhraseTree(request.task.sampling.phrases)
+        return expecting(
+            request, self.submit, tree, Detokenizer(decoder_maker(decode)(), request.task.sampling)
+        )
 
-    async def given(self, request: Generate = ASKED) -> list[TextGenerated]:
+    async def given(self, request: SampleRequest = REQUEST) -> list[TextGenerated]:
         """All that comes out."""
         async with self.expecting(request) as stream:
             return [part async for part in stream]
@@ -109,7 +113,7 @@ class Engine:
 def texts(parts: Sequence[TextGenerated]) -> list[str]:
     """Of parts that say of their tokens what they should."""
     for part in parts:
-        assert part.request_id == ASKED.request_id
+        assert part.request_id == REQUEST.request_id
         assert part.token_ids == ids(part.text)
         assert part.logprobs == tuple(-float(token) for token in part.token_ids)
         assert part.top_logprobs == tuple(((token, -float(token)),) for token in part.token_ids)
@@ -118,28 +122,44 @@ def texts(parts: Sequence[TextGenerated]) -> list[str]:
 
 
 async def test_what_is_not_doubtful_is_given_as_it_comes() -> None:
-    engine = Engine([said("x"), said("ab"), said("y"), said("z", "length", stop_logprob=-3.0)])
+    engine = Engine(
+        [generated("x"), generated("ab"), generated("y"), generated("z", "length", stop_logprob=-3.0)]
+    )
     parts = await engine.given()
     assert texts(parts) == ["x", "ab", "y", "z"]
     assert (parts[-1].finish_reason, parts[-1].stop_logprob) == ("length", -3.0)
-    assert (engine.asked, engine.parts) == ([ASKED], [None])
+    assert (engine.submitted, engine.parts) == ([REQUEST], [None])
 
 
 async def test_a_lifted_phrase_waits_for_its_end() -> None:
-    engine = Engine([said("xA"), said("b"), said("cy"), said("D"), said("ez"), said("", "stop")])
+    engine = Engine(
+        [
+            generated("xA"),
+            generated("b"),
+            generated("cy"),
+            generated("D"),
+            generated("ez"),
+            generated("", "stop"),
+        ]
+    )
     assert texts(await engine.given()) == ["x", "abcy", "dez", ""]
-    assert len(engine.asked) == 1
+    assert len(engine.submitted) == 1
 
 
 @pytest.mark.parametrize(
     ("script", "again", "start", "wanted"),
     [
-        ([said("A"), said("x")], [said("y"), said("z", "stop")], 0, ["y", "z"]),
-        ([said("v"), said("w"), said("A"), said("b"), said("x")], [said("yz", "stop")], 2, ["v", "w", "yz"]),
-        ([said("vwABxy")], [said("yz", "stop")], 2, ["vwyz"]),
-        ([said("vw"), said("xAb", "stop")], [said("y", "stop")], 3, ["vw", "xy"]),
-        ([said("vDebA"), said("", "stop")], [said("", "stop")], 4, ["vdeb", ""]),
-        ([said("vAx", "length")], [said("w", "length")], 1, ["vw"]),
+        ([generated("A"), generated("x")], [generated("y"), generated("z", "stop")], 0, ["y", "z"]),
+        (
+            [generated("v"), generated("w"), generated("A"), generated("b"), generated("x")],
+            [generated("yz", "stop")],
+            2,
+            ["v", "w", "yz"],
+        ),
+        ([generated("vwABxy")], [generated("yz", "stop")], 2, ["vwyz"]),
+        ([generated("vw"), generated("xAb", "stop")], [generated("y", "stop")], 3, ["vw", "xy"]),
+        ([generated("vDebA"), generated("", "stop")], [generated("", "stop")], 4, ["vdeb", ""]),
+        ([generated("vAx", "length")], [generated("w", "length")], 1, ["vw"]),
     ],
     ids=["first token", "middle", "inside a part", "at its end", "at a bare end", "in a last part"],
 )
@@ -157,13 +177,12 @@ async def test_from_a_false_start_on_the_answer_is_found_again(
         begin_suppress_token_ids=() if start else (3,),
         phrases_from=1,
     )
-    assert engine.asked[1:] == [
+    assert engine.submitted[1:] == [
         msgspec.structs.replace(
-            ASKED,
+            REQUEST,
+            task=msgspec.structs.replace(REQUEST.task, probe=None, sampling=sampling),
             request_id=RequestId("r/1"),
             prompt_token_ids=PROMPT + kept,
-            probe=None,
-            sampling=sampling,
         )
     ]
     assert engine.parts == [None, "later"]
@@ -172,43 +191,46 @@ async def test_from_a_false_start_on_the_answer_is_found_again(
 
 async def test_at_the_longest_length_a_beginning_stays() -> None:
     """Nobody knows what would have followed."""
-    engine = Engine([said("vA"), said("b", "length")])
+    engine = Engine([generated("vA"), generated("b", "length")])
     assert texts(await engine.given()) == ["v", "ab"]
-    assert len(engine.asked) == 1
+    assert len(engine.submitted) == 1
 
 
 async def test_a_phrase_goes_on_that_began_before_the_return() -> None:
     """The watch knows what stands in the prompt: `ab` was said by itself, `c` is lifted behind it."""
-    engine = Engine([said("abD"), said("x")], [said("C"), said("y", "stop")])
+    engine = Engine([generated("abD"), generated("x")], [generated("C"), generated("y", "stop")])
     assert texts(await engine.given()) == ["ab", "c", "y"]
-    assert len(engine.asked) == 2
+    assert len(engine.submitted) == 2
 
 
 async def test_each_false_start_is_taken_back() -> None:
     engine = Engine(
-        [said("vA"), said("x")], [said("w"), said("Dx")], [said("yA"), said("bz")], [said("abcz", "stop")]
+        [generated("vA"), generated("x")],
+        [generated("w"), generated("Dx")],
+        [generated("yA"), generated("bz")],
+        [generated("abcz", "stop")],
     )
     assert texts(await engine.given()) == ["v", "w", "y", "abcz"]
-    assert [each.request_id for each in engine.asked] == ["r", "r/1", "r/2", "r/3"]
-    assert [each.prompt_token_ids for each in engine.asked] == [
+    assert [each.request_id for each in engine.submitted] == ["r", "r/1", "r/2", "r/3"]
+    assert [each.prompt_token_ids for each in engine.submitted] == [
         PROMPT + ids(kept) for kept in ("", "v", "vw", "vwy")
     ]
-    assert [each.sampling.max_tokens for each in engine.asked] == [20, 19, 18, 17]
-    assert [each.sampling.min_tokens for each in engine.asked] == [4, 3, 2, 1]
+    assert [each.task.sampling.max_tokens for each in engine.submitted] == [20, 19, 18, 17]
+    assert [each.task.sampling.min_tokens for each in engine.submitted] == [4, 3, 2, 1]
     assert engine.events[-2:] == ["opened r/3", "closed r/3"]
 
 
 async def test_behind_too_many_returns_nothing_is_likelier() -> None:
-    last = [said("ab", lifted=()), said("x", lifted=()), said("d", "stop", lifted=())]
-    engine = Engine(*([said("zA"), said("x")] for _ in range(MAX_RETURNS)), last)
+    last = [generated("ab", lifted=()), generated("x", lifted=()), generated("d", "stop", lifted=())]
+    engine = Engine(*([generated("zA"), generated("x")] for _ in range(MAX_RETURNS)), last)
     assert "".join(texts(await engine.given())) == "z" * MAX_RETURNS + "abxd"
-    phrases = [each.sampling.phrases for each in engine.asked]
+    phrases = [each.task.sampling.phrases for each in engine.submitted]
     assert phrases == [PHRASES] * MAX_RETURNS + [None]
 
 
 async def test_without_phrases_all_is_sure_at_once() -> None:
-    last = [said("ab", lifted=()), said("x", lifted=()), said("d", "stop", lifted=())]
-    engine = Engine(*([said("A"), said("x")] for _ in range(MAX_RETURNS)), last)
+    last = [generated("ab", lifted=()), generated("x", lifted=()), generated("d", "stop", lifted=())]
+    engine = Engine(*([generated("A"), generated("x")] for _ in range(MAX_RETURNS)), last)
     assert texts(await engine.given()) == ["ab", "x", "d"]
 
 
@@ -217,21 +239,23 @@ async def test_failures_are_passed_on(reason: FinishReason) -> None:
     """Also while something is doubtful: nothing is asked again."""
     error = None if reason == "abort" else "the logits are not numbers"
     fault = None if reason == "abort" else "not_finite"
-    engine = Engine([said("vA"), said("", reason, error=error, fault=fault)])
+    engine = Engine([generated("vA"), generated("", reason, error=error, fault=fault)])
     parts = await engine.given()
     assert parts[0].text == "v"
     assert (parts[-1].finish_reason, parts[-1].error, parts[-1].fault) == (reason, error, fault)
-    assert (len(parts), len(engine.asked)) == (2, 1)
+    assert (len(parts), len(engine.submitted)) == (2, 1)
 
 
 async def test_a_failure_behind_a_return_is_passed_on() -> None:
-    engine = Engine([said("A"), said("x")], [said("", "error", error="no", fault="not_encoded")])
+    engine = Engine(
+        [generated("A"), generated("x")], [generated("", "error", error="no", fault="not_encoded")]
+    )
     parts = await engine.given()
     assert [(part.text, part.finish_reason, part.error) for part in parts] == [("", "error", "no")]
 
 
 async def test_an_engine_that_goes_down_is_told() -> None:
-    engine = Engine([said("vA")])
+    engine = Engine([generated("vA")])
     async with engine.expecting() as stream:
         assert (await stream.receive()).text == "v"
         engine.streams[0].fail(UnavailableError("it is down"))
@@ -255,8 +279,8 @@ async def test_what_is_said_once_comes_with_the_first_text(scripts: list[list[st
     """What the first request said of it, not later ones."""
     answers: list[Script] = []
     for number, script in enumerate(scripts):
-        first = said(script[0], num_cached=7 + number, probe_probability=None if number else 0.25)
-        parts = [first, *map(said, script[1:])]
+        first = generated(script[0], num_cached=7 + number, probe_probability=None if number else 0.25)
+        parts = [first, *map(generated, script[1:])]
         if number == len(scripts) - 1:
             parts[-1] = msgspec.structs.replace(parts[-1], finish_reason="stop")
         answers.append(parts)
@@ -272,17 +296,22 @@ async def test_what_is_said_once_comes_with_the_first_text(scripts: list[list[st
 )
 async def test_of_a_draft_what_is_still_to_come_is_left(draft: str, left: str) -> None:
     ngram = NgramDraft(num_tokens=3)
-    asked = msgspec.structs.replace(ASKED, draft_token_ids=ids(draft), rejoins_draft=True, ngram=ngram)
-    engine = Engine([said("vwA"), said("x")], [said("xDz")], [said("xyz", "stop")])
-    assert "".join(texts(await engine.given(asked))) == "vwxxyz"
-    second = engine.asked[1]
-    assert second.draft_token_ids == ids(left)
-    assert (second.rejoins_draft, second.ngram) == (True, ngram)
-    assert engine.asked[2].draft_token_ids == ids(left[1:] if left[:1] == "x" else "")
+    submitted = msgspec.structs.replace(
+        REQUEST,
+        task=msgspec.structs.replace(
+            REQUEST.task, draft_token_ids=ids(draft), rejoins_draft=True, ngram=ngram
+        ),
+    )
+    engine = Engine([generated("vwA"), generated("x")], [generated("xDz")], [generated("xyz", "stop")])
+    assert "".join(texts(await engine.given(submitted))) == "vwxxyz"
+    second = engine.submitted[1]
+    assert second.task.draft_token_ids == ids(left)
+    assert (second.task.rejoins_draft, second.task.ngram) == (True, ngram)
+    assert engine.submitted[2].task.draft_token_ids == ids(left[1:] if left[:1] == "x" else "")
 
 
 async def test_cancelling_ends_what_is_asked() -> None:
-    engine = Engine([said("A"), said("x")], [said("v")])
+    engine = Engine([generated("A"), generated("x")], [generated("v")])
     got: list[str] = []
 
     async def read() -> None:
@@ -299,7 +328,7 @@ async def test_cancelling_ends_what_is_asked() -> None:
 
 
 async def test_leaving_ends_what_is_asked() -> None:
-    engine = Engine([said("v"), said("w"), said("A")])
+    engine = Engine([generated("v"), generated("w"), generated("A")])
     async with engine.expecting() as stream:
         assert (await stream.receive()).text == "v"
         assert engine.events == ["opened r"]
@@ -307,7 +336,7 @@ async def test_leaving_ends_what_is_asked() -> None:
 
 
 async def test_behind_the_last_text_there_is_nothing() -> None:
-    engine = Engine([said("v"), said("A", "stop")], [said("w", "stop")])
+    engine = Engine([generated("v"), generated("A", "stop")], [generated("w", "stop")])
     async with engine.expecting() as stream:
         was_finished = stream.is_finished
         assert [part.text async for part in stream] == ["v", "w"]
@@ -322,31 +351,33 @@ async def test_every_way_of_cutting_gives_the_same(cuts: set[int]) -> None:
 
     def cut(text: str) -> list[TextGenerated]:
         edges = [0, *sorted(each for each in cuts if each < len(text)), len(text)]
-        parts = [said(text[start:end]) for start, end in itertools.pairwise(edges)]
+        parts = [generated(text[start:end]) for start, end in itertools.pairwise(edges)]
         return [*parts[:-1], msgspec.structs.replace(parts[-1], finish_reason="stop")]
 
     engine = Engine(cut("abcvAbDez"), cut("wDeAbC"), cut("xD"))
     assert "".join(texts(await engine.given())) == "abcvwdeabc"
-    assert [each.prompt_token_ids[2:] for each in engine.asked] == [(), ids("abcv")]
+    assert [each.prompt_token_ids[2:] for each in engine.submitted] == [(), ids("abcv")]
 
 
 @pytest.mark.parametrize("reason", ["error", "abort"])
-@pytest.mark.parametrize("is_apart", [False, True])
-async def test_what_was_ended_is_not_asked_for_again(reason: FinishReason, is_apart: bool) -> None:
+@pytest.mark.parametrize("is_separate", [False, True])
+async def test_what_was_ended_is_not_asked_for_again(reason: FinishReason, is_separate: bool) -> None:
     """Not even where the end comes in a message of its own: it would end the newer request of its session."""
-    parts = [said("vAx"), said("", reason)] if is_apart else [said("vAx", reason)]
-    engine = Engine(parts, [said("w", "stop")])
+    parts = [generated("vAx"), generated("", reason)] if is_separate else [generated("vAx", reason)]
+    engine = Engine(parts, [generated("w", "stop")])
     answer = await engine.given()
-    assert (len(engine.asked), answer[-1].finish_reason) == (1, reason)
+    assert (len(engine.submitted), answer[-1].finish_reason) == (1, reason)
 
 
 async def test_each_message_brings_as_many_tokens_as_are_asked_for() -> None:
-    engine = Engine([said("vwA"), said("xyz")], [said("xyz"), said("", "stop")])
-    parts = await engine.given(msgspec.structs.replace(ASKED, tokens_a_message=3))
+    engine = Engine([generated("vwA"), generated("xyz")], [generated("xyz"), generated("", "stop")])
+    parts = await engine.given(
+        msgspec.structs.replace(REQUEST, task=msgspec.structs.replace(REQUEST.task, tokens_a_message=3))
+    )
     assert all(len(part.token_ids) >= 3 for part in parts[:-1])
 
 
 async def test_what_is_told_of_the_prompt_is_passed_on() -> None:
     of_prompt = PromptLogprobs((-1.0,), ((),), (1,))
-    (part,) = await Engine([said("v", "stop", prompt_logprobs=of_prompt)]).given()
+    (part,) = await Engine([generated("v", "stop", prompt_logprobs=of_prompt)]).given()
     assert part.prompt_logprobs == of_prompt

@@ -10,11 +10,13 @@ import trio
 from sensorium.actors.inference.keyword_boosting import MAX_RETURNS
 from sensorium.protocols.engine.messages import (
     FinishReason,
-    Generate,
     Grammar,
     NgramDraft,
     Phrases,
+    Request,
     RequestId,
+    Sample,
+    SampleRequest,
     SamplingParams,
 )
 from sensorium.protocols.errors import BadRequestError
@@ -31,15 +33,15 @@ Ids = tuple[int, ...]
 VOCAB = 32
 
 
-def found_slowly(model: ToyModel, asked: Generate) -> tuple[Ids, FinishReason, int]:
+def found_slowly(model: ToyModel, request: SampleRequest) -> tuple[Ids, FinishReason, int]:
     """The answer, why it ended, and how often something was taken back."""
-    phrases, prompt = asked.sampling.phrases, asked.prompt_token_ids
+    phrases, prompt = request.task.sampling.phrases, request.prompt_token_ids
     assert phrases is not None
     answer: list[int] = []
     lifted: list[int] = []
     plain, num_returns, is_over = -1, 0, False
     reason: FinishReason = "length"
-    while not is_over and len(answer) < asked.sampling.max_tokens:
+    while not is_over and len(answer) < request.task.sampling.max_tokens:
         tokens = prompt + tuple(answer)
         logits = model.dense_logits(tokens)[-1]
         natural = int(logits.argmax())
@@ -47,7 +49,7 @@ def found_slowly(model: ToyModel, asked: Generate) -> tuple[Ids, FinishReason, i
             for token, bonus in bonuses(phrases, tokens).items():
                 logits[token] += bonus
         token = int(logits.argmax())
-        is_over = token in asked.sampling.stop_token_ids
+        is_over = token in request.task.sampling.stop_token_ids
         if is_over:
             reason = "stop"
         else:
@@ -72,23 +74,23 @@ def make_model() -> ToyModel:
     return model
 
 
-def asked_of(model: ToyModel, number: int) -> Generate:
+def make_request(model: ToyModel, number: int) -> SampleRequest:
     """A request whose phrases begin with tokens that come to the model's mind as it speaks. Every other is
     to stop early."""
     prompt = (number % 29, 3 * number % 29, MARK)
-    said = prompt + greedy(model, prompt, 12)
+    whole = prompt + greedy(model, prompt, 12)
     spelt: list[Ids] = []
-    for length in range(len(prompt), len(said), 2):
-        _, second, third = model.dense_logits(said[:length])[-1].topk(3).indices.tolist()
+    for length in range(len(prompt), len(whole), 2):
+        _, second, third = model.dense_logits(whole[:length])[-1].topk(3).indices.tolist()
         spelt += [(second, (length + number) % 29), (third, second, (7 * length + number) % 29)]
     usable = tuple(each for each in spelt if MARK not in each)
     phrases = Phrases(MARK, usable[::2], usable, begin=6.0, go_on=12.0)
-    asked = Generate(RequestId(f"r{number}"), prompt, SamplingParams(max_tokens=24, phrases=phrases))
+    request = Request(RequestId(f"r{number}"), prompt, Sample(SamplingParams(max_tokens=24, phrases=phrases)))
     if number % 2:
-        return asked
-    stop = found_slowly(model, asked)[0][20]
-    sampling = msgspec.structs.replace(asked.sampling, stop_token_ids=(stop,))
-    return msgspec.structs.replace(asked, sampling=sampling)
+        return request
+    stop = found_slowly(model, request)[0][20]
+    sampling = msgspec.structs.replace(request.task.sampling, stop_token_ids=(stop,))
+    return msgspec.structs.replace(request, task=msgspec.structs.replace(request.task, sampling=sampling))
 
 
 @pytest.mark.parametrize("num_plans", [1, 2])
@@ -103,10 +105,10 @@ async def test_the_answer_is_that_of_a_slow_loop(
     seen: set[tuple[FinishReason, bool]] = set()
     num_other = 0
 
-    async def check(asked: Generate, wanted: tuple[Ids, FinishReason]) -> None:
-        answer = await engine.complete(asked)
+    async def check(request: SampleRequest, wanted: tuple[Ids, FinishReason]) -> None:
+        answer = await engine.complete(request)
         assert (answer.token_ids, answer.finish_reason, answer.text) == (*wanted, decode(wanted[0]))
-        streamed = msgspec.structs.replace(asked, request_id=RequestId(f"{asked.request_id}s"))
+        streamed = msgspec.structs.replace(request, request_id=RequestId(f"{request.request_id}s"))
         async with engine.generate(streamed) as stream:
             parts = [part async for part in stream]
         assert tuple(token for part in parts for token in part.token_ids) == wanted[0]
@@ -114,18 +116,23 @@ async def test_the_answer_is_that_of_a_slow_loop(
 
     async with trio.open_nursery() as askers:
         for number in range(24):
-            asked = asked_of(model, number)
-            tokens, reason, num_returns = found_slowly(model, asked)
+            request = make_request(model, number)
+            tokens, reason, num_returns = found_slowly(model, request)
             seen.add((reason, num_returns > 1))
-            plain = msgspec.structs.replace(asked.sampling, phrases=None)
-            free = await engine.complete(msgspec.structs.replace(asked, sampling=plain))
+            plain = msgspec.structs.replace(request.task.sampling, phrases=None)
+            free = await engine.complete(
+                msgspec.structs.replace(request, task=msgspec.structs.replace(request.task, sampling=plain))
+            )
             num_other += free.token_ids != tokens
             drafts = ((), tokens, free.token_ids, (*tokens[:4], 1, *tokens[4:]))
             changed = msgspec.structs.replace(
-                asked,
-                draft_token_ids=drafts[number % 4],
-                rejoins_draft=number % 3 == 0,
-                ngram=NgramDraft() if number % 5 == 0 else None,
+                request,
+                task=msgspec.structs.replace(
+                    request.task,
+                    draft_token_ids=drafts[number % 4],
+                    rejoins_draft=number % 3 == 0,
+                    ngram=NgramDraft() if number % 5 == 0 else None,
+                ),
             )
             askers.start_soon(check, changed, (tokens, reason))
     assert seen == {(reason, is_often) for reason in ("stop", "length") for is_often in (False, True)}
@@ -139,9 +146,13 @@ async def test_phrases_go_without_stop_strings_and_grammars(
     model = make_model()
     engine = make_fake_engine(lambda: make_toy_runner(model, num_blocks=CONFIG.num_blocks))
     await nursery.start(engine.run)
-    asked = asked_of(model, 1)
+    request = make_request(model, 1)
     for changes in ({"stop": ("x",)}, {"grammar": Grammar("regex", "a*")}):
-        sampling = msgspec.structs.replace(asked.sampling, **changes)
-        with pytest.raises(BadRequestError, match="phrases go without"):
-            await engine.complete(msgspec.structs.replace(asked, sampling=sampling))
+        sampling = msgspec.structs.replace(request.task.sampling, **changes)
+        with pytest.raises(BadRequestError, match="keyword boosting cannot be combined with"):
+            await engine.complete(
+                msgspec.structs.replace(
+                    request, task=msgspec.structs.replace(request.task, sampling=sampling)
+                )
+            )
     await expect_all_free(engine)

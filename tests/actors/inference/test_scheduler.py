@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import msgspec
 import pytest
 import trio
 from sensorium.actors.inference.detokenizer import StreamId
 from sensorium.actors.inference.scheduler import SchedulerActor
+from sensorium.engine.planning.activity import Presence
 from sensorium.engine.planning.encoder.effects import Encode
 from sensorium.engine.planning.events import EncodeDropped, EncodeFailed, WindowEncoded
 from sensorium.engine.planning.plan import Plan
 from sensorium.engine.planning.scheduler import Scheduler
-from sensorium.protocols.engine.messages import FinishReason, RequestId, TokensSampled
+from sensorium.protocols.engine.messages import FinishReason, Lane, RequestId, TokensSampled
 from sensorium.protocols.errors import BadRequestError
 from support.fake_engine import NUM_BLOCKS, make_scheduler_config, request
 from support.fake_runner import FakeRunner, answer_alone, item
 from trio.testing import wait_all_tasks_blocked
 
+FILE, LIVE = Lane("batch"), Lane("live")
+
 
 class Bench:
     """A scheduler actor whose device waits to be told to work."""
 
-    def __init__(self, num_plans: int) -> None:
+    def __init__(self, num_plans: int, *, interval: int = 1, presence: Presence | None = None) -> None:
+        config = replace(make_scheduler_config(plans_in_flight=num_plans), low_priority_interval=interval)
         self.runner = FakeRunner(num_blocks=NUM_BLOCKS)
         self.log: list[str] = []
         self.plans: list[Plan] = []
@@ -30,7 +36,7 @@ class Bench:
         self.reasons: dict[StreamId, FinishReason] = {}
         self.reports: list[WindowEncoded | EncodeFailed | EncodeDropped] = []
         self.actor = SchedulerActor(
-            make_scheduler=lambda: Scheduler(make_scheduler_config(plans_in_flight=num_plans)),
+            make_scheduler=lambda: Scheduler(config, presence),
             execute=self.execute,
             decode=self.decode,
             report=self.reports.append,
@@ -48,9 +54,10 @@ class Bench:
             if sampled.finish_reason is not None:
                 self.reasons[stream_id] = sampled.finish_reason
 
-    async def step(self) -> None:
+    async def step(self, busy_s: float = 0.0) -> None:
         """Execute the oldest plan that is in flight."""
-        self.handle.step_done(self.runner.execute(self.plans[self.runner.num_steps]))
+        result = self.runner.execute(self.plans[self.runner.num_steps])
+        self.handle.step_done(replace(result, busy_s=busy_s))
         await wait_all_tasks_blocked()
 
     async def finish(self) -> None:
@@ -135,3 +142,37 @@ async def test_a_refusal_is_the_answer(bench: Bench) -> None:
     with pytest.raises(BadRequestError, match="prompt is empty"):
         await bench.handle.submit(request("a", ()), None, StreamId(1))
     assert bench.actor.statistics().num_waiting == 0
+
+
+@pytest.mark.parametrize(("busy_s", "pause_s"), [(0.01, 0.03), (5.0, 0.1)])
+async def test_an_engine_pauses_between_steps_while_another_one_serves_live_requests(
+    busy_s: float, pause_s: float, nursery: trio.Nursery, autojump_clock: trio.abc.Clock
+) -> None:
+    presence = Presence()
+    files, speech = (Bench(1, interval=4, presence=presence) for _ in range(2))
+    for each in (files, speech):
+        await nursery.start(each.actor.run)
+    await files.handle.submit(
+        msgspec.structs.replace(request("a", max_tokens=9), lane=FILE), None, StreamId(1)
+    )
+    await wait_all_tasks_blocked()
+    await files.step(busy_s)
+    assert len(files.plans) == 2, "nobody speaks"
+    await speech.handle.submit(
+        msgspec.structs.replace(request("b", max_tokens=2), lane=LIVE), None, StreamId(1)
+    )
+    await wait_all_tasks_blocked()
+    began = trio.current_time()
+    await files.step(busy_s)
+    await speech.step(busy_s)
+    while len(files.plans) == 2:  # noqa: ASYNC110 (the virtual clock goes on)
+        await trio.sleep(0.001)
+    assert pause_s <= trio.current_time() - began <= pause_s + 0.01
+    assert len(speech.plans) == 2, "live requests pause for nobody"
+    await files.step(busy_s)
+    assert len(files.plans) == 3
+    began = trio.current_time()
+    await speech.finish()
+    while len(files.plans) == 3:  # noqa: ASYNC110
+        await trio.sleep(0.001)
+    assert trio.current_time() - began <= 0.01, "it goes on once they are answered"

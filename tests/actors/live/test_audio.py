@@ -23,9 +23,9 @@ from sensorium.protocols.realtime.session import AudioPatch, FormatPatch, InputP
 from sensorium.protocols.shared.audio_format import AudioFormat
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.effects import Effect, Send
-from sensorium.realtime.events import SessionEvent
+from sensorium.realtime.events import AudioAppended, SessionEvent
 from sensorium.realtime.session import Session
-from support.ears import LoudnessStream, Stream, settled
+from support.vad_streams import LoudnessStream, Stream, settled
 
 CONFIG = SessionConfig(model="m", models=(RealtimeModel("m"),), max_append_bytes=100_000)
 FORMATS = [
@@ -54,27 +54,27 @@ def machine(audio_format: AudioFormat, config: SessionConfig = CONFIG) -> Listen
     numbers = iter(range(1_000_000))
     session = Session(config, lambda prefix: f"{prefix}_{next(numbers)}")
     session.open(now=0.0, created=0)
-    ears = ListeningMachine(session)
-    ears.configure(audio_format, session.num_channels, now=0.0)
-    return ears
+    listening = ListeningMachine(session)
+    listening.configure(audio_format, session.num_channels, now=0.0)
+    return listening
 
 
-def apart(audio_format: AudioFormat) -> ListeningMachine:
+def multichannel(audio_format: AudioFormat) -> ListeningMachine:
     """It hears every channel for itself."""
-    wish = InputPatch(
+    resume_event = InputPatch(
         FormatPatch("audio/pcm", audio_format.rate, audio_format.num_channels), multichannel=True
     )
-    return machine(audio_format, replace(CONFIG, initial=SessionPatch(audio=AudioPatch(wish))))
+    return machine(audio_format, replace(CONFIG, initial=SessionPatch(audio=AudioPatch(resume_event))))
 
 
-def append(ears: ListeningMachine, audio: bytes, stream: Stream = SILENCE) -> list[Effect]:
-    return [effect for piece in pieces(audio) for effect in receive(ears, AudioBatch([piece]), stream)]
+def append(listening: ListeningMachine, audio: bytes, stream: Stream = SILENCE) -> list[Effect]:
+    return [effect for piece in pieces(audio) for effect in receive(listening, AudioBatch([piece]), stream)]
 
 
 def receive(
-    ears: ListeningMachine, event: AudioBatch | SessionEvent, stream: Stream = SILENCE
+    listening: ListeningMachine, event: AudioBatch | SessionEvent, stream: Stream = SILENCE
 ) -> list[Effect]:
-    return list(settled(ears, ears.receive(event, now=0.0), stream, now=0.0))
+    return list(settled(listening, listening.receive(event, now=0.0), stream, now=0.0))
 
 
 def codes(effects: list[Effect]) -> list[object]:
@@ -84,25 +84,25 @@ def codes(effects: list[Effect]) -> list[object]:
 
 @pytest.mark.parametrize("audio_format", FORMATS, ids=str)
 def test_a_commit_brings_every_sample_onto_the_timeline(audio_format: AudioFormat) -> None:
-    ears = machine(audio_format)
+    listening = machine(audio_format)
     for size in (1, 7, 333, 12_000):
-        append(ears, bytes(size * audio_format.bytes_per_sample))
-    receive(ears, InputAudioBufferCommit())
+        append(listening, bytes(size * audio_format.bytes_per_sample))
+    receive(listening, InputAudioBufferCommit())
     expected = (1 + 7 + 333 + 12_000) * 16_000 / audio_format.rate
-    assert abs(ears.tracks[0].store.end - expected) <= 1
+    assert abs(listening.tracks[0].store.end - expected) <= 1
 
 
 @settings(max_examples=30, deadline=None)
 @given(sizes=st.lists(st.integers(0, 40_000), max_size=5), seed=st.integers(0, 99))
 def test_samples_arrive_unchanged_however_they_are_cut(sizes: list[int], seed: int) -> None:
-    ears = machine(AudioFormat("pcm16", 16_000))
+    listening = machine(AudioFormat("pcm16", 16_000))
     wave = np.random.default_rng(seed).integers(-3_000, 3_000, sum(sizes)).astype("<i2")
     start = 0
     for size in sizes:
-        append(ears, wave[start : start + size].tobytes())
+        append(listening, wave[start : start + size].tobytes())
         start += size
     np.testing.assert_array_equal(
-        ears.tracks[0].store.copy(0, ears.tracks[0].store.end), wave.astype(np.float32) / 32_768
+        listening.tracks[0].store.copy(0, listening.tracks[0].store.end), wave.astype(np.float32) / 32_768
     )
 
 
@@ -138,50 +138,87 @@ def test_pieces_that_come_together_are_heard_as_one_by_one(
     )
 
 
-def test_a_refused_append_changes_nothing() -> None:
+@settings(max_examples=20, deadline=None)
+@given(bad=st.sets(st.integers(0, 7), max_size=2), room_ms=st.integers(20, 60), is_float=st.booleans())
+def test_tiny_appends_that_come_together_are_refused_one_by_one(
+    bad: set[int], room_ms: int, is_float: bool
+) -> None:
+    """Those of sizes or numbers that cannot be, and those beyond the backlog; the others are stored."""
+    good, wrong = bytes(240), bytes(239)  # 5 ms of pcm16, of the format that a session has at first
+    if is_float:
+        good, wrong, room_ms = bytes(480), np.full(120, np.nan, "<f4").tobytes(), 10_000
+    appends = [wrong if number in bad else good for number in range(8)]
+    audio_format = AudioFormat("float32" if is_float else "pcm16", 24_000)
+    alone, together = (machine(audio_format, replace(CONFIG, max_backlog_ms=room_ms)) for _ in range(2))
+    for each in (alone, together):
+        append(each, good)
+    first = [effect for audio in appends for effect in append(alone, audio)]
+    second = receive(together, AudioBatch([piece for audio in appends for piece in pieces(audio)]), SILENCE)
+    assert codes(first) == codes(second)
+    assert alone.tracks[0].store.end == together.tracks[0].store.end
+
+
+def test_tiny_appends_that_come_together_reach_the_session_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    appended = list[int]()
+    receive_event = Session.receive
+
+    def counted(session: Session, event: SessionEvent, *, now: float) -> list[Effect]:
+        if isinstance(event, AudioAppended):
+            appended.append(event.num_samples)
+        return receive_event(session, event, now=now)
+
+    monkeypatch.setattr(Session, "receive", counted)
     ears = machine(AudioFormat("pcm16", 16_000))
-    append(ears, bytes(2_000))
+    append(ears, bytes(160))
+    appended.clear()
+    receive(ears, AudioBatch([piece for _ in range(20) for piece in pieces(bytes(160))]), SILENCE)
+    assert appended == [1600]
+
+
+def test_a_refused_append_changes_nothing() -> None:
+    listening = machine(AudioFormat("pcm16", 16_000))
+    append(listening, bytes(2_000))
     # Odd over several pieces: the whole append is refused by its first piece.
-    assert codes(append(ears, bytes(50_001))) == ["invalid_audio"]
-    assert len(codes(append(ears, bytes(200_000)))) == 1
-    assert ears.tracks[0].store.end == 1_000
-    append(ears, bytes(2_000))
-    assert ears.tracks[0].store.end == 2_000
+    assert codes(append(listening, bytes(50_001))) == ["invalid_audio"]
+    assert len(codes(append(listening, bytes(200_000)))) == 1
+    assert listening.tracks[0].store.end == 1_000
+    append(listening, bytes(2_000))
+    assert listening.tracks[0].store.end == 2_000
 
 
 def test_floats_that_are_no_numbers_are_refused() -> None:
-    ears = machine(AudioFormat("float32", 16_000))
-    assert codes(append(ears, np.full(10, np.nan, "<f4").tobytes())) == ["invalid_audio"]
-    assert ears.tracks[0].store.end == 0
+    listening = machine(AudioFormat("float32", 16_000))
+    assert codes(append(listening, np.full(10, np.nan, "<f4").tobytes())) == ["invalid_audio"]
+    assert listening.tracks[0].store.end == 0
 
 
 def test_clear_forgets_what_the_resampler_held() -> None:
-    ears = machine(AudioFormat("pcm16", 24_000))
-    append(ears, bytes(4_800))
-    receive(ears, InputAudioBufferClear())
-    end = ears.tracks[0].store.end
-    append(ears, bytes(48_000))
-    receive(ears, InputAudioBufferCommit())
-    assert abs(ears.tracks[0].store.end - end - 16_000) <= 1
+    listening = machine(AudioFormat("pcm16", 24_000))
+    append(listening, bytes(4_800))
+    receive(listening, InputAudioBufferClear())
+    end = listening.tracks[0].store.end
+    append(listening, bytes(48_000))
+    receive(listening, InputAudioBufferCommit())
+    assert abs(listening.tracks[0].store.end - end - 16_000) <= 1
 
 
 @pytest.mark.parametrize("rate", [8_000, 24_000, 48_000])
 @pytest.mark.parametrize("num_samples", [1, 4_096])
 def test_commits_add_up_to_the_time_of_what_was_sent(rate: int, num_samples: int) -> None:
-    ears = machine(AudioFormat("pcm16", rate))
+    listening = machine(AudioFormat("pcm16", rate))
     for _ in range(200):
-        append(ears, bytes(2 * num_samples))
-        receive(ears, InputAudioBufferCommit())
-    assert abs(ears.num_samples_received - 200 * num_samples * 16_000 / rate) <= 1
+        append(listening, bytes(2 * num_samples))
+        receive(listening, InputAudioBufferCommit())
+    assert abs(listening.num_samples_received - 200 * num_samples * 16_000 / rate) <= 1
 
 
 def test_a_change_of_format_loses_nothing() -> None:
-    ears = machine(AudioFormat("pcm16", 24_000))
-    append(ears, bytes(24_000))
-    ears.configure(AudioFormat("pcmu", 8_000), now=0.0)
-    append(ears, bytes(4_000))
-    receive(ears, InputAudioBufferCommit())
-    assert abs(ears.tracks[0].store.end - 16_000) <= 2
+    listening = machine(AudioFormat("pcm16", 24_000))
+    append(listening, bytes(24_000))
+    listening.configure(AudioFormat("pcmu", 8_000), now=0.0)
+    append(listening, bytes(4_000))
+    receive(listening, InputAudioBufferCommit())
+    assert abs(listening.tracks[0].store.end - 16_000) <= 2
 
 
 def starts(effects: list[Effect]) -> list[int]:
@@ -195,14 +232,14 @@ def test_turns_50_db_down_are_those_of_loud_speech(num_samples: int) -> None:
     data = Path(__file__).resolve().parents[3] / "examples" / "data" / "conversation.wav"
     speech = np.asarray(soundfile.read(data, dtype="float32")[0], np.float32)
     model = VoiceActivityModel()
-    heard = []
+    found = []
     for gain, size in ((1.0, 8_000), (0.003, num_samples)):
-        ears, stream = machine(AudioFormat("float32", 16_000)), VoiceActivityStream(model)
+        listening, stream = machine(AudioFormat("float32", 16_000)), VoiceActivityStream(model)
         peak = np.float32(gain / np.abs(speech).max())
         parts = np.split(peak * speech, range(size, len(speech), size))
-        heard.append(starts([each for part in parts for each in append(ears, part.tobytes(), stream)]))
-    assert len(heard[0]) == len(heard[1]) > 3
-    np.testing.assert_allclose(heard[0], heard[1], atol=100)
+        found.append(starts([each for part in parts for each in append(listening, part.tobytes(), stream)]))
+    assert len(found[0]) == len(found[1]) > 3
+    np.testing.assert_allclose(found[0], found[1], atol=100)
 
 
 class Talking:
@@ -223,10 +260,10 @@ class Talking:
 def test_endless_speech_is_cut_where_it_is_quiet() -> None:
     """Though voice activity says nothing of it."""
     config = SessionConfig(model="m", models=(RealtimeModel("m"),), force_turn_s=12.0)
-    ears, stream = machine(AudioFormat("float32", 16_000), config), Talking()
+    listening, stream = machine(AudioFormat("float32", 16_000), config), Talking()
     samples = 0.1 * np.random.default_rng(0).standard_normal(14 * 16_000).astype(np.float32)
     samples[160_000:162_000] *= 0.05
-    effects = [each for part in np.split(samples, 140) for each in append(ears, part.tobytes(), stream)]
+    effects = [each for part in np.split(samples, 140) for each in append(listening, part.tobytes(), stream)]
     first, second = starts(effects)
     assert first == 0
     assert second == pytest.approx(10_062, abs=25)
@@ -237,22 +274,22 @@ def test_endless_speech_is_cut_where_it_is_quiet() -> None:
     num_frames=st.lists(st.integers(0, 7_000), min_size=1, max_size=4),
     num_channels=st.sampled_from([2, 3, 7]),
     rate=st.sampled_from([16_000, 48_000]),
-    are_apart=st.booleans(),
+    are_channels_kept=st.booleans(),
 )
 def test_interleaved_channels_are_those_that_came(
-    num_frames: list[int], num_channels: int, rate: int, are_apart: bool
+    num_frames: list[int], num_channels: int, rate: int, are_channels_kept: bool
 ) -> None:
     """However frames lie across the pieces of an append."""
     noise = np.random.default_rng(3).integers(-9_000, 9_000, (sum(num_frames), num_channels)).astype("<i2")
     audio_format = AudioFormat("pcm16", rate, num_channels)
-    ears = apart(audio_format) if are_apart else machine(audio_format)
+    listening = multichannel(audio_format) if are_channels_kept else machine(audio_format)
     start = 0
     for num in num_frames:
-        append(ears, noise[start : start + num].tobytes())
+        append(listening, noise[start : start + num].tobytes())
         start += num
     wanted = noise.T.astype(np.float32) / 32_768
     for track, channel in zip(
-        ears.tracks, wanted if are_apart else wanted.mean(axis=0, keepdims=True), strict=True
+        listening.tracks, wanted if are_channels_kept else wanted.mean(axis=0, keepdims=True), strict=True
     ):
         expected = StreamingResampler(rate).push(channel, last=True)
         assert len(expected) - 800 < track.store.end <= len(expected), "but what the filter holds back"
@@ -260,7 +297,7 @@ def test_interleaved_channels_are_those_that_came(
 
 
 def test_an_append_that_ends_inside_a_frame_is_refused() -> None:
-    ears = apart(AudioFormat("pcm16", 16_000, 3))
-    assert codes(append(ears, bytes(20_000))) == ["invalid_audio"]
-    assert codes(append(ears, bytes(24_000))) == []
-    assert [track.store.end for track in ears.tracks] == [4_000] * 3
+    listening = multichannel(AudioFormat("pcm16", 16_000, 3))
+    assert codes(append(listening, bytes(20_000))) == ["invalid_audio"]
+    assert codes(append(listening, bytes(24_000))) == []
+    assert [track.store.end for track in listening.tracks] == [4_000] * 3

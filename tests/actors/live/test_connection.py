@@ -9,8 +9,8 @@ from sensorium.actors.live import connection as line_module
 from sensorium.actors.live.outbox import Outbox
 from sensorium.media.transcript.range_answer import Samples
 from sensorium.protocols.transcription.transcript import Transcript
-from support.ears import loudness_ear
-from support.fake_sessions import Event, FakeModel, FakeSocket, FakeTurn, Sessions, wish
+from support.fake_sessions import Event, FakeModel, FakeSocket, FakeTurn, Sessions, resume_event
+from support.vad_streams import loudness_vad
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 FLAT: Event = {"type": "session.update", "model": "fake"}
@@ -151,7 +151,7 @@ async def test_a_replay_that_does_not_fit_ends_its_session_only(autojump_clock: 
         await wait_all_tasks_blocked()
         first.vanish()
         second = await connect(sessions, nursery, max_events=8)
-        second.client_sends(wish(first, 1))
+        second.client_sends(resume_event(first, 1))
         await trio.sleep(5)
         assert second.closed == (1008, "the client reads too slowly")
         assert len(sessions.registry) == sessions.registry.num_detached == 0
@@ -170,7 +170,7 @@ class StuckEar:
     def go_on(self) -> None:
         self._is_free.set()
 
-    async def hear(self, _: Samples, *, is_pushed: bool = False) -> list[tuple[int, float]]:
+    async def score(self, _: Samples, *, is_pushed: bool = False) -> list[tuple[int, float]]:
         await self._is_free.wait()
         return []
 
@@ -180,8 +180,8 @@ class StuckEar:
 
 async def test_who_has_waited_in_vain_once_waits_again_when_it_goes_on(autojump_clock: MockClock) -> None:
     """Else a flat client is refused, and so lost, for a moment's delay hours later."""
-    ear = StuckEar()
-    sessions = Sessions(open_ear=lambda _: ear)
+    vad_stream = StuckEar()
+    sessions = Sessions(open_vad_stream=lambda _: vad_stream)
     async with sessions.running() as nursery:
         socket = await connect(sessions, nursery)
         (session,) = sessions.registry
@@ -189,26 +189,26 @@ async def test_who_has_waited_in_vain_once_waits_again_when_it_goes_on(autojump_
         num_taken = 1
         for _ in range(2):
             await wait_all_tasks_blocked()
-            ear.stick()
+            vad_stream.stick()
             socket.client_sends(*[bytes(100)] * 5)
             await trio.sleep(9.0)
             assert session.num_events < num_taken + 5
             await trio.sleep(2.0)
             num_taken += 5
             assert session.num_events == num_taken
-            ear.go_on()
+            vad_stream.go_on()
 
 
 async def test_an_answer_that_finds_no_room_does_not_outlive_its_session(autojump_clock: MockClock) -> None:
-    ear = StuckEar()
-    sessions = Sessions(work_s=1.0, open_ear=lambda _: ear)
+    vad_stream = StuckEar()
+    sessions = Sessions(work_s=1.0, open_vad_stream=lambda _: vad_stream)
     async with sessions.running() as nursery:
         session, socket = sessions.make(), FakeSocket()
         nursery.start_soon(sessions.registry.serve, sessions.line(socket, session))
         socket.client_sends(UPDATE, bytes(32_000), COMMIT)
         await wait_all_tasks_blocked()
-        assert sessions.model.num_asked == 1
-        ear.stick()
+        assert sessions.model.num_requests == 1
+        vad_stream.stick()
         socket.client_sends(*[bytes(100)] * 65)  # one being heard, and all that there is room for
         await trio.sleep(2.0)
         socket.leave()
@@ -218,36 +218,36 @@ async def test_an_answer_that_finds_no_room_does_not_outlive_its_session(autojum
 
 async def test_a_resumed_session_takes_in_what_it_says_and_nothing_twice(autojump_clock: MockClock) -> None:
     """Also where the old connection is still open, with frames in it that the new one sends again."""
-    ear = StuckEar()
-    sessions = Sessions(open_ear=lambda _: ear)
+    vad_stream = StuckEar()
+    sessions = Sessions(open_vad_stream=lambda _: vad_stream)
     async with sessions.running() as nursery:
         first = await sessions.connect(nursery)
         first.client_sends(UPDATE)
         await wait_all_tasks_blocked()
-        ear.stick()
+        vad_stream.stick()
         first.is_dead = True  # it hears of nothing, and so does not close
         first.client_sends(*[bytes(2_000)] * 80)
-        second = await sessions.resume(nursery, wish(first, 2))
+        second = await sessions.resume(nursery, resume_event(first, 2))
         assert not second.of("resumed"), "a frame is half taken in"
-        ear.go_on()
+        vad_stream.go_on()
         await wait_all_tasks_blocked()
         (resumed,) = second.of("resumed")
         assert 1 < resumed["received_events"] < 81
         assert resumed["received_audio_bytes"] == 2_000 * (resumed["received_events"] - 1)
-        third = await sessions.resume(nursery, wish(first, 2))
+        third = await sessions.resume(nursery, resume_event(first, 2))
         (again,) = third.of("resumed")
         assert again["received_events"] == resumed["received_events"]
 
 
 async def test_of_two_that_resume_at_once_the_later_one_wins(autojump_clock: MockClock) -> None:
-    ear = StuckEar()
-    sessions = Sessions(open_ear=lambda _: ear)
+    vad_stream = StuckEar()
+    sessions = Sessions(open_vad_stream=lambda _: vad_stream)
     async with sessions.running() as nursery:
         first = await sessions.connect(nursery)
-        ear.stick()
+        vad_stream.stick()
         first.client_sends(*[bytes(2_000)] * 80)
-        second, third = [await sessions.resume(nursery, wish(first, 1)) for _ in range(2)]
-        ear.go_on()
+        second, third = [await sessions.resume(nursery, resume_event(first, 1)) for _ in range(2)]
+        vad_stream.go_on()
         await trio.sleep(3.0)
         assert second.closed == (1008, "the session was resumed on another connection")
         third.client_sends(UPDATE)
@@ -260,7 +260,7 @@ async def test_a_session_of_the_flat_dialect_is_nobodys_to_resume(autojump_clock
         socket = await sessions.connect(nursery)
         socket.client_sends(FLAT)
         await wait_all_tasks_blocked()
-        other = await sessions.resume(nursery, wish(socket, 1))
+        other = await sessions.resume(nursery, resume_event(socket, 1))
         await trio.sleep(3.0)
         assert other.of("error")[0]["error"]["code"] == "session_not_found"
         socket.client_sends(bytes(3200), FINAL)
@@ -268,20 +268,20 @@ async def test_a_session_of_the_flat_dialect_is_nobodys_to_resume(autojump_clock
         assert socket.of("done")
 
 
-class BrokenEar:
+class BrokenVadStream:
     """Has a fault of ours, from when it is told to."""
 
     def __init__(self) -> None:
         self.is_broken = False
-        self._ear = loudness_ear("")
+        self._vad_stream = loudness_vad("")
 
-    async def hear(self, samples: Samples, *, is_pushed: bool = False) -> list[tuple[int, float]]:
+    async def score(self, samples: Samples, *, is_pushed: bool = False) -> list[tuple[int, float]]:
         if self.is_broken:
             raise RuntimeError("a fault of ours")
-        return await self._ear.hear(samples)
+        return await self._vad_stream.score(samples)
 
     def reset(self) -> None:
-        self._ear.reset()
+        self._vad_stream.reset()
 
 
 @pytest.mark.parametrize("is_read", [True, False])
@@ -289,13 +289,13 @@ class BrokenEar:
 async def test_a_session_that_breaks_says_so_and_keeps_nothing_and_hurts_nobody(
     autojump_clock: MockClock, loud: bytes, update: Event, is_read: bool
 ) -> None:
-    ears: list[BrokenEar] = []
+    streams: list[BrokenVadStream] = []
 
-    def open_ear(_: str) -> BrokenEar:
-        ears.append(BrokenEar())
-        return ears[-1]
+    def open_vad_stream(_: str) -> BrokenVadStream:
+        streams.append(BrokenVadStream())
+        return streams[-1]
 
-    sessions = Sessions(open_ear=open_ear)
+    sessions = Sessions(open_vad_stream=open_vad_stream)
     async with sessions.running() as nursery:
         other = await sessions.connect(nursery)
         socket = await connect(sessions, nursery, max_events=4)
@@ -306,18 +306,18 @@ async def test_a_session_that_breaks_says_so_and_keeps_nothing_and_hurts_nobody(
             socket.stall()
             socket.client_sends(*[update] * 5)  # as many answers as there is room for
             await wait_all_tasks_blocked()
-        ears[-1].is_broken = True
+        streams[-1].is_broken = True
         socket.client_sends(loud)
         await wait_all_tasks_blocked()
         assert sessions.model.num_held == 0
         socket.go_on()
         await wait_all_tasks_blocked()
         assert socket.closed == (1011, "the session failed")
-        told = [event["error"] for event in socket.of("error")]
+        errors = [event["error"] for event in socket.of("error")]
         if update is FLAT:
-            assert told == ["the session failed"] * is_read
+            assert errors == ["the session failed"] * is_read
         else:
-            assert [each["code"] for each in told] == ["internal_error"] * is_read
+            assert [each["code"] for each in errors] == ["internal_error"] * is_read
             numbers = [event["server_event_seq"] for event in socket.received]
             assert numbers == list(range(1, len(numbers) + 1))
         other.client_sends(UPDATE, loud, COMMIT)
@@ -368,9 +368,9 @@ async def test_who_has_not_read_that_a_session_ended_does_not_hinder_a_drain(
         assert socket.closed == (1008, "session_idle")
 
 
-@pytest.mark.parametrize("seconds_apart", [0.0, 1.0])
+@pytest.mark.parametrize("interval_s", [0.0, 1.0])
 async def test_only_what_is_pushed_comes_behind_speech(
-    autojump_clock: MockClock, loud: bytes, seconds_apart: float
+    autojump_clock: MockClock, loud: bytes, interval_s: float
 ) -> None:
     sessions = Sessions()
     async with sessions.running() as nursery:
@@ -378,8 +378,8 @@ async def test_only_what_is_pushed_comes_behind_speech(
         socket.client_sends(UPDATE)
         for _ in range(8):
             socket.client_sends(loud, COMMIT)
-            await trio.sleep(seconds_apart)
+            await trio.sleep(interval_s)
         await trio.sleep(5.0)
         assert len(socket.of("completed")) == 8
         pushed = sessions.model.num_pushed
-        assert pushed == 0 if seconds_apart else pushed >= 5, "all but the turns of the first two seconds"
+        assert pushed == 0 if interval_s else pushed >= 5, "all but the turns of the first two seconds"

@@ -40,7 +40,7 @@ async def running(deadline_s: float = 5.0) -> AsyncIterator[SoundActor]:
     assert not children()
 
 
-async def heard(sound: Sound, data: bytes, *, is_first: bool = False, is_end: bool = False) -> FloatArray:
+async def decoded(sound: Sound, data: bytes, *, is_first: bool = False, is_end: bool = False) -> FloatArray:
     parts, has_more = [], True
     while has_more:
         samples, has_more = await sound.decode(data, is_first=is_first, is_end=is_end)
@@ -55,8 +55,8 @@ async def test_streams_are_decoded_side_by_side() -> None:
     async def listen(actor: SoundActor, number: int) -> None:
         data, sound = (WEBM if number % 2 else OGG), actor.open_sound("auto")
         step = 300 + 100 * number
-        parts = [await heard(sound, data[at : at + step]) for at in range(0, len(data), step)]
-        parts.append(await heard(sound, b"", is_end=True))
+        parts = [await decoded(sound, data[at : at + step]) for at in range(0, len(data), step)]
+        parts.append(await decoded(sound, b"", is_end=True))
         results[number] = np.concatenate(parts)
         sound.close()
 
@@ -73,17 +73,17 @@ async def test_streams_are_decoded_side_by_side() -> None:
 async def test_a_stream_that_is_none_is_refused_and_another_begins() -> None:
     async with running() as actor:
         sound, neighbour = actor.open_sound("webm"), actor.open_sound("ogg")
-        before = await heard(neighbour, OGG[:3_000], is_first=True)
+        before = await decoded(neighbour, OGG[:3_000], is_first=True)
         with pytest.raises(MediaError, match="damaged at byte 0") as refused:
-            await heard(sound, bytes(64), is_first=True)
+            await decoded(sound, bytes(64), is_first=True)
         assert (refused.value.code, refused.value.param) == ("invalid_audio", "audio")
         with pytest.raises(MediaError, match="begins a new stream") as refused:
-            await heard(sound, WEBM[100:200], is_first=True)
+            await decoded(sound, WEBM[100:200], is_first=True)
         assert refused.value.code == "audio_stream_broken"
-        assert not len(await heard(sound, b"", is_end=True))
-        assert len(await heard(sound, WEBM, is_first=True)) > 15_000
-        after = await heard(neighbour, OGG[3_000:])
-        tail = await heard(neighbour, b"", is_end=True)
+        assert not len(await decoded(sound, b"", is_end=True))
+        assert len(await decoded(sound, WEBM, is_first=True)) > 15_000
+        after = await decoded(neighbour, OGG[3_000:])
+        tail = await decoded(neighbour, b"", is_end=True)
         np.testing.assert_array_equal(np.concatenate([before, after, tail]), decode_audio(OGG).samples)
 
 
@@ -102,12 +102,12 @@ async def test_who_ends_the_process_is_refused_and_the_others_go_on(deed: _Fatal
     async with running(deadline_s=2.0) as actor:
         culprit, others = actor.open_sound("webm"), [actor.open_sound("auto") for _ in range(2)]
         for other in others:
-            assert len(await heard(other, WEBM[:3_000])) > 3_000
+            assert len(await decoded(other, WEBM[:3_000])) > 3_000
         culprit.state, culprit.process = pickle.dumps(deed), b"elsewhere"  # type: ignore[attr-defined]
         counts: list[int] = []
 
         async def go_on(sound: Sound) -> None:
-            counts.append(len(await heard(sound, WEBM[3_000:])))
+            counts.append(len(await decoded(sound, WEBM[3_000:])))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(blamed, culprit))
@@ -119,18 +119,18 @@ async def test_who_ends_the_process_is_refused_and_the_others_go_on(deed: _Fatal
 
 async def blamed(sound: Sound) -> None:
     with pytest.raises(MediaError, match="ended by it") as refused:
-        await heard(sound, WEBM, is_first=True)
+        await decoded(sound, WEBM, is_first=True)
     assert refused.value.code == "decoder_died"
 
 
 async def test_a_process_that_is_gone_is_replaced_unnoticed(children: Children) -> None:
     async with running() as actor:
         sound = actor.open_sound("ogg")
-        first = await heard(sound, OGG[:2_000])
+        first = await decoded(sound, OGG[:2_000])
         (child,) = children()
         assert child.pid is not None
         os.kill(child.pid, signal.SIGKILL)
-        second = await heard(sound, OGG[2_000:])
+        second = await decoded(sound, OGG[2_000:])
         assert len(first) + len(second) > 14_000
 
 
@@ -145,12 +145,12 @@ async def test_streams_go_on_after_somebody_has_cleared_the_temporary_folder(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     async with running() as actor:
         sound = actor.open_sound("webm")
-        parts = [await heard(sound, WEBM[:4_000], is_first=True)]
+        parts = [await decoded(sound, WEBM[:4_000], is_first=True)]
         clear(tmp_path)
         # The next process, which one that has been idle for long is followed by, is confined to it, too.
         for child in children():
             child.kill()
             child.join()
-        parts += [await heard(sound, WEBM[4_000:]), await heard(sound, b"", is_end=True)]
+        parts += [await decoded(sound, WEBM[4_000:]), await decoded(sound, b"", is_end=True)]
         assert actor.statistics().num_deaths == 0
     assert sum(map(len, parts)) > 14_000

@@ -20,10 +20,10 @@ from sensorium.actors.telemetry.metrics import Metrics
 from sensorium.protocols.transcription.transcript import Transcript
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.replay import Replay
-from support.ears import loudness_ear
 from support.fake_sessions import TOKEN, FakeModel, FakeTurn
 from support.footprint import Footprint, footprint
 from support.sounds import inline_sound
+from support.vad_streams import loudness_vad
 from trio.testing import MockClock
 
 HOURS = 2
@@ -40,11 +40,11 @@ class ListenerTurn(FakeTurn):
     async def hypothesis(
         self, end: int, *, final: bool, is_pushed: bool = False, is_queued: bool = False
     ) -> Transcript:
-        said = await super().hypothesis(end, final=final)
+        whole = await super().hypothesis(end, final=final)
         first = -(-self._start // WORD)
         samples = self._read(self._start, end)
         words = [place for place in range(first, -(-end // WORD)) if samples[place * WORD - self._start]]
-        return Transcript(text=" ".join(map(str, words)), language="en", duration=said.duration)
+        return Transcript(text=" ".join(map(str, words)), language="en", duration=whole.duration)
 
 
 class Client:
@@ -91,7 +91,7 @@ async def test_hours_of_talk_leave_nothing_behind(autojump_clock: MockClock) -> 
     session = SessionActor(
         SessionConfig(model="fake", models=(RealtimeModel("fake"),), force_turn_s=30.0),
         {"fake": model},
-        loudness_ear,
+        loudness_vad,
         inline_sound,
         SessionMeter(metrics),
         Replay(max_events=200, max_bytes=50_000),
@@ -102,7 +102,7 @@ async def test_hours_of_talk_leave_nothing_behind(autojump_clock: MockClock) -> 
     silence = bytes(2 * FRAME)
     sizes: list[Footprint] = []
     spoken: list[int] = []
-    heard = 0
+    num_received = 0
     async with trio.open_nursery() as nursery:
         session.delivery.line = line
         nursery.start_soon(session.run)
@@ -111,8 +111,8 @@ async def test_hours_of_talk_leave_nothing_behind(autojump_clock: MockClock) -> 
         for is_speech, deed in speech():
             await session.take(sound if is_speech else silence, line)
             if is_speech:
-                spoken += range(-(-heard // WORD), -(-(heard + FRAME) // WORD))
-            heard += FRAME
+                spoken += range(-(-num_received // WORD), -(-(num_received + FRAME) // WORD))
+            num_received += FRAME
             await trio.sleep(FRAME / RATE)
             if deed == "commit":
                 await session.take('{"type": "input_audio_buffer.commit"}', line)
@@ -123,7 +123,7 @@ async def test_hours_of_talk_leave_nothing_behind(autojump_clock: MockClock) -> 
                 assert client.words == spoken
                 client.words.clear()
                 spoken.clear()
-                if heard > HOURS * 3600 * RATE:
+                if num_received > HOURS * 3600 * RATE:
                     break
         nursery.cancel_scope.cancel()
     assert len(sizes) > 40

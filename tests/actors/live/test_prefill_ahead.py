@@ -17,7 +17,7 @@ from sensorium.actors.live.responses import LiveAnswers
 from sensorium.actors.text.generation import TextModel
 from sensorium.engine.models.prompts import Prompt
 from sensorium.protocols.chat.request import Conversation
-from sensorium.protocols.engine.messages import INTERACTIVE, Generate, TextGenerated
+from sensorium.protocols.engine.messages import INTERACTIVE, SampleRequest, TextGenerated
 from sensorium.protocols.errors import InternalError
 from sensorium.realtime.dialogue.effects import HasReadAhead, ReadAhead, Warm
 from trio.testing import wait_all_tasks_blocked
@@ -27,7 +27,7 @@ class Desk:
     """An engine that reads when it is told to, and what is asked of it."""
 
     def __init__(self) -> None:
-        self.requests: list[Generate] = []
+        self.requests: list[SampleRequest] = []
         self.answers: dict[str, trio.Event] = {}
         self.reports: list[int] = []
         self.num_stops = 0
@@ -36,7 +36,7 @@ class Desk:
         info = SimpleNamespace(stop_token_ids=())
         prompter = SimpleNamespace(builder=SimpleNamespace(info=info))
         model = cast(TextModel, SimpleNamespace(engine=engine, prompter=prompter, num_ngram_drafts=0))
-        media: Any = SimpleNamespace(held=self.held, video=SimpleNamespace(seen=lambda clips: clips))
+        media: Any = SimpleNamespace(held=self.held, video=SimpleNamespace(snapshot=lambda clips: clips))
         self.names = iter("abcdefgh")
         self.reading = ReadingAhead(
             model,
@@ -49,12 +49,12 @@ class Desk:
         )
 
     @asynccontextmanager
-    async def held(self, conversation: Conversation, lane: object, seen: object) -> AsyncIterator[Prompt]:
+    async def held(self, conversation: Conversation, lane: object, snapshot: object) -> AsyncIterator[Prompt]:
         if self.broken:
             raise InternalError("broken")
         yield Prompt(token_ids=(1,))
 
-    async def complete(self, request: Generate) -> TextGenerated:
+    async def complete(self, request: SampleRequest) -> TextGenerated:
         self.requests.append(request)
         kind = "ahead" if request.session is None else "now"
         assert kind not in self.answers, "one of a kind at a time"
@@ -91,8 +91,8 @@ async def test_of_each_kind_the_newest_wish_counts() -> None:
     desk = Desk()
     async with trio.open_nursery() as nursery:
         for plan in (1, 2, 3):
-            desk.reading.wish(Warm(TALK, ()), nursery, desk.stop)
-            desk.reading.wish(ahead(plan), nursery, desk.stop)
+            desk.reading.request(Warm(TALK, ()), nursery, desk.stop)
+            desk.reading.request(ahead(plan), nursery, desk.stop)
             await wait_all_tasks_blocked()
         assert desk.open == ["ahead", "now"]
         assert {request.session for request in desk.requests} == {"s", None}
@@ -110,14 +110,14 @@ async def test_of_each_kind_the_newest_wish_counts() -> None:
 async def test_an_answer_stops_only_what_is_the_sessions() -> None:
     desk = Desk()
     async with trio.open_nursery() as nursery:
-        desk.reading.wish(Warm(TALK, ()), nursery, desk.stop)
-        desk.reading.wish(ahead(1), nursery, desk.stop)
+        desk.reading.request(Warm(TALK, ()), nursery, desk.stop)
+        desk.reading.request(ahead(1), nursery, desk.stop)
         await wait_all_tasks_blocked()
-        desk.reading.wish(Warm(TALK, ()), nursery, desk.stop)
+        desk.reading.request(Warm(TALK, ()), nursery, desk.stop)
         desk.reading.make_way()
         await wait_all_tasks_blocked()
         assert desk.open == ["ahead"]
-        desk.reading.wish(Warm(TALK, ()), nursery, desk.stop)
+        desk.reading.request(Warm(TALK, ()), nursery, desk.stop)
         await wait_all_tasks_blocked()
         assert desk.open == ["ahead", "now"]
         desk.reading.stop()
@@ -129,7 +129,7 @@ async def test_what_cannot_be_read_is_not_said_to_be(caplog: pytest.LogCaptureFi
     desk = Desk()
     desk.broken = True
     async with trio.open_nursery() as nursery:
-        desk.reading.wish(ahead(1), nursery, desk.stop)
+        desk.reading.request(ahead(1), nursery, desk.stop)
     assert (desk.reports, desk.num_stops) == ([], 1)
 
 

@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import pytest
 import trio
-from support.fake_sessions import Event, FakeSocket, Sessions, wish
+from support.fake_sessions import Event, FakeSocket, Sessions, resume_event
 from support.footprint import footprint
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -85,7 +85,7 @@ async def test_a_stream_that_is_cut_anywhere_is_the_stream_that_is_not(
             del first.received[max(1, len(first.received) - num_lost) :]
             first.vanish()
             await trio.sleep(0.3 * (cut % 3))
-            second = await sessions.resume(nursery, wish(first, len(first.received)))
+            second = await sessions.resume(nursery, resume_event(first, len(first.received)))
             (resumed,) = second.of("session.resumed")
             assert resumed["received_events"] == max(0, cut - num_lost)
             arrived = SPOKEN[: resumed["received_events"]]
@@ -122,7 +122,7 @@ async def test_after_the_grace_everything_is_given_back(autojump_clock: MockCloc
         assert len(sessions.registry) == sessions.value("sessions_detached") == 0
         assert sessions.value("sessions_total", code="lost") == 1
         assert sessions.model.num_held == 0
-        late = await sessions.resume(nursery, wish(socket, 1))
+        late = await sessions.resume(nursery, resume_event(socket, 1))
         assert late.of("error")[0]["error"]["code"] == "session_not_found"
 
 
@@ -150,16 +150,16 @@ async def test_a_detached_session_answers_and_then_keeps_nothing_in_the_engine(
         socket.vanish()
         await trio.sleep(2.0)
         assert sessions.model.num_held == 0
-        again = await sessions.resume(nursery, wish(socket, len(socket.received)))
+        again = await sessions.resume(nursery, resume_event(socket, len(socket.received)))
         assert [event["transcript"] for event in again.of("completed")] == ["from 0 to 16000"]
         again.client_sends(COMMIT)
         await trio.sleep(3.0)
         assert [event["transcript"] for event in again.of("completed")][1:] == ["from 16000 to 24000"]
 
 
-@pytest.mark.parametrize("is_asked", [True, False])
+@pytest.mark.parametrize("is_requested", [True, False])
 async def test_a_turn_that_nobody_goes_on_with_is_parked_and_goes_on_exactly(
-    autojump_clock: MockClock, is_asked: bool
+    autojump_clock: MockClock, is_requested: bool
 ) -> None:
     """Cut in the middle of a sentence, while a hypothesis is computed or between two."""
     loud = (np.ones(16_000, np.int16) * 8_000).tobytes()
@@ -167,14 +167,14 @@ async def test_a_turn_that_nobody_goes_on_with_is_parked_and_goes_on_exactly(
     async with sessions.running() as nursery:
         socket = await sessions.connect(nursery)
         socket.client_sends(UPDATE, loud)
-        await trio.sleep(0.5 if is_asked else 5.0)
+        await trio.sleep(0.5 if is_requested else 5.0)
         assert sessions.model.num_held == 1
         socket.vanish()
         await trio.sleep(0.1)
-        assert sessions.model.num_held == is_asked
+        assert sessions.model.num_held == is_requested
         await trio.sleep(2)
         assert sessions.model.num_held == 0
-        again = await sessions.resume(nursery, wish(socket, len(socket.received)))
+        again = await sessions.resume(nursery, resume_event(socket, len(socket.received)))
         again.client_sends(loud)
         await trio.sleep(5)
         assert sessions.model.num_held == 1
@@ -190,7 +190,7 @@ async def test_coming_back_is_not_being_idle(autojump_clock: MockClock) -> None:
         await trio.sleep(5)
         socket.vanish()
         await trio.sleep(14)
-        again = await sessions.resume(nursery, wish(socket, 2))
+        again = await sessions.resume(nursery, resume_event(socket, 2))
         await trio.sleep(19)
         assert again.closed is None
         await trio.sleep(2)
@@ -211,13 +211,13 @@ async def test_a_wrong_wish_is_refused_and_changes_nothing(
     sessions = Sessions()
     async with sessions.running() as nursery:
         socket = await sessions.connect(nursery)
-        stranger = await sessions.resume(nursery, wish(socket, 1) | changes | {"event_id": "mine"})
+        other = await sessions.resume(nursery, resume_event(socket, 1) | changes | {"event_id": "mine"})
         await trio.sleep(3)
-        assert stranger.of("error")[0]["error"]["event_id"] == "mine"
-        assert stranger.of("error")[0]["error"]["code"] == code
-        assert stranger.of("error")[0]["server_event_seq"] == 0
-        assert stranger.closed is not None
-        assert stranger.closed[0] == 1008
+        assert other.of("error")[0]["error"]["event_id"] == "mine"
+        assert other.of("error")[0]["error"]["code"] == code
+        assert other.of("error")[0]["server_event_seq"] == 0
+        assert other.closed is not None
+        assert other.closed[0] == 1008
         socket.client_sends(UPDATE)
         await wait_all_tasks_blocked()
         assert socket.names() == ["session.created", "session.updated"]
@@ -230,14 +230,14 @@ async def test_the_newest_socket_takes_the_session_over(autojump_clock: MockCloc
         old = await sessions.connect(nursery)
         old.client_sends(UPDATE)
         await wait_all_tasks_blocked()
-        new = await sessions.resume(nursery, wish(old, 2))
+        new = await sessions.resume(nursery, resume_event(old, 2))
         await trio.sleep(3)
         assert old.closed == (1008, "the session was resumed on another connection")
         new.client_sends(UPDATE)
         await wait_all_tasks_blocked()
         assert new.names() == ["session.created", "session.resumed", "session.updated"]
         assert len(sessions.registry) == 1
-        again = await sessions.resume(nursery, wish(old, 2))
+        again = await sessions.resume(nursery, resume_event(old, 2))
         assert again.names()[-1] == "session.updated", "replayed"
 
 
@@ -250,7 +250,7 @@ async def test_a_resume_does_not_wait_for_a_line_that_nobody_reads(autojump_cloc
         await wait_all_tasks_blocked()
         (session,) = sessions.registry._sessions.values()
         assert session.num_events < 900, "what is said finds no room, so nothing more is taken in"
-        new = await sessions.resume(nursery, wish(old, session.delivery.last_seq))
+        new = await sessions.resume(nursery, resume_event(old, session.delivery.last_seq))
         assert new.names()[:2] == ["session.created", "session.resumed"]
 
 
@@ -289,8 +289,8 @@ async def test_too_many_lost_sessions_end_the_one_that_waited_longest(autojump_c
             await trio.sleep(1)
         assert sessions.registry.num_detached == 2
         assert len(sessions.registry) == 3
-        assert (await sessions.resume(nursery, wish(sockets[0], 1))).of("error")
-        assert (await sessions.resume(nursery, wish(sockets[1], 1))).of("session.resumed")
+        assert (await sessions.resume(nursery, resume_event(sockets[0], 1))).of("error")
+        assert (await sessions.resume(nursery, resume_event(sockets[1], 1))).of("session.resumed")
 
 
 async def test_a_drained_session_keeps_its_last_words_for_a_lost_client(autojump_clock: MockClock) -> None:
@@ -304,7 +304,7 @@ async def test_a_drained_session_keeps_its_last_words_for_a_lost_client(autojump
         for session in sessions.registry:
             session.drain()
         await trio.sleep(5)
-        again = await sessions.resume(nursery, wish(socket, len(socket.received)))
+        again = await sessions.resume(nursery, resume_event(socket, len(socket.received)))
         await trio.sleep(5)
         kinds = [name.rsplit(".", 1)[-1] for name in again.names()]
         assert kinds[-4:] == ["expiring", "delta", "completed", "error"]
@@ -322,7 +322,7 @@ async def test_a_close_that_nobody_answers_was_not_read(autojump_clock: MockCloc
         socket.is_dead = True
         await trio.sleep(20)
         assert sessions.registry.num_detached == 1
-        again = await sessions.resume(nursery, wish(socket, len(socket.received)))
+        again = await sessions.resume(nursery, resume_event(socket, len(socket.received)))
         await trio.sleep(1)
         assert [name.rsplit(".", 1)[-1] for name in again.names()][2:] == [
             "delta",
@@ -349,7 +349,7 @@ async def test_many_turns_and_many_sockets_leave_nothing_behind(autojump_clock: 
                 socket.vanish()
                 await trio.sleep(0.5)
                 last = max(event["server_event_seq"] for event in socket.received)
-                socket = await sessions.resume(nursery, wish(first, last))
+                socket = await sessions.resume(nursery, resume_event(first, last))
         assert session.num_events == 401
         assert sessions.value("sessions_resumed_total") == 50
         assert sessions.registry.num_detached == sessions.model.num_held == session.turns.num_tracked == 0

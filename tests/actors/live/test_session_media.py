@@ -20,10 +20,10 @@ from sensorium.protocols.errors import MediaError
 from sensorium.realtime.dialogue.effects import (
     EncodePair,
     ForgetPairs,
-    LookAtFrame,
     MediaFact,
     MediaOpened,
     MediaRefused,
+    OpenFrame,
     OpenMedia,
     PairEncoded,
 )
@@ -113,7 +113,7 @@ async def test_a_pair_that_is_forgotten_while_it_is_made_leaves_nothing(autojump
         for number, forgets_after_s in enumerate([0.0, 0.5, 1.5, 5.0]):
             frames = (2 * number, 2 * number + 1)
             for frame in frames:
-                video.perform(LookAtFrame(frame, bytes([frame])), nursery)
+                video.perform(OpenFrame(frame, bytes([frame])), nursery)
             await wait_all_tasks_blocked()
             video.perform(EncodePair(f"p{number}", frames, (b"a", b"b")), nursery)
             await trio.sleep(forgets_after_s)

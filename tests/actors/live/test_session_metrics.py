@@ -43,7 +43,7 @@ def failed(item_id: str) -> ServerEvent:
     return ConversationItemInputAudioTranscriptionFailed(item_id=item_id, error=error)
 
 
-def tell(meter: SessionMeter, *events: ServerEvent) -> None:
+def observe(meter: SessionMeter, *events: ServerEvent) -> None:
     for index, event in enumerate(events):
         meter.sent(event, now=float(index))
 
@@ -54,7 +54,7 @@ def value(metrics: Metrics, name: str) -> float | None:
 
 def test_latencies_of_a_turn() -> None:
     metrics = Metrics()
-    tell(
+    observe(
         SessionMeter(metrics),
         *(started("a"), delta("a", "one"), delta("a", " two"), committed("a"), completed("a", "one two")),
     )
@@ -65,13 +65,13 @@ def test_latencies_of_a_turn() -> None:
 
 def test_a_final_that_differs_from_what_was_released_is_a_correction() -> None:
     metrics = Metrics()
-    tell(SessionMeter(metrics), delta("a", "won"), committed("a"), completed("a", "one"))
+    observe(SessionMeter(metrics), delta("a", "won"), committed("a"), completed("a", "one"))
     assert value(metrics, "sensorium_corrections_total") == 1.0
 
 
 def test_a_turn_that_fails_is_counted_and_said(caplog: pytest.LogCaptureFixture) -> None:
     metrics = Metrics()
-    tell(SessionMeter(metrics), committed("a"), failed("a"), committed("b"), completed("b", "one"))
+    observe(SessionMeter(metrics), committed("a"), failed("a"), committed("b"), completed("b", "one"))
     assert metrics.registry.get_sample_value("sensorium_turns_failed_total", {"code": "x"}) == 1.0
     assert [each.message for each in caplog.records] == ["the turn a was not transcribed: why"]
 
@@ -79,20 +79,20 @@ def test_a_turn_that_fails_is_counted_and_said(caplog: pytest.LogCaptureFixture)
 def test_nothing_is_remembered_of_items_that_are_over() -> None:
     meter = SessionMeter(Metrics())
     for item in ("a", "b", "c"):
-        tell(meter, started(item), delta(item, "x"), committed(item), completed(item, "x"))
-        tell(meter, started(item), delta(item, "x"), committed(item), failed(item))
-        tell(meter, started(item), delta(item, "x"), InputAudioBufferCleared())
-        tell(meter, started(item), InputAudioBufferCleared())
+        observe(meter, started(item), delta(item, "x"), committed(item), completed(item, "x"))
+        observe(meter, started(item), delta(item, "x"), committed(item), failed(item))
+        observe(meter, started(item), delta(item, "x"), InputAudioBufferCleared())
+        observe(meter, started(item), InputAudioBufferCleared())
     assert meter.num_tracked == 0
 
 
 def test_a_clear_leaves_committed_items_alone() -> None:
     metrics = Metrics()
     meter = SessionMeter(metrics)
-    tell(meter, started("a"), delta("a", "won"), committed("a"))
-    tell(meter, started("b"), InputAudioBufferCleared())
+    observe(meter, started("a"), delta("a", "won"), committed("a"))
+    observe(meter, started("b"), InputAudioBufferCleared())
     assert meter.num_tracked == 1
-    tell(meter, completed("a", "one"))
+    observe(meter, completed("a", "one"))
     assert value(metrics, "sensorium_corrections_total") == 1.0
 
 

@@ -11,7 +11,7 @@ import pytest
 import trio
 from sensorium.actors.live import inbound as intake
 from sensorium.media.audio.decode import decode_audio
-from support.fake_sessions import Event, FakeSocket, Sessions, wish
+from support.fake_sessions import Event, FakeSocket, Sessions, resume_event
 from support.sound_streams import ogg, voice, webm
 from trio.testing import MockClock
 
@@ -136,7 +136,7 @@ async def test_a_lost_client_goes_on_in_the_middle_of_a_block(autojump_clock: Mo
         await trio.sleep(1)
         socket.vanish()
         await trio.sleep(1)
-        again = await sessions.resume(nursery, wish(socket, 2))
+        again = await sessions.resume(nursery, resume_event(socket, 2))
         (resumed,) = again.of("resumed")
         assert (resumed["received_events"], resumed["received_audio_bytes"]) == (2, 3_333)
         again.client_sends(WEBM[3_333:], COMMIT)

@@ -20,7 +20,7 @@ from support.fake_sessions import FakeModel, FakeTurn
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 ITEM = ItemId("item_1")
-ASK = Transcribe(ITEM, 0, 16_000, final=False)
+REQUEST = Transcribe(ITEM, 0, 16_000, final=False)
 SECOND = AudioStore()
 SECOND.append(np.zeros(16_000, np.float32))
 
@@ -40,7 +40,7 @@ async def test_a_turn_that_is_forgotten_is_given_back(
     model, outcomes = FakeModel(work_s=1.0), list[Outcome]()
     turns = make(model, outcomes)
     async with trio.open_nursery() as nursery:
-        turns.start(ASK, nursery, SECOND.copy)
+        turns.start(REQUEST, nursery, SECOND.copy)
         if delay_s is not None:
             await trio.sleep(delay_s)
         turns.forget(ITEM)
@@ -55,23 +55,23 @@ async def test_of_a_channels_ends_one_has_precedence(autojump_clock: MockClock) 
     model, outcomes = FakeModel(work_s=1.0), list[Outcome]()
     turns = make(model, outcomes)
 
-    async def ask(name: str, *, final: bool = True, channel: int = 0) -> int:
+    async def transcribe(name: str, *, final: bool = True, channel: int = 0) -> int:
         num_before = model.num_queued
         turns.start(Transcribe(ItemId(name), 0, 16_000, final, channel), nursery, SECOND.copy)
         await trio.sleep(0.1)
         return model.num_queued - num_before
 
     async with trio.open_nursery() as nursery:
-        assert await ask("partial", final=False) == 0
-        assert await ask("first") == 0
-        assert await ask("second") == 1
-        assert await ask("other", channel=1) == 0
-        assert await ask("open", final=False) == 0
-        assert await ask("first") == 1, "behind the second"
+        assert await transcribe("partial", final=False) == 0
+        assert await transcribe("first") == 0
+        assert await transcribe("second") == 1
+        assert await transcribe("other", channel=1) == 0
+        assert await transcribe("open", final=False) == 0
+        assert await transcribe("first") == 1, "behind the second"
         await trio.sleep(2)
-        assert await ask("third") == 0
+        assert await transcribe("third") == 0
         turns.forget(ItemId("third"))
-        assert await ask("fourth") == 0
+        assert await transcribe("fourth") == 0
     turns.close()
 
 
@@ -93,7 +93,7 @@ async def test_the_language_of_an_end_counts_for_what_is_said_next(autojump_cloc
     model, outcomes = FakeModel(work_s=0.05), list[Outcome]()
     turns = make(model, outcomes)
 
-    async def say(
+    async def finish(
         language: str, probability: float = 1.0, *, final: bool = True, channel: int = 0
     ) -> str | None:
         model.language, model.language_probability = language, probability
@@ -103,13 +103,13 @@ async def test_the_language_of_an_end_counts_for_what_is_said_next(autojump_cloc
         turns.forget(name)
         return model.spoken[-1]
 
-    assert await say("de", final=False) is None
-    assert await say("de") is None
-    assert await say("zh", 0.7) == "de"
-    assert await say("es", channel=1) is None
-    assert await say("fr", 0.8) == "de"
-    assert await say("fr") == "fr"
-    assert await say("es", channel=1) == "es"
+    assert await finish("de", final=False) is None
+    assert await finish("de") is None
+    assert await finish("zh", 0.7) == "de"
+    assert await finish("es", channel=1) is None
+    assert await finish("fr", 0.8) == "de"
+    assert await finish("fr") == "fr"
+    assert await finish("es", channel=1) == "es"
     turns.close()
 
 
@@ -131,7 +131,7 @@ async def test_a_turn_that_is_parked_before_its_task_begins_is_answered_and_give
     model, outcomes = FakeModel(work_s=1.0), list[Outcome]()
     turns = make(model, outcomes)
     async with trio.open_nursery() as nursery:
-        turns.start(ASK, nursery, SECOND.copy)
+        turns.start(REQUEST, nursery, SECOND.copy)
         turns.park()
     assert len(outcomes) == 1
     assert model.num_held == 0
@@ -144,9 +144,9 @@ async def test_what_is_kept_for_a_turn_serves_every_question_and_a_newer_one_tak
     model, outcomes = FakeModel(work_s=1.0), list[Outcome]()
     turns = make(model, outcomes)
     async with trio.open_nursery() as nursery:
-        turns.start(ASK, nursery, SECOND.copy)
+        turns.start(REQUEST, nursery, SECOND.copy)
         await trio.sleep(1.5)
-        turns.start(ASK, nursery, SECOND.copy)
+        turns.start(REQUEST, nursery, SECOND.copy)
         await trio.sleep(0.5)
         turns.start(Transcribe(ITEM, 0, 16_000, final=True), nursery, SECOND.copy)
     assert [outcome.final for outcome in outcomes] == [False, True]
@@ -173,7 +173,7 @@ async def test_audio_that_is_forgotten_while_it_is_examined_is_no_defect(
     model, outcomes = FakeModel(turn=ThreadedTurn), list[Outcome]()
     turns = make(model, outcomes)
     async with trio.open_nursery() as nursery:
-        turns.start(ASK, nursery, SECOND.copy)
+        turns.start(REQUEST, nursery, SECOND.copy)
         await trio.sleep(0.5)
         if is_forgotten:
             turns.forget(ITEM)
@@ -201,7 +201,7 @@ GONE = EngineFailedError("it has failed")
 
 
 @pytest.mark.parametrize(
-    ("faults", "final", "told"),
+    ("faults", "final", "reported"),
     [
         ([LOST, *[AWAY] * 9], True, None),
         ([*[AWAY] * 9, LOST, AWAY], True, None),
@@ -213,16 +213,16 @@ GONE = EngineFailedError("it has failed")
     ],
 )
 async def test_the_end_of_a_turn_waits_for_a_model_that_comes_back(
-    autojump_clock: MockClock, faults: list[UnavailableError], final: bool, told: UnavailableError | None
+    autojump_clock: MockClock, faults: list[UnavailableError], final: bool, reported: UnavailableError | None
 ) -> None:
     """And for no other; nor does it go on bringing one down, or wait for ever."""
     model, outcomes = FakeModel(turn=DownTurn), list[Outcome]()
     turns, began = make(model, outcomes), trio.current_time()
     with patch.object(DownTurn, "faults", list(faults)):
         async with trio.open_nursery() as nursery:
-            turns.start(replace(ASK, final=final), nursery, SECOND.copy)
+            turns.start(replace(REQUEST, final=final), nursery, SECOND.copy)
     (outcome,) = outcomes
-    assert (outcome.error if isinstance(outcome, HypothesisFailed) else None) is told
+    assert (outcome.error if isinstance(outcome, HypothesisFailed) else None) is reported
     assert trio.current_time() - began < PATIENCE_S + 10
     turns.close()
     assert model.num_held == 0
@@ -233,7 +233,7 @@ async def test_who_waits_for_a_model_may_leave(autojump_clock: MockClock) -> Non
     turns = make(model, outcomes)
     with patch.object(DownTurn, "faults", [AWAY] * 1000):
         async with trio.open_nursery() as nursery:
-            turns.start(replace(ASK, final=True), nursery, SECOND.copy)
+            turns.start(replace(REQUEST, final=True), nursery, SECOND.copy)
             await trio.sleep(3)
             assert model.num_held == 0
             turns.forget(ITEM)

@@ -16,8 +16,8 @@ import pytest
 import soundfile
 import soxr
 import trio
-from sensorium.actors.live import voice_activity as hearing
-from sensorium.actors.live.voice_activity import Ear, OpenEar, VoiceActivityActor
+from sensorium.actors.live import voice_activity as voice_activity
+from sensorium.actors.live.voice_activity import OpenVadStream, VadStream, VoiceActivityActor
 from sensorium.media.speech.voice_activity import (
     FRAME_SAMPLES,
     FloatArray,
@@ -26,9 +26,9 @@ from sensorium.media.speech.voice_activity import (
 )
 from sensorium.media.transcript.range_answer import Samples
 from sensorium.protocols.errors import InternalError, UnavailableError
-from support.ears import network_ear
 from support.fake_sessions import Event, FakeSocket, Sessions
 from support.no_threads import refusing_threads
+from support.vad_streams import network_vad
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 pytestmark = pytest.mark.slow
@@ -91,16 +91,16 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def test_scores_are_those_of_a_stream_alone(model: VoiceActivityModel, speech: Samples) -> None:
     """However many there are, whatever each is cut into, and also behind a reset."""
-    heard: dict[int, Scores] = {}
+    scores_by_stream: dict[int, Scores] = {}
 
-    async def listen(ear: Ear, index: int) -> None:
+    async def listen(vad_stream: VadStream, index: int) -> None:
         rng = np.random.default_rng(index)
         audio, scores = np.roll(speech, 5_000 * index)[:40_000], Scores()
         for number, part in enumerate(np.split(audio, np.sort(rng.integers(0, 40_000, 12)))):
             if number == 6:
-                ear.reset()
-            scores += await ear.hear(part)
-        heard[index] = scores
+                vad_stream.reset()
+            scores += await vad_stream.score(part)
+        scores_by_stream[index] = scores
 
     def alone(index: int) -> Scores:
         rng = np.random.default_rng(index)
@@ -113,9 +113,9 @@ async def test_scores_are_those_of_a_stream_alone(model: VoiceActivityModel, spe
         return scores
 
     async with running(model) as actor, trio.open_nursery() as nursery:
-        for index in range(hearing.MAX_STREAMS + 6):
-            nursery.start_soon(listen, actor.open_ear(), index)
-    for index, scores in heard.items():
+        for index in range(voice_activity.MAX_STREAMS + 6):
+            nursery.start_soon(listen, actor.open_vad_stream(), index)
+    for index, scores in scores_by_stream.items():
         expected = alone(index)
         assert [end for end, _ in scores] == [end for end, _ in expected]
         np.testing.assert_allclose([p for _, p in scores], [p for _, p in expected], rtol=0, atol=1e-6)
@@ -123,12 +123,12 @@ async def test_scores_are_those_of_a_stream_alone(model: VoiceActivityModel, spe
 
 async def test_a_backlog_delays_nobody_by_more_than_a_batch() -> None:
     model = SteppedModel()
-    num_backlogs = hearing.BATCH_FRAMES
+    num_backlogs = voice_activity.BATCH_FRAMES
     async with running(model) as actor, trio.open_nursery() as nursery:
         done: list[int] = []
 
         async def push(mark: int, num_frames: int) -> None:
-            scores = await actor.open_ear().hear(marked(mark, num_frames))
+            scores = await actor.open_vad_stream().score(marked(mark, num_frames))
             assert scores == [(FRAME_SAMPLES * index, mark) for index in range(1, num_frames + 1)]
             done.append(mark)
 
@@ -138,7 +138,7 @@ async def test_a_backlog_delays_nobody_by_more_than_a_batch() -> None:
         nursery.start_soon(push, 100, 3)
         await wait_all_tasks_blocked()
         # One batch may run already, with fewer; the next one holds the paced session.
-        model.let(2 * hearing.BATCH_FRAMES + hearing.MIN_FRAMES)
+        model.let(2 * voice_activity.BATCH_FRAMES + voice_activity.MIN_FRAMES)
         await until(lambda: done == [100])
         assert sum(100 in row for row in model.rows) == 3
         model.let()
@@ -153,7 +153,7 @@ async def test_callers_push_in_turn() -> None:
         done: list[str] = []
 
         async def push(name: str, mark: int) -> None:
-            await actor.open_ear(name).hear(marked(mark, 2), is_pushed=True)
+            await actor.open_vad_stream(name).score(marked(mark, 2), is_pushed=True)
             done.append(name)
 
         for mark in range(1, 9):
@@ -171,11 +171,11 @@ async def test_pushed_audio_is_heard_one_session_at_a_time_and_beside_what_is_sp
         done: list[int] = []
 
         async def push(mark: int) -> None:
-            await actor.open_ear().hear(marked(mark, 2), is_pushed=True)
+            await actor.open_vad_stream().score(marked(mark, 2), is_pushed=True)
             done.append(mark)
 
         async def speak(mark: int) -> None:
-            await actor.open_ear().hear(marked(mark, 1))
+            await actor.open_vad_stream().score(marked(mark, 1))
             done.append(mark)
 
         for mark in range(1, 6):
@@ -197,24 +197,24 @@ async def test_a_lone_backlog_gets_long_batches_and_a_bound_of_streams_holds() -
     model.let()
     async with running(model) as actor:
         async with trio.open_nursery() as nursery:
-            for mark in range(hearing.MAX_STREAMS * 2):
-                nursery.start_soon(actor.open_ear().hear, marked(mark, 2))
-        assert max(map(len, model.rows)) <= hearing.MAX_STREAMS
-        assert sum(map(len, model.rows)) == hearing.MAX_STREAMS * 4
-        scores = await actor.open_ear().hear(marked(3, 2 * hearing.BATCH_FRAMES))
-        assert len(scores) == 2 * hearing.BATCH_FRAMES
+            for mark in range(voice_activity.MAX_STREAMS * 2):
+                nursery.start_soon(actor.open_vad_stream().score, marked(mark, 2))
+        assert max(map(len, model.rows)) <= voice_activity.MAX_STREAMS
+        assert sum(map(len, model.rows)) == voice_activity.MAX_STREAMS * 4
+        scores = await actor.open_vad_stream().score(marked(3, 2 * voice_activity.BATCH_FRAMES))
+        assert len(scores) == 2 * voice_activity.BATCH_FRAMES
 
 
 async def test_what_was_heard_leaves_nothing_to_the_garbage_collector(model: VoiceActivityModel) -> None:
     """A full collection holds the loop, and a cycle for every piece of sound brings it about."""
     async with running(model) as actor:
-        ear = actor.open_ear()
+        vad_stream = actor.open_vad_stream()
         gc.collect()
         gc.disable()
         try:
             for _ in range(4):
-                await ear.hear(np.zeros(FRAME_SAMPLES, np.float32))
-            left = [each for each in gc.get_objects() if isinstance(each, hearing._Frames)]
+                await vad_stream.score(np.zeros(FRAME_SAMPLES, np.float32))
+            left = [each for each in gc.get_objects() if isinstance(each, voice_activity._Frames)]
         finally:
             gc.enable()
     assert len(left) <= 1, "but the last, which the actor has in hand until the next"
@@ -222,9 +222,9 @@ async def test_what_was_heard_leaves_nothing_to_the_garbage_collector(model: Voi
 
 async def test_audio_without_a_whole_frame_asks_nobody() -> None:
     async with running(SteppedModel()) as actor:
-        ear = actor.open_ear()
+        vad_stream = actor.open_vad_stream()
         with trio.fail_after(1):
-            assert await ear.hear(np.zeros(FRAME_SAMPLES - 1, np.float32)) == []
+            assert await vad_stream.score(np.zeros(FRAME_SAMPLES - 1, np.float32)) == []
 
 
 async def test_what_a_closed_session_had_waiting_is_dropped() -> None:
@@ -234,20 +234,20 @@ async def test_what_a_closed_session_had_waiting_is_dropped() -> None:
 
         async def leave() -> None:
             with gone:
-                await actor.open_ear().hear(marked(7, 200))
+                await actor.open_vad_stream().score(marked(7, 200))
 
         nursery.start_soon(leave)
         await wait_all_tasks_blocked()
         model.let(3)
         await until(lambda: len(model.rows) == 3)
-        nursery.start_soon(partial(actor.open_ear().hear, marked(8, 2)))
+        nursery.start_soon(partial(actor.open_vad_stream().score, marked(8, 2)))
         await wait_all_tasks_blocked()
         gone.cancel()
         await wait_all_tasks_blocked()
-        model.let(hearing.BATCH_FRAMES - 3)
+        model.let(voice_activity.BATCH_FRAMES - 3)
         model.let(2)
         await until(lambda: sum(8.0 in row for row in model.rows) == 2)
-        assert sum(7.0 in row for row in model.rows) == hearing.BATCH_FRAMES
+        assert sum(7.0 in row for row in model.rows) == voice_activity.BATCH_FRAMES
 
 
 async def test_a_defect_is_told_to_those_it_met_and_the_next_are_heard() -> None:
@@ -256,9 +256,9 @@ async def test_a_defect_is_told_to_those_it_met_and_the_next_are_heard() -> None
     model.let()
     async with running(model) as actor:
         with pytest.raises(InternalError):
-            await actor.open_ear().hear(marked(1, 1))
+            await actor.open_vad_stream().score(marked(1, 1))
         model.is_broken = False
-        assert await actor.open_ear().hear(marked(2, 1)) == [(FRAME_SAMPLES, 2.0)]
+        assert await actor.open_vad_stream().score(marked(2, 1)) == [(FRAME_SAMPLES, 2.0)]
 
 
 async def test_sessions_wait_where_the_system_has_no_thread(
@@ -266,7 +266,7 @@ async def test_sessions_wait_where_the_system_has_no_thread(
 ) -> None:
     refused = refusing_threads(monkeypatch, until_s=60)
     async with running(model) as actor:
-        assert len(await actor.open_ear().hear(np.zeros(FRAME_SAMPLES, np.float32))) == 1
+        assert len(await actor.open_vad_stream().score(np.zeros(FRAME_SAMPLES, np.float32))) == 1
     assert len(refused) > 100
 
 
@@ -282,10 +282,10 @@ async def test_who_waits_is_told_when_the_actor_stops() -> None:
 
         async def wait() -> None:
             with pytest.raises(UnavailableError):
-                await actor.open_ear().hear(marked(2, 1))
+                await actor.open_vad_stream().score(marked(2, 1))
 
         nursery.start_soon(run)
-        nursery.start_soon(actor.open_ear().hear, marked(1, 1))
+        nursery.start_soon(actor.open_vad_stream().score, marked(1, 1))
         await wait_all_tasks_blocked()
         nursery.start_soon(wait)
         await wait_all_tasks_blocked()
@@ -293,36 +293,36 @@ async def test_who_waits_is_told_when_the_actor_stops() -> None:
         model.let()
 
 
-class WatchedEar:
+class WatchedVadStream:
     """Knows whether it is waiting."""
 
-    def __init__(self, ear: Ear) -> None:
-        self._ear = ear
+    def __init__(self, vad_stream: VadStream) -> None:
+        self._vad_stream = vad_stream
         self.is_busy = False
 
-    async def hear(self, samples: FloatArray, *, is_pushed: bool = False) -> Scores:
+    async def score(self, samples: FloatArray, *, is_pushed: bool = False) -> Scores:
         self.is_busy = True
         try:
-            return await self._ear.hear(samples, is_pushed=is_pushed)
+            return await self._vad_stream.score(samples, is_pushed=is_pushed)
         finally:
             self.is_busy = False
 
     def reset(self) -> None:
-        self._ear.reset()
+        self._vad_stream.reset()
 
 
-class CrowdedEar:
+class CrowdedVadStream:
     """With others that hear the half of what it hears."""
 
-    def __init__(self, ear: Ear, others: Sequence[Ear]) -> None:
-        self._ear, self._others = ear, others
-        self.reset = ear.reset
+    def __init__(self, vad_stream: VadStream, others: Sequence[VadStream]) -> None:
+        self._vad_stream, self._others = vad_stream, others
+        self.reset = vad_stream.reset
 
-    async def hear(self, samples: FloatArray, *, is_pushed: bool = False) -> Scores:
+    async def score(self, samples: FloatArray, *, is_pushed: bool = False) -> Scores:
         async with trio.open_nursery() as nursery:
             for other in self._others:
-                nursery.start_soon(other.hear, samples[::-2])
-            return await self._ear.hear(samples, is_pushed=is_pushed)
+                nursery.start_soon(other.score, samples[::-2])
+            return await self._vad_stream.score(samples, is_pushed=is_pushed)
 
 
 def deeds(speech: Samples) -> Iterator[Event | bytes]:
@@ -345,27 +345,27 @@ def deeds(speech: Samples) -> Iterator[Event | bytes]:
             yield {"type": f"input_audio_buffer.{deed}"}
 
 
-async def events_of(open_ear: OpenEar, script: Iterator[Event | bytes]) -> list[str]:
+async def events_of(open_vad_stream: OpenVadStream, script: Iterator[Event | bytes]) -> list[str]:
     """What a client reads that waits behind each deed until nothing happens any more."""
-    ears: list[WatchedEar] = []
+    streams: list[WatchedVadStream] = []
 
-    def open_watched(caller: str) -> Ear:
-        ears.append(WatchedEar(open_ear(caller)))
-        return ears[-1]
+    def open_watched(caller: str) -> VadStream:
+        streams.append(WatchedVadStream(open_vad_stream(caller)))
+        return streams[-1]
 
-    sessions = Sessions(work_s=0.0, open_ear=open_watched)
+    sessions = Sessions(work_s=0.0, open_vad_stream=open_watched)
     async with trio.open_nursery() as nursery:
         await nursery.start(sessions.registry.run)
         socket: FakeSocket = await sessions.connect(nursery)
         for deed in script:
             socket.client_sends(deed)
             await wait_all_tasks_blocked()
-            while ears[0].is_busy:
+            while streams[0].is_busy:
                 await trio.sleep(0.001)
                 await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     names: dict[str, str] = {}
-    told = []
+    texts = []
     for event in socket.received[1:]:
         event.pop("event_id")
         if event["type"] == "session.updated":
@@ -374,17 +374,19 @@ async def events_of(open_ear: OpenEar, script: Iterator[Event | bytes]) -> list[
         for word in text.split('"'):
             if word.startswith("item_"):
                 text = text.replace(word, names.setdefault(word, f"item {len(names)}"))
-        told.append(text)
-    return told
+        texts.append(text)
+    return texts
 
 
 async def test_a_session_hears_the_same_however_frames_are_batched(
     model: VoiceActivityModel, speech: Samples
 ) -> None:
     """Beside others, and with everything in the order in which the client did it."""
-    alone = await events_of(lambda _: network_ear(model), deeds(speech))
+    alone = await events_of(lambda _: network_vad(model), deeds(speech))
     assert sum("completed" in event for event in alone) >= 8
     async with running(model) as actor:
-        others = [actor.open_ear() for _ in range(3)]
-        batched = await events_of(lambda caller: CrowdedEar(actor.open_ear(caller), others), deeds(speech))
+        others = [actor.open_vad_stream() for _ in range(3)]
+        batched = await events_of(
+            lambda caller: CrowdedVadStream(actor.open_vad_stream(caller), others), deeds(speech)
+        )
     assert batched == alone

@@ -44,8 +44,10 @@ def clients(
     return McpClients(config, Names(resolve), metrics or Metrics())
 
 
-def session_of(host: FileHost, asked: McpClients, *, fields: tuple[tuple[str, str], ...] = ()) -> McpSession:
-    return McpSession(asked, McpServer(label="a", url=host.url("/mcp"), param="", fields=fields), "me")
+def session_of(
+    host: FileHost, mcp_clients: McpClients, *, fields: tuple[tuple[str, str], ...] = ()
+) -> McpSession:
+    return McpSession(mcp_clients, McpServer(label="a", url=host.url("/mcp"), param="", fields=fields), "me")
 
 
 def replies(*given: bytes | Behave) -> Behave:
@@ -71,9 +73,9 @@ async def failure(host: FileHost, *after: bytes | Behave, **options: object) -> 
     """Of listing, where the server answers so after its beginning."""
     began = [result(INITIALIZED, 1), answer(status=202)] if after else []
     host.answers["/mcp"] = replies(*began, *after)
-    asked = clients(host, **options)  # type: ignore[arg-type]
+    mcp_clients = clients(host, **options)  # type: ignore[arg-type]
     with pytest.raises(McpFailure) as caught:
-        await session_of(host, asked).tools()
+        await session_of(host, mcp_clients).tools()
     return caught.value
 
 
@@ -82,7 +84,7 @@ async def test_what_a_server_answers_wrong_is_told() -> None:
         endless = {"tools": [], "nextCursor": "again"}
         many = {"tools": [{"name": f"f{index}"} for index in range(257)]}
         events = answer(b'data: {}\n\ndata: {"id":', head="Content-Type: text/event-stream\r\n")
-        for sent, said in (
+        for sent, message in (
             (answer(b"<html>", head="Content-Type: text/html\r\n"), "JSON-RPC"),
             (answer(b"[" * 100_000), "JSON-RPC"),
             (answer(b"[]"), "without a result"),
@@ -96,7 +98,7 @@ async def test_what_a_server_answers_wrong_is_told() -> None:
             (answer(status=500), "status 500"),
             (b"nonsense\r\n\r\n", "proper HTTP"),
         ):
-            assert said in str(await failure(host, sent)), said
+            assert message in str(await failure(host, sent)), message
         named = json.dumps({"jsonrpc": "2.0", "id": 1, "result": INITIALIZED}).encode()
         host.answers["/mcp"] = replies(answer(named, head="Mcp-Session-Id: \xe9t\xe9\r\n"))
         with pytest.raises(McpFailure, match="session unreadably"):
@@ -119,7 +121,7 @@ async def test_addresses_are_vetted_when_they_are_resolved() -> None:
     async with file_host() as host:
         assert "no address" in str(await failure(host, networks=()))
         assert "no address" in str(await failure(host, resolve=lambda *_: ["10.0.0.1"]))
-        assert host.asked == []
+        assert host.requested == []
 
 
 async def test_the_version_that_was_agreed_on_and_the_session_go_with_every_request(
@@ -133,9 +135,9 @@ async def test_the_version_that_was_agreed_on_and_the_session_go_with_every_requ
             result({"tools": []}, 2),
             answer(),
         )
-        asked = clients(host)
-        await nursery.start(asked.run)
-        session = session_of(host, asked, fields=(("X-Key", "k"),))
+        mcp_clients = clients(host)
+        await nursery.start(mcp_clients.run)
+        session = session_of(host, mcp_clients, fields=(("X-Key", "k"),))
         await session.tools()
         session.leave()
         await came(lambda: len(host.heads) == 4)
@@ -161,7 +163,7 @@ async def test_a_request_that_took_too_long_is_taken_back_before_the_session_end
         while await stream.receive_some():  # until the other side goes
             pass
 
-    async def hear(stream: trio.SocketStream, _: str) -> None:
+    async def read_on(stream: trio.SocketStream, _: str) -> None:
         body = host.heads[-1].partition(b"\r\n\r\n")[2]
         while not body.endswith(b"}"):
             body += await stream.receive_some()
@@ -171,11 +173,11 @@ async def test_a_request_that_took_too_long_is_taken_back_before_the_session_end
     async with file_host() as host:
         began = json.dumps({"jsonrpc": "2.0", "id": 1, "result": INITIALIZED}).encode()
         started = (answer(began, head="Mcp-Session-Id: s1\r\n"), answer(status=202))
-        host.answers["/mcp"] = replies(*started, silent, hear, silent, hear, answer())
+        host.answers["/mcp"] = replies(*started, silent, read_on, silent, read_on, answer())
         metrics = Metrics()
-        asked = clients(host, timeout_s=0.5, metrics=metrics)
-        await nursery.start(asked.run)
-        session = session_of(host, asked)
+        mcp_clients = clients(host, timeout_s=0.5, metrics=metrics)
+        await nursery.start(mcp_clients.run)
+        session = session_of(host, mcp_clients)
         outcome = await session.call("slow", {})
         assert "within 0.5 s" in outcome.text
         await came(lambda: len(taken_back) == 1)
@@ -187,8 +189,8 @@ async def test_a_request_that_took_too_long_is_taken_back_before_the_session_end
             giving_up.cancel_scope.cancel()
         session.leave()
         await came(lambda: len(host.heads) == 7)
-    assert [told["method"] for told in taken_back] == ["notifications/cancelled"] * 2  # type: ignore[index]
-    assert [told["params"]["requestId"] for told in taken_back] == [2, 3]  # type: ignore[index]
+    assert [message_sent["method"] for message_sent in taken_back] == ["notifications/cancelled"] * 2  # type: ignore[index]
+    assert [message_sent["params"]["requestId"] for message_sent in taken_back] == [2, 3]  # type: ignore[index]
     assert b"Mcp-Session-Id: s1" in host.heads[3]
     assert host.heads[-1].startswith(b"DELETE ")
     assert counts(metrics, host) == {("tools/call", "timeout"): 1, ("tools/call", "cancelled"): 1}
@@ -242,23 +244,23 @@ async def test_a_session_that_the_server_forgot_begins_again() -> None:
 
 
 async def test_whoever_has_much_to_take_back_leaves_room_for_others(nursery: trio.Nursery) -> None:
-    num_told = 0
+    num_notified = 0
 
-    async def tell() -> None:
-        nonlocal num_told
-        num_told += 1
+    async def notify() -> None:
+        nonlocal num_notified
+        num_notified += 1
         await trio.sleep_forever()
 
     async with file_host() as host:
-        asked = clients(host)
-        await nursery.start(asked.run)
+        mcp_clients = clients(host)
+        await nursery.start(mcp_clients.run)
         for _ in range(2 * MAX_GOODBYES):
-            asked.notify_later(tell, "me")
-        before = asked.num_goodbyes
+            mcp_clients.notify_later(notify, "me")
+        before = mcp_clients.num_goodbyes
         assert before < MAX_GOODBYES
-        asked.notify_later(tell, "you")
-        assert asked.num_goodbyes == before + 1
-        await came(lambda: num_told == before + 1)
+        mcp_clients.notify_later(notify, "you")
+        assert mcp_clients.num_goodbyes == before + 1
+        await came(lambda: num_notified == before + 1)
 
 
 async def test_a_stream_of_tiny_events_is_read_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:

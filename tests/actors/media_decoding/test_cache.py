@@ -61,16 +61,16 @@ async def test_one_that_fails_or_is_cancelled_leaves_it_to_the_next(autojump_clo
         with pytest.raises(MediaError):
             await found.get(key(), make)
 
-    async def ask() -> None:
+    async def decode_once() -> None:
         got.append(await found.get(key(), make))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(fail)
         await trio.sleep(0.1)
-        nursery.start_soon(ask)
+        nursery.start_soon(decode_once)
     async with trio.open_nursery() as nursery:
         with trio.move_on_after(0.5):
-            nursery.start_soon(ask)
+            nursery.start_soon(decode_once)
             await found.get(key("b"), make)
         nursery.start_soon(found.get, key("b"), make)
     assert make.num_made == 4

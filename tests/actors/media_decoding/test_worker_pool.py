@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import math
 import operator
@@ -30,7 +31,13 @@ from sensorium.media.audio.decode import DecodedAudio, DecodeLimits
 from sensorium.media.vision.config import VideoConfig
 from sensorium.media.vision.images import ImageLimits, prepare_image
 from sensorium.media.vision.video import prepare_video
-from sensorium.protocols.errors import MediaError, OverloadedError, TooLargeError, UnavailableError
+from sensorium.protocols.errors import (
+    InternalError,
+    MediaError,
+    OverloadedError,
+    TooLargeError,
+    UnavailableError,
+)
 from support.audio_files import encoded, plain_wav, sound_file, tone
 from support.children import Children
 from support.vision_files import pixel_config
@@ -178,8 +185,8 @@ async def test_what_keeps_decoders_in_is_said_once(caplog: pytest.LogCaptureFixt
     async with running(MediaConfig(max_workers=1)) as (_, handle):
         for _ in range(2):
             await handle.decode(plain_wav(tone(0.2)))
-    (said,) = [record.message for record in caplog.records if "kept from the network" in record.message]
-    assert said.startswith("processes that decode files are kept from the network: ")
+    (message,) = [record.message for record in caplog.records if "kept from the network" in record.message]
+    assert message.startswith("processes that decode files are kept from the network: ")
 
 
 async def test_a_worker_that_dies_is_not_the_files_fault(children: Children) -> None:
@@ -247,6 +254,39 @@ async def test_where_no_process_can_be_started_files_are_told_to_come_back(
         assert (caught.value.status, caught.value.retry_after_s) == (503, 5)
         assert "no process can be started" in caplog.messages[0]
         assert len((await handle.decode(plain_wav(tone(0.1)))).samples) == 1600
+
+
+def refuse_descriptor(_: BaseProcess) -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+async def test_a_process_that_is_not_started_leaves_no_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once: they are what was short, and garbage may be collected much later."""
+    gc.collect()
+    async with running() as (_, handle):
+        monkeypatch.setattr(BaseProcess, "start", refuse_descriptor)
+        gc.disable()
+        try:
+            before = len(os.listdir("/proc/self/fd"))
+            for _ in range(3):
+                with pytest.raises(OverloadedError):
+                    await handle.decode(plain_wav(tone(0.1)))
+            assert len(os.listdir("/proc/self/fd")) == before
+        finally:
+            gc.enable()
+
+
+async def test_memory_that_a_worker_is_refused_is_not_the_files_fault() -> None:
+    async with running() as (pool, _):
+        with pytest.raises(OverloadedError, match="memory"):
+            await pool._run_job(partial(operator.mul, b" ", 1 << 62), "file")
+
+
+async def test_the_reason_of_a_defect_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with running() as (pool, _):
+        with pytest.raises(InternalError):
+            await pool._run_job(partial(operator.truediv, 1, 0), "file")
+    assert "ZeroDivisionError" in caplog.text
 
 
 async def test_an_idle_worker_that_died_is_replaced(children: Children) -> None:

@@ -16,10 +16,10 @@ Message = tuple[str, Reply[str]] | str
 async def test_messages_come_in_order_and_are_counted() -> None:
     inbox: Inbox[str] = Inbox("post", 2)
     handle = Handle(inbox)
-    handle.tell("one")
-    handle.tell("two")
+    handle.send_nowait("one")
+    handle.send_nowait("two")
     with pytest.raises(OverloadedError, match="the post is busy: 2 messages"):
-        handle.tell("three")
+        handle.send_nowait("three")
     handle.follow_up("end")
     assert await inbox.receive() == "one"
     assert inbox.take_all() == ["two", "end"]
@@ -43,9 +43,9 @@ async def test_ask_awaits_the_answer(nursery: trio.Nursery) -> None:
 
     nursery.start_soon(serve)
     handle = Handle(inbox)
-    assert await handle.ask(lambda reply: ("hello", reply)) == "HELLO"
+    assert await handle.call(lambda reply: ("hello", reply)) == "HELLO"
     with pytest.raises(ValueError, match="bad question"):
-        await handle.ask(lambda reply: ("bad", reply))
+        await handle.call(lambda reply: ("bad", reply))
 
 
 @pytest.mark.parametrize("is_received", [False, True])
@@ -61,9 +61,9 @@ async def test_ask_does_not_hang_when_the_actor_dies(nursery: trio.Nursery, is_r
     nursery.start_soon(die)
     handle = Handle(inbox)
     with pytest.raises(UnavailableError, match="the post has stopped"):
-        await handle.ask(lambda reply: ("hello", reply))
+        await handle.call(lambda reply: ("hello", reply))
     with pytest.raises(UnavailableError):
-        handle.tell("late")
+        handle.send_nowait("late")
     handle.follow_up("nothing left to complete")
     inbox.close()
     assert inbox.statistics().depth == 0
@@ -72,7 +72,7 @@ async def test_ask_does_not_hang_when_the_actor_dies(nursery: trio.Nursery, is_r
 async def test_a_cancelled_question_leaves_nothing_behind() -> None:
     inbox: Inbox[Message] = Inbox("post", 2)
     with trio.move_on_after(0) as scope:
-        await Handle(inbox).ask(lambda reply: ("hello", reply))
+        await Handle(inbox).call(lambda reply: ("hello", reply))
     assert scope.cancelled_caught
     message = await inbox.receive()
     assert not isinstance(message, str)

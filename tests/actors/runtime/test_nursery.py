@@ -68,17 +68,17 @@ async def test_an_error_that_was_answered_holds_nothing() -> None:
             await fail_with(sound)
 
     alive: list[weakref.ref[Sound]] = []
-    told: list[SensoriumError] = []
+    errors: list[SensoriumError] = []
     try:
         await work()
     except Exception as error:
-        told.append(shown(error, "a test"))
-    assert isinstance(told[0], UnavailableError)
+        errors.append(shown(error, "a test"))
+    assert isinstance(errors[0], UnavailableError)
     assert alive[0]() is None
 
 
 async def test_who_asked_and_got_an_error_is_not_held_by_the_answer() -> None:
-    async def ask() -> None:
+    async def fail() -> None:
         sound = Sound()
         alive.append(weakref.ref(sound))
         reply: Reply[None] = Reply()
@@ -88,7 +88,7 @@ async def test_who_asked_and_got_an_error_is_not_held_by_the_answer() -> None:
 
     alive: list[weakref.ref[Sound]] = []
     with pytest.raises(InternalError):
-        await ask()
+        await fail()
     assert alive[0]() is None
 
 

@@ -31,13 +31,13 @@ async def test_a_few_work_at_a_time_and_callers_take_turns(monkeypatch: pytest.M
         began.put(name)
         may_end.acquire()
 
-    async def ask(name: str) -> None:
+    async def submit(name: str) -> None:
         LANE.set(Lane(caller=name[0]))
         await off_loop(partial(work, name), size=10_000)
 
     async with trio.open_nursery() as nursery:
         for name in ("a1", "a2", "a3", "a4", "b1"):
-            nursery.start_soon(ask, name)
+            nursery.start_soon(submit, name)
             await wait_all_tasks_blocked(0.01)
         working = began.qsize()
         order = [await trio.to_thread.run_sync(began.get) for _ in range(2)]

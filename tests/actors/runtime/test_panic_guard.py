@@ -52,7 +52,7 @@ async def in_nursery(work: Callable[[], int]) -> int:
     return found[0]
 
 
-async def beside_cancelled_ones(work: Callable[[], int]) -> int:
+async def with_cancelled_siblings(work: Callable[[], int]) -> int:
     async def one(index: int) -> int:
         if index:
             await trio.sleep_forever() if fragile_first else await trio.lowlevel.checkpoint()
@@ -75,7 +75,7 @@ WAYS: dict[str, Callable[[Callable[[], int]], Awaitable[int]]] = {
     "off the loop": lambda work: off_loop(work, size=10**6),
     "short, on the loop": lambda work: off_loop(work, size=1),
     "nursery": in_nursery,
-    "nursery with others": beside_cancelled_ones,
+    "nursery with others": with_cancelled_siblings,
     "fence": fenced,
 }
 

@@ -43,7 +43,9 @@ async def subject(name: str, seed: int = 3) -> AsyncIterator[Subject]:
             assert fake.num_held == 0
 
         audio = np.ones(100_000, np.float32)
-        yield Subject(fake, audio, lambda: (fake.num_asked,), expect_nothing_held, starts=(0,), hears=False)
+        yield Subject(
+            fake, audio, lambda: (fake.num_requests,), expect_nothing_held, starts=(0,), hears=False
+        )
         return
     is_whisper = name == "whisper"
     folder = random_folder() if is_whisper else random_asr_folder()

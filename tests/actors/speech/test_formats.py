@@ -17,7 +17,7 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.protocols.engine.messages import Generate, TextGenerated
+from sensorium.protocols.engine.messages import SampleRequest, TextGenerated
 from sensorium.protocols.transcription.numerals import Numerals
 from sensorium.protocols.transcription.transcript import TimedSegment, TranscriptionOptions
 from support.asr_folder import make_audio
@@ -51,10 +51,10 @@ class Script:
     def __post_init__(self) -> None:
         self.rest = cycle(self.answers)
 
-    def answer(self, request: Generate) -> TextGenerated:
+    def answer(self, request: SampleRequest) -> TextGenerated:
         window = request.encoder_hash or tuple(span.content_hash for span in request.media)
         if window not in self.by_window:
-            token_ids = self.tokens(next(self.rest))[: request.sampling.max_tokens]
+            token_ids = self.tokens(next(self.rest))[: request.task.sampling.max_tokens]
             self.by_window[window] = TextGenerated(
                 request_id=request.request_id,
                 text=self.text.decode(token_ids),
@@ -80,12 +80,12 @@ class Script:
                 tokens += [*self.text.encode(f" {phrase}"), no_timestamps_id + 1 + 3 * number]
         return tuple(tokens)
 
-    async def complete(self, request: Generate) -> TextGenerated:
+    async def complete(self, request: SampleRequest) -> TextGenerated:
         await trio.lowlevel.checkpoint()
         return self.answer(request)
 
     @asynccontextmanager
-    async def generate(self, request: Generate) -> AsyncIterator[AsyncIterable[TextGenerated]]:
+    async def generate(self, request: SampleRequest) -> AsyncIterator[AsyncIterable[TextGenerated]]:
         answers, receive = trio.open_memory_channel[TextGenerated](1)
         await answers.send(self.answer(request))
         answers.close()

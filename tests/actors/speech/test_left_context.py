@@ -17,7 +17,7 @@ from sensorium.actors.speech.recording_state import Memory
 from sensorium.media.speech.voice_activity import VoiceActivityModel
 from sensorium.media.transcript.answer_guard import LoopGuard, cut_loops
 from sensorium.media.transcript.range_answer import DetectedLanguage, RangeAnswer, Samples
-from sensorium.protocols.engine.messages import EncoderItem, Generate, TextGenerated
+from sensorium.protocols.engine.messages import EncoderItem, SampleRequest, TextGenerated
 from sensorium.protocols.transcription.transcript import TranscriptionOptions
 from support.running_speech import RunningSpeech, random_asr_folder, random_folder, running_speech, sound
 from support.timed_speech import mean_error_s, timed_speech
@@ -156,7 +156,7 @@ async def test_where_the_language_is_not_clear_behind_others_a_turn_is_heard_alo
         engine: Any = whisper.engine
         complete, encodings = engine.complete, list[str]()
 
-        async def unsure(request: Generate) -> TextGenerated:
+        async def unsure(request: SampleRequest) -> TextGenerated:
             answer: TextGenerated = await complete(request)
             encodings.append(str(request.encoder_hash))
             surer = 0.99 if len(set(encodings)) > 1 else probability
@@ -181,7 +181,7 @@ async def test_an_answer_that_came_before_its_language_was_not_clear_does_not_co
         complete, delays_s = engine.complete, [0.0]
         english = whisper.whisper().text.language_ids["en"]
 
-        async def unsure(request: Generate) -> TextGenerated:
+        async def unsure(request: SampleRequest) -> TextGenerated:
             await trio.sleep(delays_s[0])
             answer: TextGenerated = await complete(request)
             return msgspec.structs.replace(answer, token_ids=(english,), logprobs=(math.log(0.5),))
@@ -206,7 +206,7 @@ async def test_an_unclear_pause_of_a_long_turn_counts_for_nothing_behind_it() ->
         complete, probability = engine.complete, [0.99]
         english = whisper.whisper().text.language_ids["en"]
 
-        async def as_sure(request: Generate) -> TextGenerated:
+        async def as_sure(request: SampleRequest) -> TextGenerated:
             answer: TextGenerated = await complete(request)
             sure = {"token_ids": (english,), "logprobs": (math.log(probability[0]),)}
             return msgspec.structs.replace(answer, **sure, probe_probability=0.0)

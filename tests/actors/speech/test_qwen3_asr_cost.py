@@ -28,11 +28,11 @@ from sensorium.realtime.effects import ForgetBefore, ForgetItem, Transcribe
 from sensorium.realtime.events import HypothesisReady, SessionEvent
 from sensorium.realtime.session import Session
 from support.asr_folder import make_audio
-from support.ears import LoudnessStream, settled
 from support.fake_sessions import FakeModel
 from support.footprint import footprint
 from support.running_speech import random_asr_folder, running_speech
 from support.signals import pink_noise, silence_then_shout
+from support.vad_streams import LoudnessStream, settled
 
 pytestmark = pytest.mark.slow
 

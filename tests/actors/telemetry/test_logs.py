@@ -115,10 +115,10 @@ def test_where_nobody_reads_lines_are_left_out_and_nobody_waits(monkeypatch: pyt
 
 def test_what_is_said_last_is_written_before_the_end() -> None:
     """Also where the interpreter is not asked."""
-    says = "import logging, os; from sensorium.actors.telemetry.logs import *; configure(LogConfig())"
+    expected = "import logging, os; from sensorium.actors.telemetry.logs import *; configure(LogConfig())"
     for end in ("", "flush(); os._exit(0)"):
         done = subprocess.run(
-            [sys.executable, "-c", f"{says}; logging.error('the last word'); {end}"],
+            [sys.executable, "-c", f"{expected}; logging.error('the last word'); {end}"],
             capture_output=True,
             text=True,
             check=True,
@@ -128,7 +128,7 @@ def test_what_is_said_last_is_written_before_the_end() -> None:
 
 
 def test_who_reads_nothing_holds_up_no_end() -> None:
-    says = "import logging, sys; from sensorium.actors.telemetry.logs import *; configure(LogConfig())"
+    expected = "import logging, sys; from sensorium.actors.telemetry.logs import *; configure(LogConfig())"
     fills = "[logging.error('x' * 1000) for _ in range(2000)]"
-    with subprocess.Popen([sys.executable, "-c", f"{says}; {fills}"], stderr=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, "-c", f"{expected}; {fills}"], stderr=subprocess.PIPE) as process:
         assert process.wait(60) == 0

@@ -18,7 +18,7 @@ from sensorium.protocols.chat.request import Conversation
 from sensorium.protocols.chat.tools import NO_ARGUMENTS, Tool, ToolUse
 from sensorium.protocols.engine.messages import Grammar, SamplingParams, ThoughtBudget
 from sensorium.protocols.errors import BadRequestError
-from support.answers import said
+from support.answers import as_tuples
 from support.chat_templates import QWEN3
 from support.text_folder import byte_level_tokenizer
 
@@ -62,9 +62,9 @@ def test_a_form_of_text_leaves_room_for_calls_where_they_may_come() -> None:
         whole = dataclasses.replace(conversation(use=use), forms_text=forms_text)
         return AnswerReading(made, whole).fit(asked, params).grammar
 
-    beside = grammar(ToolUse((NOW,)), forms_text=True)
-    assert beside is not None
-    assert beside.kind == "answer"
+    alongside = grammar(ToolUse((NOW,)), forms_text=True)
+    assert alongside is not None
+    assert alongside.kind == "answer"
     # A grammar of the whole answer (`structured_outputs`) has no room, nor where no call may come any more.
     assert grammar(ToolUse((NOW,)), forms_text=False) == params.grammar
     assert grammar(ToolUse((NOW,), max_calls=0), forms_text=True) == params.grammar
@@ -104,9 +104,9 @@ def test_forced_calls_are_a_grammar_and_others_are_not() -> None:
     assert read_whole(cut, '<tool_call>\n{"na') == []
     free = AnswerReading(made, conversation(use=ToolUse((NOW,))))
     assert free.fit(asked, PARAMS) == PARAMS
-    unsaid = free.machine()
-    assert unsaid is not None
-    assert said(read_whole(unsaid, '<tool_call>\n{"na')) == [("text", '<tool_call>\n{"na')]
+    withheld = free.machine()
+    assert withheld is not None
+    assert as_tuples(read_whole(withheld, '<tool_call>\n{"na')) == [("text", '<tool_call>\n{"na')]
 
 
 def test_a_grammar_waits_for_thoughts_that_the_prompt_has_begun() -> None:
@@ -114,9 +114,9 @@ def test_a_grammar_waits_for_thoughts_that_the_prompt_has_begun() -> None:
     params = SamplingParams(max_tokens=5, grammar=Grammar("json_object"))
     reading = AnswerReading(made, conversation())
     assert reading.fit(prompt(made, "<|im_start|>assistant\n"), params) == params
-    behind = reading.fit(prompt(made, "<|im_start|>assistant\n<think>\n"), params)
-    assert behind.grammar is not None
-    assert behind.grammar.kind == "answer"
+    after = reading.fit(prompt(made, "<|im_start|>assistant\n<think>\n"), params)
+    assert after.grammar is not None
+    assert after.grammar.kind == "answer"
 
 
 def test_special_tokens_that_are_marks_show() -> None:
@@ -203,7 +203,7 @@ def test_all_special_tokens_show_where_they_are_asked_for() -> None:
     )
     machine = reading.machine()
     assert machine is not None
-    assert said(read_whole(machine, "<box>So:[TOOL_CALLS]now[ARGS]{}<box>")) == [
+    assert as_tuples(read_whole(machine, "<box>So:[TOOL_CALLS]now[ARGS]{}<box>")) == [
         ("text", "<box>So:"),
         ("call", "now", "{}"),
         ("text", "<box>"),
@@ -233,5 +233,5 @@ def test_a_budget_of_thoughts_is_told_in_tokens() -> None:
     with pytest.raises(BadRequestError, match="ends its thoughts") as caught:
         budget(without, "a")
     assert caught.value.param == "thinking_token_budget"
-    told = dataclasses.replace(conversation(), thinking_budget=3, is_budget_optional=True)
-    assert AnswerReading(without, told).fit(prompt(without, "a"), PARAMS).thoughts is None
+    given = dataclasses.replace(conversation(), thinking_budget=3, is_budget_optional=True)
+    assert AnswerReading(without, given).fit(prompt(without, "a"), PARAMS).thoughts is None

@@ -216,7 +216,7 @@ async def test_a_short_clip_may_take_the_window_that_its_length_does_not_tell(au
     }
     budget = MediaBudget(max_bytes=10**7, wait_s=0.01)
     budget.change(10**7 - 1_300_000, "others")
-    with pytest.raises(BadRequestError, match="wants one input_audio part"):  # both were opened
+    with pytest.raises(BadRequestError, match="transcribes one input_audio part"):  # both were opened
         async with Prompter(audio, ThreadOpener(), budget=budget).chat(asked, sources, caller="one"):
             pass
 

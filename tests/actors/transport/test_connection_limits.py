@@ -37,9 +37,9 @@ async def test_the_connection_idle_longest_makes_room() -> None:
 @pytest.mark.parametrize("by_address", [False, True])
 async def test_where_all_are_busy_only_health_is_told(by_address: bool) -> None:
     limits = ConnectionLimits(max_connections=8 if by_address else 2, max_per_address=2, idle_s=30.0)
-    async with serving(limits) as server, connected(server.port) as live, connected(server.port) as asking:
+    async with serving(limits) as server, connected(server.port) as live, connected(server.port) as requests:
         await live.upgrade()
-        await asking.send(b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n")
+        await requests.send(b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n")
         await server.app.waiting.wait()
         for path, status in (("/health", 200), ("/echo", 503), ("/health", 200)):
             async with connected(server.port) as spare:
@@ -50,8 +50,8 @@ async def test_where_all_are_busy_only_health_is_told(by_address: bool) -> None:
             await more.send(b"GET / HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\n\r\n")
             assert (await more.answer()).status == 503
         server.app.go_on.set()
-        assert (await asking.answer()).body == b"at last"
-        assert (await asking.request("GET /echo HTTP/1.1")).status == 200
+        assert (await requests.answer()).body == b"at last"
+        assert (await requests.request("GET /echo HTTP/1.1")).status == 200
         assert server.guard.statistics.num_refused == 4
 
 
@@ -62,8 +62,8 @@ async def test_the_spare_ones_that_wait_longest_make_room() -> None:
         streams = [await trio.open_tcp_stream("127.0.0.1", server.port) for _ in range(20)]
         with trio.fail_after(5):
             assert await streams[0].receive_some() == b""
-        async with connected(server.port) as asking:
-            assert (await asking.request("GET /health HTTP/1.1")).status == 200
+        async with connected(server.port) as requests:
+            assert (await requests.request("GET /health HTTP/1.1")).status == 200
         assert server.guard.statistics.num_open <= 18
         for stream in streams:
             await stream.aclose()
@@ -175,8 +175,8 @@ def test_those_whose_request_is_there_are_answered_beside_all_that_wait() -> Non
         assert seat is not None
         seat.hang_up = partial(gone.append, number)
     assert gone == list(range(24)), "sixteen wait"
-    asking = [guard.admit("probe", has_sent=True) for _ in range(30)]
-    assert all(asking)
+    requests = [guard.admit("probe", has_sent=True) for _ in range(30)]
+    assert all(requests)
     assert gone == list(range(24)), "and need not go for those"
 
 
@@ -278,9 +278,9 @@ def few_descriptors() -> Iterator[tuple[int, subprocess.Popen[str]]]:
 def health(port: int) -> float:
     """Seconds that it took to be told the server's health."""
     began = time.monotonic()
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as asking:
-        asking.sendall(HEALTH)
-        assert asking.recv(100).startswith(b"HTTP/1.1 200")
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as requests:
+        requests.sendall(HEALTH)
+        assert requests.recv(100).startswith(b"HTTP/1.1 200")
     return time.monotonic() - began
 
 

@@ -40,11 +40,11 @@ async def test_what_is_no_request_is_counted_and_told(name: str, monkeypatch: py
                 await peer.send(data)
                 found = await peer.answer()
                 assert found.status == expected.status
-            told, num_untold = server.told[-1]
-            assert num_untold == 0
-            assert found.headers["x-request-id"] == found.headers["request-id"] == told.request_id
-            assert told.client == ("127.0.0.1", port)
-            assert (told.status, told.code, told.method, told.path) == (
+            reported, num_unreported = server.reported[-1]
+            assert num_unreported == 0
+            assert found.headers["x-request-id"] == found.headers["request-id"] == reported.request_id
+            assert reported.client == ("127.0.0.1", port)
+            assert (reported.status, reported.code, reported.method, reported.path) == (
                 expected.status,
                 expected.code,
                 expected.method,
@@ -67,25 +67,25 @@ async def test_who_finds_no_room_is_told_with_its_own_id() -> None:
             assert (await spare.request("GET /health HTTP/1.1")).status == 200
         server.app.go_on.set()
         await busy.answer()
-    assert [(told.code, told.request_id, told.path) for told, _ in server.told] == [
+    assert [(reported.code, reported.request_id, reported.path) for reported, _ in server.reported] == [
         ("too_many_connections", "mine", "/a")
     ]
     assert server.refusals.num_by_status == {503: 1}
 
 
 async def test_a_flood_costs_few_lines_and_every_one_is_counted(autojump_clock: MockClock) -> None:
-    told: list[int] = []
-    noted = Refusals(lambda _, num_untold: told.append(num_untold))
+    reported: list[int] = []
+    noted = Refusals(lambda _, num_unreported: reported.append(num_unreported))
     one = Refusal(400, "invalid_value", "req_1", ("10.0.0.7", 1))
     for _ in range(100_000):
         noted.note(one)
-    assert told == [0] * refusals._LOG_BURST
+    assert reported == [0] * refusals._LOG_BURST
     await trio.sleep(10)
     for _ in range(1000):
         noted.note(one)
     num_left_out = 100_000 - refusals._LOG_BURST
-    assert told[refusals._LOG_BURST :] == [num_left_out, *[0] * 9]
+    assert reported[refusals._LOG_BURST :] == [num_left_out, *[0] * 9]
     await trio.sleep(3600)
     noted.note(one)
-    assert told[-1] == 990
+    assert reported[-1] == 990
     assert noted.num_by_status == {400: 101_001}

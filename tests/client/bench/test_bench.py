@@ -143,7 +143,7 @@ async def test_a_server_that_fails_while_warming_up_ends_the_run(recording: Path
 async def test_whole_files_are_measured_and_contenders_interleaved(recording: Path) -> None:
     metrics = Answer(b"sensorium_decode_tokens_total 5\n", content_type="text/plain")
     answers = {"/v1/audio/transcriptions": Answer(b'{"text":"one too"}'), "/metrics": metrics}
-    with serve_rest(answers) as (a, asked_a), serve_rest(answers) as (b, asked_b):
+    with serve_rest(answers) as (a, requests_a), serve_rest(answers) as (b, requests_b):
         plan = BenchPlan([recording], [a, b], concurrency=[2], num_requests=3, num_rounds=2)
         result = await measure(plan)
     assert [len(row.rounds) for row in result.files] == [2, 2]
@@ -152,10 +152,10 @@ async def test_whole_files_are_measured_and_contenders_interleaved(recording: Pa
     assert first.audio_s == pytest.approx(3.0)
     assert first.word_errors == WordErrors(3, 6)
     assert first.work is not None
-    posts = [request.body for request in asked_a if request.method == "POST"]
+    posts = [request.body for request in requests_a if request.method == "POST"]
     assert len(posts) == 2 + 2 * 3  # warm-up, then two rounds
     assert len(set(posts)) == len(posts)
-    assert len([request for request in asked_b if request.method == "POST"]) == 8
+    assert len([request for request in requests_b if request.method == "POST"]) == 8
 
 
 @pytest.mark.slow

@@ -15,10 +15,10 @@ def test_a_measurement_that_is_refused_says_what_the_server_said(capsys: pytest.
     body = b'{"error":{"message":"no such key","type":"t","param":null,"code":"invalid_api_key"}}'
     with serve_rest({"/v1/models": Answer(body, 401)}) as (url, _):
         assert bench_text(base_url=[url], api_key="wrong") == 1
-    told = (
+    message = (
         "sensorium: no such key (401, invalid_api_key, the key is api_key, else SENSORIUM_CLIENT_API_KEY)\n"
     )
-    assert capsys.readouterr().err == told
+    assert capsys.readouterr().err == message
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ class FlatDialog(FakeDialog):
         self.received.append(event)
         match event:
             case InputAudioBufferAppend() if self._listening:
-                return self._hear(event.audio)
+                return self._receive_audio(event.audio)
             case FlatCommit(final=True):
                 self._listening, words, self._words = False, self._words, []
                 self._utterances, self._bytes = self._utterances + 1, 0
@@ -56,7 +56,7 @@ class FlatDialog(FakeDialog):
                 assert isinstance(event, FlatUpdate | InputAudioBufferAppend), event
         return []
 
-    def _hear(self, audio: bytes) -> list[str]:
+    def _receive_audio(self, audio: bytes) -> list[str]:
         self._bytes += len(audio)
         if self.close_at_ms is not None and self._bytes >= self.close_at_ms * 2 * RATE // 1000:
             raise DialogClosedError(1011, "the fake broke")

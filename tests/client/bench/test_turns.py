@@ -45,7 +45,7 @@ ONE = (
     (2.6, Committed(item_id="a")),
     (2.7, final("a", "good day sir")),
 )
-SAID = SpokenTurn("Good day, Sir!", start_ms=1000, end_ms=2100)
+SPOKEN = SpokenTurn("Good day, Sir!", start_ms=1000, end_ms=2100)
 
 
 def test_a_bounded_log_keeps_the_newest_turns_and_counts_all() -> None:
@@ -65,8 +65,8 @@ def test_latencies_of_a_server_turn() -> None:
     assert not turn.corrected
     assert turn.final_s == pytest.approx(0.1)
     assert log.first_partial_s(turn) == pytest.approx(0.5)  # from 700 ms + 300 ms padding
-    assert log.first_partial_s(turn, SAID) == pytest.approx(0.5)
-    assert log.after_last_word_s(turn, SAID) == pytest.approx(0.6)
+    assert log.first_partial_s(turn, SPOKEN) == pytest.approx(0.5)
+    assert log.after_last_word_s(turn, SPOKEN) == pytest.approx(0.6)
 
 
 def test_a_manual_commit_counts_from_its_sending() -> None:
@@ -112,13 +112,13 @@ def test_what_is_heard_of_a_turn_is_every_item_that_covers_a_real_part_of_it() -
         (3, SpeechStopped(audio_end_ms=4000, item_id="c")),
         (3, final("c", "bye")),
     )
-    assert [turn.item_id for turn in log.heard(SAID)] == ["a", "b"]
-    assert log.heard(SpokenTurn("?", 5000, 6000)) == []
+    assert [turn.item_id for turn in log.turns_of(SPOKEN)] == ["a", "b"]
+    assert log.turns_of(SpokenTurn("?", 5000, 6000)) == []
 
 
 def test_words_are_compared_over_the_whole_session() -> None:
     log = log_of((0, final("a", "good")), (1, final("b", "day sir bye")))
-    assert log.word_errors([SAID, SpokenTurn("Bye now.", 2500, 3000)]) == WordErrors(1, 5)
+    assert log.word_errors([SPOKEN, SpokenTurn("Bye now.", 2500, 3000)]) == WordErrors(1, 5)
 
 
 def test_the_description_beside_a_recording(tmp_path: Path) -> None:

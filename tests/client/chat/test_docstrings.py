@@ -56,9 +56,9 @@ def sphinx() -> None:
 
 @pytest.mark.parametrize("function", [numpy, google, sphinx])
 def test_the_styles_say_the_same(function: object) -> None:
-    summary, said = read_docstring(function)
+    summary, described = read_docstring(function)
     assert summary == "The weather.\n\nFor a city."
-    assert {name: " ".join(text.split()) for name, text in said.items()} == {
+    assert {name: " ".join(text.split()) for name, text in described.items()} == {
         "city": "Its name, in English.",
         "days": "How many.",
     }
@@ -77,6 +77,6 @@ def test_colons_in_a_text_are_text() -> None:
                 url: http://a
         """
 
-    summary, said = read_docstring(function)
+    summary, described = read_docstring(function)
     assert summary == "Use it like this: carefully."
-    assert said == {"x": "one of: a, b\nurl: http://a"}
+    assert described == {"x": "one of: a, b\nurl: http://a"}

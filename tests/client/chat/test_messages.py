@@ -57,7 +57,7 @@ def test_files_stand_in_front_of_the_last_question(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "data", "said"),
+    ("kind", "data", "media_type"),
     [
         ("image", PNG, "data:image/png;"),
         ("image", b"\xff\xd8\xff\xe0", "data:image/jpeg;"),
@@ -69,10 +69,10 @@ def test_files_stand_in_front_of_the_last_question(tmp_path: Path) -> None:
         ("audio", b"RIFF....WAVE", "wav"),
     ],
 )
-def test_what_a_file_is_shows_in_its_first_bytes(kind: MediaKind, data: bytes, said: str) -> None:
+def test_what_a_file_is_shows_in_its_first_bytes(kind: MediaKind, data: bytes, media_type: str) -> None:
     part = media_part(kind, data)
     found = part["input_audio"]["format"] if kind == "audio" else part[f"{kind}_url"]["url"]
-    assert found.startswith(said)
+    assert found.startswith(media_type)
 
 
 def test_bytes_are_a_file_whoever_holds_them() -> None:
@@ -97,10 +97,10 @@ def test_a_file_object_is_sent_from_its_beginning(kind: MediaKind) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "file", "error", "told"),
+    ("kind", "file", "error", "message"),
     [
         ("image", 7, PictureError, "a picture is int: expected a path, bytes, a PIL image"),
-        ("image", np.zeros((4, 4, 7), np.uint8), PictureError, "the array is no picture"),
+        ("image", np.zeros((4, 4, 7), np.uint8), PictureError, "the array is not a picture"),
         (
             "video",
             np.zeros((2, 4, 4, 3), np.uint8),
@@ -112,8 +112,8 @@ def test_a_file_object_is_sent_from_its_beginning(kind: MediaKind) -> None:
         ("audio", io.StringIO("a"), TypeError, "opened as text"),
     ],
 )
-def test_what_is_no_file_is_named(kind: MediaKind, file: Any, error: type[Exception], told: str) -> None:  # noqa: ANN401 (anything)
-    with pytest.raises(error, match=told):
+def test_what_is_no_file_is_named(kind: MediaKind, file: Any, error: type[Exception], message: str) -> None:  # noqa: ANN401 (anything)
+    with pytest.raises(error, match=message):
         media_part(kind, file)
 
 

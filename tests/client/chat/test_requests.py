@@ -57,12 +57,12 @@ class Server:
 
     def __init__(self, *answers: bytes | httpx.Response | Exception) -> None:
         self.answers = list(answers)
-        self.asked: list[dict[str, Any]] = []
+        self.bodies: list[dict[str, Any]] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         assert request.url.path == "/v1/chat/completions"
         assert request.headers["content-type"] == "application/json"
-        self.asked.append(json.loads(request.read()))
+        self.bodies.append(json.loads(request.read()))
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -85,19 +85,19 @@ async def test_an_answer_is_its_text_and_the_conversation_with_it() -> None:
     )
     for server in (Server(stream), Server(stream)):
         answer = server.client.chat("Which?", system="Be brief.", temperature=0, extra={"min_p": 0.1})
-        asked = {
+        bodies = {
             "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Which?"}],
             "temperature": 0,
             "min_p": 0.1,
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        assert server.asked == [asked]
+        assert server.bodies == [bodies]
         assert (answer.text, answer.reasoning, answer.finish_reason) == ("Blue.", "Hm.", "stop")
         assert (answer.model, answer.tool_calls) == ("m", ())
         assert answer.usage == ChatUsage(5, 2, 3, 0)
-        said = {"role": "assistant", "content": "Blue.", "reasoning_content": "Hm."}
-        assert answer.messages == [*asked["messages"], said]  # type: ignore[misc]
+        answered = {"role": "assistant", "content": "Blue.", "reasoning_content": "Hm."}
+        assert answer.messages == [*bodies["messages"], answered]  # type: ignore[misc]
     assert (await Server(stream).async_client.chat("Which?")).text == "Blue."
 
 
@@ -131,27 +131,27 @@ def fail(why: str) -> None:
 
 
 CALLS = (("add", '{"a": 2}'), ("fail", '{"why": "so"}'), ("add", '{"a": "x"}'), ("add", "no json"))
-TOLD = ["3", "error: LookupError: so"]
+RESULTS = ["3", "error: LookupError: so"]
 
 
 def check_round(server: Server, found: Iterable[object]) -> None:
     """Four calls were answered, two of them wrong in themselves, and the model was told all of it."""
     results = [event for event in found if isinstance(event, ToolResult)]
     assert [result.is_error for result in results] == [False, True, True, True]
-    assert [result.text for result in results[:2]] == TOLD
+    assert [result.text for result in results[:2]] == RESULTS
     assert "$.a" in results[2].text
-    first, second = server.asked
+    first, second = server.bodies
     assert first["tool_choice"] == "required"
     assert "tool_choice" not in second
     assert first["tools"] == second["tools"]
-    _, said, *told = second["messages"]
-    assert said["content"] == "Let me see."
-    assert [call["function"]["arguments"] for call in said["tool_calls"]] == [
+    _, answered, *results_sent = second["messages"]
+    assert answered["content"] == "Let me see."
+    assert [call["function"]["arguments"] for call in answered["tool_calls"]] == [
         *(c[1] for c in CALLS[:3]),
         "{}",
     ]
-    assert [each["tool_call_id"] for each in told] == ["c0", "c1", "c2", "c3"]
-    assert [each["content"] for each in told] == [result.text for result in results]
+    assert [each["tool_call_id"] for each in results_sent] == ["c0", "c1", "c2", "c3"]
+    assert [each["content"] for each in results_sent] == [result.text for result in results]
 
 
 async def test_functions_are_run_and_their_errors_told() -> None:
@@ -175,12 +175,12 @@ async def test_rounds_are_bounded() -> None:
     forever = [calling(("add", '{"a": 1}'))] * 5
     server = Server(*forever)
     answer = server.client.chat("Go on.", tools=[add], max_rounds=2)
-    assert len(server.asked) == 3
+    assert len(server.bodies) == 3
     assert answer.finish_reason == "tool_calls"
     assert answer.tool_calls == (ToolCall("c0", "add", '{"a": 1}'),)
     server = Server(*forever)
     assert (await server.async_client.chat("Go on.", tools=[add], max_rounds=0)).tool_calls
-    assert len(server.asked) == 1
+    assert len(server.bodies) == 1
 
 
 def test_calls_that_are_not_ours_are_the_callers() -> None:
@@ -188,7 +188,7 @@ def test_calls_that_are_not_ours_are_the_callers() -> None:
     server = Server(calling(("add", '{"a": 1}'), ("theirs", "{}")))
     answer = server.client.chat("Go on.", tools=[add, tool], tool_choice=add)
     assert [call.name for call in answer.tool_calls] == ["add", "theirs"]
-    assert server.asked[0]["tool_choice"] == {"type": "function", "function": {"name": "add"}}
+    assert server.bodies[0]["tool_choice"] == {"type": "function", "function": {"name": "add"}}
     # One that was cut is not run, either.
     cut = calling(("add", '{"a": 1')).replace(b'"tool_calls"}', b'"length"}')
     answer = Server(cut).client.chat("Go on.", tools=[add])
@@ -217,7 +217,7 @@ def test_answers_in_a_form() -> None:
     server = Server(events({"content": '{"room": "hall", '}, {"content": '"level": 3}'}))
     answer = server.client.chat("Dim it.", output=Light)
     assert answer.parsed == Light("hall", 3)
-    shape = server.asked[0]["response_format"]["json_schema"]
+    shape = server.bodies[0]["response_format"]["json_schema"]
     assert (shape["name"], shape["schema"]["required"]) == ("Light", ["room", "level"])
     text = events({"content": '{"room": "hall"}'})
     lamp: Lamp = Server(text).client.chat("Dim it.", output=Lamp).parsed
@@ -236,34 +236,36 @@ def test_answers_in_a_form() -> None:
 
     server = Server(events({"content": "no"}))
     assert server.client.chat("Is it on?", choices=["yes", "no"]).text == "no"
-    assert server.asked[0]["structured_outputs"] == {"choice": ["yes", "no"]}
+    assert server.bodies[0]["structured_outputs"] == {"choice": ["yes", "no"]}
 
 
 def test_an_answer_that_was_cut_has_no_form() -> None:
     answer = Server(events({"content": '{"room": "ha'}, reason="length")).client.chat("Dim it.", output=Light)
     with pytest.raises(AnswerError, match="not a whole Light: it was cut at its limit of tokens"):
         answer.parsed  # noqa: B018
-    with pytest.raises(AnswerError, match="ask for one by `output`"):
+    with pytest.raises(AnswerError, match="pass `output`"):
         Server(events()).client.chat("Dim it.").parsed  # noqa: B018
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kind", "told"),
+    ("arguments", "kind", "results_sent"),
     [
         ({"tools": [add], "choices": ["a"]}, ValueError, "exclude each other"),
         ({"tools": [add, add]}, ValueError, "two tools are named 'add'"),
         ({"tools": [add_async]}, TypeError, "is async: use AsyncClient"),
         ({"max_rounds": -1}, ValueError, "max_rounds is -1"),
-        ({"temprature": 1}, TypeError, "'temprature' is no option here"),
+        ({"temprature": 1}, TypeError, "'temprature' is not an option"),
         ({"extra": {"n": 2}}, ValueError, "extra has n=2: a chat gives one answer"),
         ({"output": object()}, TypeError, "output is <object"),
     ],
 )
-def test_what_cannot_be_asked_is_not(arguments: dict[str, Any], kind: type[Exception], told: str) -> None:
+def test_what_cannot_be_asked_is_not(
+    arguments: dict[str, Any], kind: type[Exception], results_sent: str
+) -> None:
     server = Server()
-    with pytest.raises(kind, match=told):
+    with pytest.raises(kind, match=results_sent):
         server.client.chat("Hi", **arguments)
-    assert server.asked == []
+    assert server.bodies == []
 
 
 def refusal(status: int) -> httpx.Response:
@@ -272,7 +274,7 @@ def refusal(status: int) -> httpx.Response:
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind", "told"),
+    ("answer", "kind", "results_sent"),
     [
         (lambda: refusal(400), APIError, r"no \(400, c, param: messages\)"),
         (lambda: b'data: {"error": {"message": "broke", "code": "engine"}}\n\n', APIError, "broke"),
@@ -284,10 +286,12 @@ def refusal(status: int) -> httpx.Response:
         (lambda: httpx.ReadError("gone"), SensoriumConnectionError, "broke: gone"),
     ],
 )
-async def test_what_fails_says_so(answer: Callable[[], Any], kind: type[Exception], told: str) -> None:
-    with pytest.raises(kind, match=told):
+async def test_what_fails_says_so(
+    answer: Callable[[], Any], kind: type[Exception], results_sent: str
+) -> None:
+    with pytest.raises(kind, match=results_sent):
         Server(answer()).client.chat("Hi")
-    with pytest.raises(kind, match=told):
+    with pytest.raises(kind, match=results_sent):
         await Server(answer()).async_client.chat("Hi")
 
 

@@ -73,7 +73,7 @@ def test_arguments_arrive_as_the_types_declared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ("{}", "missing required field `city`"),
         ('{"city": 3}', r"\$\.city"),
@@ -84,8 +84,8 @@ def test_arguments_arrive_as_the_types_declared() -> None:
         ("[]", "Expected `object`"),
     ],
 )
-def test_what_does_not_fit_is_named(arguments: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_does_not_fit_is_named(arguments: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         function_tool(weather).bind(arguments)
 
 
@@ -102,17 +102,17 @@ def unsayable(what: Callable[[], None]) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("function", "told"),
+    ("function", "message"),
     [
         (lambda city: None, "has no name"),
         (functools.partial(weather, "Rome"), "has no name"),
         (starred, r"\*names.*only named ones"),
         (untyped, "'city' of the tool 'untyped' has no type"),
-        (unsayable, "'unsayable' has a parameter that JSON cannot say"),
+        (unsayable, "'unsayable' has a parameter that JSON cannot represent"),
     ],
 )
-def test_what_is_no_tool_says_why(function: Any, told: str) -> None:  # noqa: ANN401
-    with pytest.raises(TypeError, match=told):
+def test_what_is_no_tool_says_why(function: Any, message: str) -> None:  # noqa: ANN401
+    with pytest.raises(TypeError, match=message):
         function_tool(function)
 
 

@@ -30,13 +30,13 @@ class Server:
 
     def __init__(self, *special: httpx.Response | None) -> None:
         self.special = list(special)
-        self.asked: list[list[dict[str, Any]]] = []
+        self.conversations: list[list[dict[str, Any]]] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
-        self.asked.append(json.loads(request.read())["messages"])
+        self.conversations.append(json.loads(request.read())["messages"])
         if self.special and (answer := self.special.pop(0)) is not None:
             return answer
-        deltas: tuple[dict[str, str], ...] = ({"content": f"answer {len(self.asked)}"}, {})
+        deltas: tuple[dict[str, str], ...] = ({"content": f"answer {len(self.conversations)}"}, {})
         chunks = [
             {"choices": [{"delta": each, "finish_reason": None if each else "stop"}]} for each in deltas
         ]
@@ -70,7 +70,7 @@ def test_a_conversation_remembers(typed: list[str], capsys: pytest.CaptureFixtur
     server = Server()
     typed += ["First", "", "Second", "/new", "Third"]
     assert converse(server.client, Files(), {"system": "Be brief."}) == 0
-    assert [words(each) for each in server.asked] == [
+    assert [words(each) for each in server.conversations] == [
         ["Be brief.", "First"],
         ["Be brief.", "First", "answer 1", "Second"],
         ["Be brief.", "Third"],
@@ -83,7 +83,7 @@ def test_files_go_with_the_next_question_only(typed: list[str], tmp_path: Path) 
     (tmp_path / "a.png").write_bytes(PNG)
     typed += [f"/image {tmp_path / 'a.png'}", "/image none.png", "/video", "What?", "And?", "/exit", "never"]
     assert converse(server.client, Files(), {}) == 0
-    first, second = server.asked
+    first, second = server.conversations
     assert [part["type"] for part in first[0]["content"]] == ["image_url", "text"]
     assert second[2]["content"] == "And?"
     assert typed == ["never"]
@@ -96,7 +96,7 @@ def test_what_fails_is_a_line_and_the_question_may_be_asked_again(
     server = Server(refused)
     typed += ["First", "First"]
     assert converse(server.client, Files(), {}) == 0
-    assert [words(each) for each in server.asked] == [["First"], ["First"]]
+    assert [words(each) for each in server.conversations] == [["First"], ["First"]]
     shown = capsys.readouterr()
     assert shown.err == "sensorium: no (400, c, param: messages)\n"
     assert "answer 2\n" in shown.out
@@ -119,7 +119,7 @@ def test_ctrl_c_ends_an_answer_and_not_the_conversation(
     typed += ["First", "Second"]
     assert converse(server.client, Files(), {"system": "Be brief."}) == 0
     assert closed
-    assert words(server.asked[1]) == ["Be brief.", "First", "answ", "Second"]
+    assert words(server.conversations[1]) == ["Be brief.", "First", "answ", "Second"]
     assert "answ\nanswer 2\n" in capsys.readouterr().out
 
 
@@ -137,7 +137,7 @@ def test_ctrl_c_at_the_prompt_loses_nothing(
     monkeypatch.setattr("builtins.input", read)
     server = Server()
     assert converse(server.client, Files(), {}) == 0
-    assert words(server.asked[1]) == ["First", "answer 1", "Second"]
+    assert words(server.conversations[1]) == ["First", "answer 1", "Second"]
     assert "\n(/exit or Ctrl-D leaves)\n" in capsys.readouterr().out
 
 
@@ -186,5 +186,5 @@ def test_the_command_takes_its_options(
     monkeypatch.setattr(commands, "Client", lambda *_: server.client)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the diff\n")))
     assert run(["chat", "Describe:", "-", "--system", "Be brief.", "--max-tokens", "5"]) == 0
-    assert words(server.asked[0]) == ["Be brief.", "Describe:\nthe diff"]
+    assert words(server.conversations[0]) == ["Be brief.", "Describe:\nthe diff"]
     assert capsys.readouterr().out == "answer 1\n"

@@ -18,7 +18,7 @@ class Deaf(FakeDialog):
 
     codes: tuple[str, ...] = ("invalid_audio", "audio_stream_broken")
 
-    def _hear(self, audio: bytes) -> list[str]:
+    def _receive_audio(self, audio: bytes) -> list[str]:
         code, *rest = self.codes
         self.codes = tuple(rest)
         return [encode_event(Error(error=ErrorDetail(code=code, message=f"no: {code}")))]
@@ -35,7 +35,7 @@ def test_no_microphone_says_to_name_a_file(
 def test_a_wav_file_is_not_sent_from_standard_input(capsys: pytest.CaptureFixture[str]) -> None:
     """No server takes one as it comes: who pipes one is told before."""
     assert commands.listen(Path("-")) == 2
-    assert "--audio-format, or auto (a WAV file is named instead)" in capsys.readouterr().err
+    assert "--audio-format, the name of its container or auto" in capsys.readouterr().err
 
 
 def test_a_recording_that_is_refused_is_no_success(
@@ -44,7 +44,7 @@ def test_a_recording_that_is_refused_is_no_success(
     one, two = tmp_path / "one.webm", tmp_path / "two.webm"
     one.write_bytes(b"?")
     two.write_bytes(b"?" * 20_000)  # two appends
-    for file, code, said in (
+    for file, code, expected in (
         (one, 1, ""),
         (two, 2, "sensorium: the server takes no more of this recording\n"),
     ):
@@ -52,7 +52,7 @@ def test_a_recording_that_is_refused_is_no_success(
             assert commands.listen(file, audio_format="audio/webm", base_url=url) == code
         shown = capsys.readouterr()
         assert shown.out.startswith("(the server refused a message: no: invalid_audio)\n")
-        assert shown.err == said
+        assert shown.err == expected
 
 
 @pytest.mark.slow
@@ -74,9 +74,9 @@ def test_a_container_has_no_latencies_and_others_are_told_of(
     """It is sent as fast as it is taken, so that its text may come before it would have been spoken."""
     with serve_realtime() as url:
         assert commands.listen(recording, audio_format="auto", base_url=url) == 0
-    said = capsys.readouterr().out
-    assert "audio " in said
-    assert "first partial" not in said
+    expected = capsys.readouterr().out
+    assert "audio " in expected
+    assert "first partial" not in expected
     other = tmp_path / "talk.mp3"
     other.write_bytes(b"ID3")
     assert commands.listen(other) == 2
@@ -99,13 +99,13 @@ class Answering(FakeDialog):
     """Says where an utterance ended, behind each answer."""
 
     def receive(self, frame: str | bytes) -> list[str]:
-        said = super().receive(frame)
-        for index, one in reversed(list(enumerate(said))):
+        expected = super().receive(frame)
+        for index, one in reversed(list(enumerate(expected))):
             if "transcription.completed" in one:
                 item_id = json.loads(one)["item_id"]
                 ended = InputAudioBufferUtteranceEnded(item_id=item_id, last_word_end_ms=900)
-                said.insert(index + 1, encode_event(ended))
-        return said
+                expected.insert(index + 1, encode_event(ended))
+        return expected
 
 
 @pytest.mark.slow

@@ -80,11 +80,11 @@ def test_streamed_text_is_printed_as_it_comes(recording: Path, capsys: pytest.Ca
 
 @pytest.mark.slow
 def test_streamed_segments_are_a_line_each(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = TimedSegment(
+    segment = TimedSegment(
         0, 0, 0.5, 1.0, "good", (), 0.0, -0.1, 1.0, 0.0, "en", words=(Word("good", 0.5, 1.0),)
     )
     other = recording.rename(recording.with_name(os.fsdecode(b"caf\xe9.wav")))  # of another encoding
-    with serve_rest({"/v1/audio/transcriptions": Answer(segment_event(said) + STREAM)}) as (url, requests):
+    with serve_rest({"/v1/audio/transcriptions": Answer(segment_event(segment) + STREAM)}) as (url, requests):
         assert commands.transcribe([other], stream=True, format="json", base_url=url) == 0
     assert b"verbose_json" in requests[0].body
     assert json.loads(capsys.readouterr().out) == {

@@ -42,11 +42,11 @@ async def test_transcribe_sends_in_the_background_and_stops_after_the_last_turn(
 @both_loops
 async def test_async_chunks_and_deltas_before_the_end() -> None:
     with serve_realtime() as url:
-        heard = anyio.Event()
+        received = anyio.Event()
 
         async def chunks() -> AsyncIterator[bytes]:
             yield CHUNK * 5
-            await heard.wait()
+            await received.wait()
             yield CHUNK * 5
 
         text = ""
@@ -55,7 +55,7 @@ async def test_async_chunks_and_deltas_before_the_end() -> None:
                 match event:
                     case Delta(delta=delta):
                         text += delta
-                        heard.set()
+                        received.set()
                     case Completed(transcript=transcript):
                         assert transcript == text == "one two"
 
@@ -116,17 +116,17 @@ async def test_a_plain_iterable_that_waits_holds_up_nobody_else() -> None:
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_an_iterable_that_waits_for_ever_is_left_alone(backend: str) -> None:
     """Its thread ends with it, or with the program."""
-    goes_on, asked = threading.Event(), threading.Event()
+    goes_on, requested = threading.Event(), threading.Event()
 
     def chunks() -> Iterator[bytes]:
         yield CHUNK * 5
-        asked.set()
+        requested.set()
         goes_on.wait(30)
 
     async def body() -> None:
         async with AsyncClient(url) as client, client.realtime() as session:
             async for _ in session.transcribe(chunks()):
-                await anyio.to_thread.run_sync(asked.wait)
+                await anyio.to_thread.run_sync(requested.wait)
                 break
 
     with serve_realtime() as url:

@@ -10,7 +10,7 @@ import msgspec
 from sensorium.client.realtime.answer import AnswerLog, AnswerState
 from sensorium.client.realtime.conversation_machine import DialogueCore, new_answer
 from sensorium.protocols.errors import MediaError
-from support.talks import Talk, said
+from support.talks import Talk, text_item
 
 
 class Pair:
@@ -55,7 +55,7 @@ def test_an_answer_whose_picture_is_refused_before_it_began_is_cancelled_by_its_
     assert log.error is not None
     assert not log.has_more(0), "the server will begin it all the same"
     pair.send(*pair.core.interrupt(log))
-    pair.talk.add(said("Hello"))
+    pair.talk.add(text_item("Hello"))
     pair.send(respond)
     assert log.has_more(0)
     assert pair.running == [log.response_id]
@@ -70,7 +70,7 @@ def test_an_answer_whose_picture_is_refused_before_it_began_is_cancelled_by_its_
 
 def test_the_answer_of_somebody_else_goes_on() -> None:
     pair = Pair()
-    pair.talk.add(said("Hello"))
+    pair.talk.add(text_item("Hello"))
     others = pair.talk.respond()
     pair.read()
     log = new_answer()

@@ -47,7 +47,7 @@ def test_an_irregular_camera_of_the_servers_rate_loses_nothing() -> None:
 def test_a_server_that_is_behind_is_sent_less_and_later_more_again() -> None:
     pace = FramePace(2.0)
     assert [pace.admits(at) for at in range(0, 2_000, 500)] == [True] * 4
-    pace.fell_behind()
+    pace.slow_down()
     slower = [at for at in range(2_000, 11_000, 500) if pace.admits(at)]
     assert 7 <= len(slower) <= 10, "half as many"
     again = [at for at in range(14_000, 20_000, 500) if pace.admits(at)]

@@ -45,7 +45,7 @@ SERVERS = Close(1011, "boom")
 
 
 @pytest.mark.parametrize(
-    ("error", "by_us", "told"),
+    ("error", "by_us", "message"),
     [
         (ConnectionClosedError(None, OURS), True, "the client closed the session: code 1009"),
         (ConnectionClosedError(Close(1009, ""), OURS, False), True, "the client .* reason: frame too big"),
@@ -54,8 +54,8 @@ SERVERS = Close(1011, "boom")
         (ConnectionClosedError(None, None), False, "the server closed the session: code 1006"),
     ],
 )
-def test_an_end_says_who_closed(error: ConnectionClosedError, by_us: bool, told: str) -> None:
+def test_an_end_says_who_closed(error: ConnectionClosedError, by_us: bool, message: str) -> None:
     closed = SessionCore().closed(error)
     assert closed.by_us == by_us
-    with pytest.raises(type(closed), match=told):
+    with pytest.raises(type(closed), match=message):
         raise closed

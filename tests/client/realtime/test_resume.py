@@ -56,7 +56,7 @@ def test_the_wish_names_session_token_and_the_newest_event() -> None:
     assert memory.arrived(created())
     assert memory.arrived(delta(2))
     assert not memory.arrived(delta(2)), "it was there before"
-    assert json.loads(memory.wish()) == {
+    assert json.loads(memory.resume_frame()) == {
         "type": "session.resume",
         "session_id": "sess_1",
         "token": "secret",

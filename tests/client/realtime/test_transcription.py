@@ -66,11 +66,11 @@ def test_manual_turns_from_the_callers_own_thread(binary: bool) -> None:
 
 
 def test_deltas_come_while_audio_is_still_being_sent() -> None:
-    heard = threading.Event()
+    received = threading.Event()
 
     def chunks() -> Iterator[bytes]:
         yield CHUNK * 5
-        assert heard.wait(5)  # the rest is only spoken once the first word is on the screen
+        assert received.wait(5)  # the rest is only spoken once the first word is on the screen
         yield CHUNK * 5
 
     with serve_realtime() as url, Client(url) as client, client.realtime() as session:
@@ -79,7 +79,7 @@ def test_deltas_come_while_audio_is_still_being_sent() -> None:
             match event:
                 case Delta(delta=delta):
                     text += delta
-                    heard.set()
+                    received.set()
                 case Completed(transcript=transcript):
                     assert transcript == text == "one two"
 
@@ -209,13 +209,13 @@ def test_a_server_that_stays_silent_is_a_timeout() -> None:
 
 def test_two_who_iterate_are_told_so() -> None:
     with serve_realtime() as url, Client(url) as client, client.realtime() as session:
-        told: list[str] = []
+        errors: list[str] = []
 
         def iterate() -> None:
             try:
                 list(session)
             except SDKError as error:
-                told.append(str(error))
+                errors.append(str(error))
                 session.close()
 
         threads = [threading.Thread(target=iterate) for _ in range(2)]
@@ -223,7 +223,7 @@ def test_two_who_iterate_are_told_so() -> None:
             thread.start()
         for thread in threads:
             thread.join(10)
-    assert told == ["this session is being iterated already: every event is given once"]
+    assert errors == ["this session is being iterated already: every event is given once"]
 
 
 def test_close_from_another_thread_ends_the_iteration() -> None:

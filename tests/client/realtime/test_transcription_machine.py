@@ -99,11 +99,11 @@ def test_channels_are_asked_for_apart_and_sent_in_whole_frames() -> None:
     event = decode_client_event(frame)
     assert isinstance(event, SessionUpdate)
     assert isinstance(event.session, SessionPatch)
-    wished = event.session.audio and event.session.audio.input
-    assert wished
-    assert wished.multichannel is True
-    assert wished.format
-    assert wished.format.channels == 3
+    configured = event.session.audio and event.session.audio.input
+    assert configured
+    assert configured.multichannel is True
+    assert configured.format
+    assert configured.format.channels == 3
     assert [len(frame) for frame in core.append(bytes(10))] == [6]
     assert [len(frame) for frame in core.append(bytes(8))] == [12]
     assert core.audio_s == 3 / 24_000
@@ -370,8 +370,8 @@ def test_a_container_is_sent_as_it_is() -> None:
     [
         ({"audio_format": "audio/midi"}, "audio_format is 'audio/midi': expected one of auto, audio/webm"),
         ({"audio_format": "audio/ogg;codecs=speex"}, "names the codec 'speex'"),
-        ({"audio_format": "auto", "sample_rate": 8_000}, "sample_rate is of raw samples"),
-        ({"audio_format": "auto", "encoding": "pcmu"}, "encoding is of raw samples"),
+        ({"audio_format": "auto", "sample_rate": 8_000}, "sample_rate is for raw samples"),
+        ({"audio_format": "auto", "encoding": "pcmu"}, "encoding is for raw samples"),
     ],
 )
 def test_containers_that_cannot_be_sent(options: dict[str, Any], words: str) -> None:

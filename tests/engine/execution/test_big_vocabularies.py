@@ -48,7 +48,7 @@ def store() -> GrammarStore:
 def answer(grammar: Grammar, seed: int, num_tokens: int = 30) -> str:
     """What tokens chosen by chance come to."""
     matcher, chance = matcher_of(store(), grammar), np.random.default_rng(seed)
-    told = b""
+    written = b""
     for _ in range(num_tokens):
         bits = np.unpackbits(matcher.masks((), ())[0].numpy(), bitorder="little")
         allowed = np.flatnonzero(bits)
@@ -56,8 +56,8 @@ def answer(grammar: Grammar, seed: int, num_tokens: int = 30) -> str:
             break
         token_id = int(chance.choice(allowed))
         matcher.advance((token_id,))
-        told += bytes([token_id]) if token_id < 256 else vocabulary()[token_id - 256].encode()
-    return told.decode(errors="ignore")
+        written += bytes([token_id]) if token_id < 256 else vocabulary()[token_id - 256].encode()
+    return written.decode(errors="ignore")
 
 
 @pytest.mark.parametrize(

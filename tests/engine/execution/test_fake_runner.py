@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sensorium.engine.models.qwen3_vl.positions import rotary_positions
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import (
     EncodeStep,
@@ -12,9 +13,17 @@ from sensorium.engine.planning.plan import (
     SequenceStart,
     SequenceStep,
 )
-from sensorium.protocols.engine.messages import ContentHash, Generate, MediaSpan, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import (
+    ContentHash,
+    MediaSpan,
+    Request,
+    RequestId,
+    Sample,
+    SamplingParams,
+)
 from support.fake_runner import NAN_ID, FakeRunner, answer_alone, item, next_token
 from support.runner_conformance import RunnerCase, answers_alone, check_runner
+from support.toy_runner import sampled
 
 SAMPLING = SamplingParams(max_tokens=30, stop_token_ids=(7,), begin_suppress_token_ids=(7,))
 PLAIN = SamplingParams(max_tokens=30)
@@ -36,20 +45,20 @@ def case(kind: str) -> RunnerCase:
         name = names[number % 3]
         match kind:
             case "listening":
-                request = Generate(request_id, prompt, SAMPLING, encoder_hash=ContentHash(name))
+                request = Request(request_id, prompt, Sample(SAMPLING), encoder_hash=ContentHash(name))
             case "placed":
                 media = (span(name, 2, 6), span("picture", 9, 6, (1, 2, 3)), span("one", 15, 2))
-                request = Generate(request_id, (1, 2, *[3] * 15, *prompt), PLAIN, media=media)
+                request = Request(request_id, (1, 2, *[3] * 15, *prompt), Sample(PLAIN), media=media)
             case "penalized":
-                request = Generate(request_id, prompt * 3, PENALIZED)
+                request = Request(request_id, prompt * 3, Sample(PENALIZED))
             case _:
-                request = Generate(request_id, prompt * 3, PLAIN)
+                request = Request(request_id, prompt * 3, Sample(PLAIN))
         requests.append(request)
     return RunnerCase(
         make_runner=lambda: FakeRunner(num_blocks=128, block_size=4),
         items=[item(name) for name in (*names, "picture")],
         requests=requests,
-        config=SchedulerConfig(num_blocks=128, block_size=4),
+        config=SchedulerConfig(num_blocks=128, block_size=4, positions=rotary_positions),
     )
 
 
@@ -74,7 +83,7 @@ def step(
     media: tuple[MediaRows, ...] = (),
     feeds_sampled: bool = False,
 ) -> Plan:
-    begin = SequenceStart(RequestId("r"), token_ids, (), SAMPLING) if begins else None
+    begin = SequenceStart(RequestId("r"), token_ids, (), Sample(SAMPLING)) if begins else None
     sequence = SequenceStep(
         SequenceId(sequence_id),
         token_ids,
@@ -82,7 +91,7 @@ def step(
         table,
         slot,
         feeds_sampled,
-        samples=not start,
+        answers=not start,
         begin=begin,
         media=media,
     )
@@ -114,8 +123,8 @@ def test_it_notices_what_a_device_would_not() -> None:
 
 def test_a_sequence_that_is_over_is_answered_with_nothing_until_it_is_ended() -> None:
     runner = FakeRunner(num_blocks=2)
-    assert runner.execute(step(0, 0, 1, NAN_ID)).sampled[0].error is not None
-    late = runner.execute(step(0, 2, begins=False, feeds_sampled=True)).sampled[0]
+    assert sampled(runner.execute(step(0, 0, 1, NAN_ID)))[0].error is not None
+    late = sampled(runner.execute(step(0, 2, begins=False, feeds_sampled=True)))[0]
     assert (late.token_ids, late.finish_reason, late.error) == ((), None, None)
     runner.execute(Plan(0, ends=(SequenceId(0),)))
     assert runner.num_sequences == 0
@@ -123,16 +132,16 @@ def test_a_sequence_that_is_over_is_answered_with_nothing_until_it_is_ended() ->
 
 def test_the_fake_model_is_worth_testing_with() -> None:
     """Tokens depend on all that is in a cell, on the past and the rules; else errors would go unnoticed."""
-    base = Generate(RequestId("r"), (1, 2, 3, 4), PLAIN, media=(span("A", 0, 4, (1, 2, 2)),))
+    base = Request(RequestId("r"), (1, 2, 3, 4), Sample(PLAIN), media=(span("A", 0, 4, (1, 2, 2)),))
     variants = [
         base,
-        Generate(RequestId("r"), (1, 2, 3, 4), PLAIN),
-        Generate(RequestId("r"), (1, 2, 3, 4), PLAIN, media=(span("A", 0, 4),)),
-        Generate(RequestId("r"), (1, 2, 3, 4), PLAIN, media=(span("B", 0, 4, (1, 2, 2)),)),
-        Generate(RequestId("r"), (1, 2, 3, 4), PLAIN, media=(span("A", 0, 4, (1, 1, 4)),)),
-        Generate(RequestId("r"), (2, 2, 3, 4), PLAIN, media=(span("A", 0, 4, (1, 2, 2)),)),
-        Generate(RequestId("r"), (1, 2, 3, 4), PLAIN, encoder_hash=ContentHash("A")),
-        Generate(RequestId("r"), (1, 2, 3, 4), SamplingParams(max_tokens=30, seed=1)),
+        Request(RequestId("r"), (1, 2, 3, 4), Sample(PLAIN)),
+        Request(RequestId("r"), (1, 2, 3, 4), Sample(PLAIN), media=(span("A", 0, 4),)),
+        Request(RequestId("r"), (1, 2, 3, 4), Sample(PLAIN), media=(span("B", 0, 4, (1, 2, 2)),)),
+        Request(RequestId("r"), (1, 2, 3, 4), Sample(PLAIN), media=(span("A", 0, 4, (1, 1, 4)),)),
+        Request(RequestId("r"), (2, 2, 3, 4), Sample(PLAIN), media=(span("A", 0, 4, (1, 2, 2)),)),
+        Request(RequestId("r"), (1, 2, 3, 4), Sample(PLAIN), encoder_hash=ContentHash("A")),
+        Request(RequestId("r"), (1, 2, 3, 4), Sample(SamplingParams(max_tokens=30, seed=1))),
     ]
     assert len({answer_alone(each)[0] for each in variants}) == len(variants)
     assert next_token([b"x"], [5], PENALIZED) != next_token([b"x"], [6], PENALIZED)

@@ -9,7 +9,7 @@ from sensorium.protocols.errors import DeviceLostError
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), "2.00 GiB"),
         (
@@ -25,8 +25,8 @@ from sensorium.protocols.errors import DeviceLostError
         (MemoryError(), "out of memory"),
     ],
 )
-def test_what_running_out_of_memory_looks_like(error: BaseException, said: str) -> None:
-    assert said in (out_of_memory(error) or "")
+def test_what_running_out_of_memory_looks_like(error: BaseException, message: str) -> None:
+    assert message in (out_of_memory(error) or "")
 
 
 def test_other_errors_are_not_about_memory() -> None:

@@ -15,8 +15,8 @@ from sensorium.engine.execution.logits import RowSpan
 from sensorium.engine.execution.sampler import accept, choose
 from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.execution.token_rules import RuleBook
-from sensorium.engine.planning.plan import Sampled, SequenceId, SequenceStart
-from sensorium.protocols.engine.messages import Grammar, RequestId, SamplingParams
+from sensorium.engine.planning.plan import SequenceStart
+from sensorium.protocols.engine.messages import Grammar, RequestId, Sample, SamplingParams, TokensSampled
 from sensorium.protocols.errors import BadRequestError
 from support.grammars import matcher_of
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -58,19 +58,19 @@ def begin(grammar: Grammar, **named: object) -> SequenceState:
         SamplingParams(max_tokens=600, stop_token_ids=(END,), temperature=1.0, grammar=grammar), **named
     )
     state = SequenceState(
-        SequenceStart(RequestId("r"), (5,), (), sampling),
+        SequenceStart(RequestId("r"), (5,), (), Sample(sampling)),
         RuleBook(vocab_size(), torch.device("cpu")).rules_of(sampling),
     )
     state.follow(matcher_of(store(), grammar))
     return state
 
 
-def step(state: SequenceState, logits: torch.Tensor, draft: tuple[int, ...] = ()) -> Sampled:
+def step(state: SequenceState, logits: torch.Tensor, draft: tuple[int, ...] = ()) -> TokensSampled:
     span = RowSpan(state, 0, draft)
-    return accept(span, choose(logits.clone(), [span])[0], SequenceId(0))
+    return accept(span, choose(logits.clone(), [span])[0])
 
 
-def babble(state: SequenceState, seed: int) -> Sampled:
+def babble(state: SequenceState, seed: int) -> TokensSampled:
     """Random logits to the end, a little in favour of what closes JSON."""
     generator = torch.Generator().manual_seed(seed)
     closing = [tokenizer().token_to_id(each) for each in ('"', "}", "]")]
@@ -212,7 +212,7 @@ def test_a_resumed_sequence_goes_on_where_it_was() -> None:
     step(whole, eager)
     sampling = whole.sampling
     resumed = SequenceState(
-        SequenceStart(RequestId("r"), (5,), tuple(whole.generated), sampling), whole.rules
+        SequenceStart(RequestId("r"), (5,), tuple(whole.generated), Sample(sampling)), whole.rules
     )
     resumed.follow(matcher_of(store(), grammar))
     assert babble(resumed, 1).finish_reason == "stop"
@@ -298,7 +298,7 @@ def test_a_matcher_that_fails_takes_nobody_along(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(broken.matcher, "masks", fail)
     spans = [RowSpan(broken, 0), RowSpan(healthy, 1)]
     choices = choose(torch.zeros(2, vocab_size()), spans)
-    results = [accept(span, choice, SequenceId(0)) for span, choice in zip(spans, choices, strict=True)]
+    results = [accept(span, choice) for span, choice in zip(spans, choices, strict=True)]
     assert (results[0].error, results[0].fault) == ("too complex", "cannot_follow")
     assert broken.finished
     assert results[1].error is None
@@ -322,12 +322,12 @@ def test_text_may_hold_the_name_of_an_added_token(grammar: Grammar) -> None:
     num_ids = int(with_tool.get_vocab_size())
     a_store = GrammarStore(with_tool.to_str(), vocab_size=num_ids, stop_token_ids=(END,))
     matcher = matcher_of(a_store, grammar)
-    told: list[int] = []
-    while len(told) < 60:
+    tokens: list[int] = []
+    while len(tokens) < 60:
         bits = matcher.masks((), (END,))[0]
         allowed = [at for at in range(num_ids) if bits[at >> 3] >> (at & 7) & 1]
         if allowed == [END]:
             break
-        told.append(next(at for at in allowed if at != END))
-        matcher.advance(told[-1:])
-    assert json.dumps("a <tool> b").strip('"') in with_tool.decode(told)
+        tokens.append(next(at for at in allowed if at != END))
+        matcher.advance(tokens[-1:])
+    assert json.dumps("a <tool> b").strip('"') in with_tool.decode(tokens)

@@ -19,11 +19,12 @@ from sensorium.engine.execution.token_rules import RuleBook
 from sensorium.engine.models.base import Model, StepBatch
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.planning.plan import MediaRows, Plan, SequenceId, SequenceStart, SequenceStep, Slot
-from sensorium.protocols.engine.messages import ProbabilityProbe, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import ProbabilityProbe, RequestId, Sample, SamplingParams
 from support.plan_loop import Job, run_jobs
 from support.rerun_graphs import RerunGraphs
 from support.text_folder import make_qwen3_folder
 from support.toy_model import ToyModel
+from support.toy_runner import sampled
 from torch import Tensor
 
 CPU = torch.device("cpu")
@@ -49,7 +50,7 @@ def limits_of(model: Model) -> Limits:
 
 def fed_row(number: int, token_id: int, start: int, table: tuple[int, ...], axes: int) -> FedSequence:
     """A decode step of one sequence, with three odd positions where the model has three."""
-    begin = SequenceStart(RequestId(f"r{number}"), (1,) * start, (token_id,), GREEDY)
+    begin = SequenceStart(RequestId(f"r{number}"), (1,) * start, (token_id,), Sample(GREEDY))
     positions = ((start,), (start + 3,), (max(start - 2, 0),)) if axes == 3 else None
     step = SequenceStep(SequenceId(number), (), start, table, feeds_sampled=True, positions=positions)
     return FedSequence(step, SequenceState(begin, RuleBook(32, CPU).rules_of(GREEDY)), (token_id,))
@@ -122,7 +123,7 @@ def test_what_is_not_one_plain_row_each_is_not_replayed() -> None:
     assert graphs.can_replay([row, changed(feeds_sampled=False, token_ids=(4,))])
     assert not graphs.can_replay([row, row, row]), "more than is recorded"
     assert not graphs.can_replay([row, FedSequence(row.step, row.state, (3, 4))]), "a draft or a chunk"
-    assert not graphs.can_replay([changed(samples=False)])
+    assert not graphs.can_replay([changed(answers=False)])
     assert not graphs.can_replay([changed(media=(MediaRows(Slot(1), 0, 1, 0),))])
     assert not graphs.can_replay([changed(probe=ProbabilityProbe(5, 1))])
 
@@ -179,10 +180,10 @@ def test_a_model_of_another_kind_runs_as_always() -> None:
 
 def test_the_spare_block_cannot_be_asked_for() -> None:
     runner = Runner(ToyModel(), num_blocks=3, block_size=BLOCK, cuda_graphs=RerunGraphs())
-    begin = SequenceStart(RequestId("r"), (1, 2), (), GREEDY)
+    begin = SequenceStart(RequestId("r"), (1, 2), (), Sample(GREEDY))
     step = SequenceStep(SequenceId(1), (1, 2), 0, (3,), begin=begin)
-    (sampled,) = runner.execute(Plan(0, sequences=(step,))).sampled
-    assert sampled.error == "a block of the table is not one of 3"
+    (only,) = sampled(runner.execute(Plan(0, sequences=(step,))))
+    assert only.error == "a block of the table is not one of 3"
 
 
 def test_without_a_card_there_are_no_cuda_graphs() -> None:
@@ -202,12 +203,12 @@ def test_running_out_of_memory_is_met_in_halves() -> None:
     def steps(runner: Runner) -> list[tuple[int, ...]]:
         first, then = [], []
         for number in range(4):
-            begin = SequenceStart(RequestId(f"r{number}"), (1 + number, 2), (), GREEDY)
+            begin = SequenceStart(RequestId(f"r{number}"), (1 + number, 2), (), Sample(GREEDY))
             first.append(SequenceStep(SequenceId(number), (1 + number, 2), 0, (number,), begin=begin))
             then.append(SequenceStep(SequenceId(number), (), 2, (number,), feeds_sampled=True))
         for each in first:
             runner.execute(Plan(0, sequences=(each,)))
-        return [sampled.token_ids for sampled in runner.execute(Plan(0, sequences=tuple(then))).sampled]
+        return [each.token_ids for each in sampled(runner.execute(Plan(0, sequences=tuple(then))))]
 
     want = steps(Runner(ToyModel(), num_blocks=8, block_size=BLOCK))
     assert steps(Runner(Small(), num_blocks=8, block_size=BLOCK, cuda_graphs=RerunGraphs())) == want

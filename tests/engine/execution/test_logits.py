@@ -16,7 +16,7 @@ from sensorium.engine.execution.sampler import choose
 from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.execution.token_rules import RuleBook
 from sensorium.engine.planning.plan import SequenceStart
-from sensorium.protocols.engine.messages import RequestId, SamplingParams, ThoughtBudget
+from sensorium.protocols.engine.messages import RequestId, Sample, SamplingParams, ThoughtBudget
 from sensorium.protocols.shared.sampling import MAX_NGRAM_SIZE
 from transformers.generation.logits_process import (
     NoBadWordsLogitsProcessor,
@@ -43,7 +43,7 @@ def ruled(
     book = RuleBook(VOCAB, torch.device("cpu"))
 
     def span(first: int) -> RowSpan:
-        start = SequenceStart(RequestId("r"), tuple(prompt), tuple(generated), sampling)
+        start = SequenceStart(RequestId("r"), tuple(prompt), tuple(generated), Sample(sampling))
         return RowSpan(SequenceState(start, book.rules_of(sampling)), first, tuple(draft))
 
     num = 1 + len(draft)
@@ -165,7 +165,7 @@ def test_what_may_not_come_is_the_same_however_an_answer_was_made(
     words = ((0, 1), (2, 2, 0), (1, 0, 0, 1))
     sampling = msgspec.structs.replace(PLAIN, no_repeat_ngram_size=size, bad_words=words)
     rules = RuleBook(VOCAB, torch.device("cpu")).rules_of(sampling)
-    state = SequenceState(SequenceStart(RequestId("r"), tuple(prompt), (), sampling), rules)
+    state = SequenceState(SequenceStart(RequestId("r"), tuple(prompt), (), Sample(sampling)), rules)
     for step in steps:
         apply_rules(torch.zeros(1 + len(draft), VOCAB), [RowSpan(state, 0, tuple(draft))])
         state.advance(step)
@@ -181,7 +181,7 @@ def test_an_answer_of_which_nothing_is_left_is_refused_and_costs_no_other() -> N
     book = RuleBook(VOCAB, torch.device("cpu"))
 
     def span(first: int, prompt: int, sampling: SamplingParams) -> RowSpan:
-        start = SequenceStart(RequestId("r"), (prompt,), (), sampling)
+        start = SequenceStart(RequestId("r"), (prompt,), (), Sample(sampling))
         return RowSpan(SequenceState(start, book.rules_of(sampling)), first)
 
     spans = [span(0, 2, sampling), span(1, 1, sampling), span(2, 2, PLAIN)]
@@ -207,7 +207,7 @@ def test_all_penalties_together_repetition_first() -> None:
 def test_counts_grow_past_their_first_size() -> None:
     vocab = 500
     sampling = SamplingParams(max_tokens=999, frequency_penalty=1.0)
-    state = SequenceState(SequenceStart(RequestId("r"), (), (), sampling), None)
+    state = SequenceState(SequenceStart(RequestId("r"), (), (), Sample(sampling)), None)
     for token in [*range(300), *range(150)]:
         state.advance((token,))
     state.rules = RuleBook(vocab, torch.device("cpu")).rules_of(sampling)
@@ -218,7 +218,7 @@ def test_counts_grow_past_their_first_size() -> None:
 
 def test_prompts_are_counted_however_many_tokens_they_have() -> None:
     sampling = SamplingParams(max_tokens=9, repetition_penalty=2.0, presence_penalty=1.0)
-    state = SequenceState(SequenceStart(RequestId("r"), tuple(range(300)), (7, 350), sampling), None)
+    state = SequenceState(SequenceStart(RequestId("r"), tuple(range(300)), (7, 350), Sample(sampling)), None)
     logits = torch.ones(1, 400)
     apply_rules(logits, [RowSpan(state, 0)])
     want = [0.5] * 300 + [1.0] * 100
@@ -275,7 +275,7 @@ def test_rows_behind_a_draft_that_a_grammar_refuses_stay_as_they_are() -> None:
         assert (draft, stop_token_ids) == ((3, 4), (STOP,))
         return torch.tensor([[0b100, 0]], dtype=torch.uint8)
 
-    span = RowSpan(SequenceState(SequenceStart(RequestId("r"), (1,), (), PLAIN), None), 1, (3, 4))
+    span = RowSpan(SequenceState(SequenceStart(RequestId("r"), (1,), (), Sample(PLAIN)), None), 1, (3, 4))
     span.state.matcher = Mock(masks=masks)
     logits, before = random_logits(5, 6), random_logits(5, 6)
     assert apply_rules(logits, [span]) == {}
@@ -325,7 +325,7 @@ def test_a_rule_that_is_named_twice_reaches_no_stranger(sampling: SamplingParams
     strange = SamplingParams(max_tokens=5, logit_bias=((0, 1.0),))
     spans = []
     for row, (each, generated) in enumerate([(sampling, ()), (strange, ()), (sampling, (1, 2, 3))]):
-        start = SequenceStart(RequestId(str(row)), (1,), generated, each)
+        start = SequenceStart(RequestId(str(row)), (1,), generated, Sample(each))
         spans.append(RowSpan(SequenceState(start, book.rules_of(each)), row))
     logits = random_logits(3, 0)
     expected = logits.clone()

@@ -10,12 +10,12 @@ from sensorium.engine.execution.oom_split import Portions
 from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.execution.step import FedSequence
 from sensorium.engine.planning.plan import SequenceId, SequenceStart, SequenceStep
-from sensorium.protocols.engine.messages import RequestId, SamplingParams
+from sensorium.protocols.engine.messages import RequestId, Sample, SamplingParams
 
 
 def fed(num_rows: int) -> FedSequence:
     tokens = (1,) * num_rows
-    start = SequenceStart(RequestId("r"), tokens, (), SamplingParams(max_tokens=1))
+    start = SequenceStart(RequestId("r"), tokens, (), Sample(SamplingParams(max_tokens=1)))
     return FedSequence(SequenceStep(SequenceId(0), tokens, 0, (0,)), SequenceState(start), tokens)
 
 

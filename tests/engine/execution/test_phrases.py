@@ -11,8 +11,8 @@ from sensorium.engine.execution.logits import RowSpan, add_phrases
 from sensorium.engine.execution.sampler import Choice, accept, choose
 from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.execution.token_rules import RuleBook
-from sensorium.engine.planning.plan import Sampled, SequenceId, SequenceStart
-from sensorium.protocols.engine.messages import Phrases, RequestId, SamplingParams
+from sensorium.engine.planning.plan import SequenceStart
+from sensorium.protocols.engine.messages import Phrases, RequestId, Sample, SamplingParams, TokensSampled
 from support.slow_phrases import bonuses
 
 VOCAB = 6
@@ -23,7 +23,7 @@ Ids = tuple[int, ...]
 TOKEN = st.sampled_from((0, 1, 2, 0, 1, 2, 3, -1, VOCAB, VOCAB + 2))
 PHRASES = st.lists(st.lists(TOKEN, min_size=1, max_size=4).map(tuple), max_size=4).map(tuple)
 TREES = st.builds(Phrases, st.just(MARK), PHRASES, PHRASES, st.just(1.5), st.just(4.0))
-SAID = st.lists(st.sampled_from((0, 0, 1, 1, 2, 2, 3, 4, MARK)), max_size=5).map(tuple)
+ANSWERS = st.lists(st.sampled_from((0, 0, 1, 1, 2, 2, 3, 4, MARK)), max_size=5).map(tuple)
 
 
 def added_to(phrases: Phrases, tokens: Ids) -> torch.Tensor:
@@ -36,7 +36,7 @@ def added_to(phrases: Phrases, tokens: Ids) -> torch.Tensor:
 
 
 def state(sampling: SamplingParams, prompt: Ids, generated: Ids, book: RuleBook) -> SequenceState:
-    start = SequenceStart(RequestId("r"), prompt, generated, sampling)
+    start = SequenceStart(RequestId("r"), prompt, generated, Sample(sampling))
     return SequenceState(start, book.rules_of(sampling))
 
 
@@ -48,17 +48,17 @@ def random_logits(num_rows: int, seed: int) -> torch.Tensor:
     return torch.randn(num_rows, VOCAB, generator=torch.Generator().manual_seed(seed)) * 2
 
 
-def biased(logits: torch.Tensor, sampling: SamplingParams, said: Ids, num: int, draft: Ids) -> torch.Tensor:
+def biased(logits: torch.Tensor, sampling: SamplingParams, answer: Ids, num: int, draft: Ids) -> torch.Tensor:
     """The rows of a sequence, `num` tokens of which were generated, with their bonuses."""
     assert sampling.phrases is not None
     rows = logits.clone()
     for index in range(len(draft) + 1):
         if num + index >= sampling.phrases_from:
-            rows[index] += added_to(sampling.phrases, said + draft[:index])
+            rows[index] += added_to(sampling.phrases, answer + draft[:index])
     return rows
 
 
-@given(TREES, TREES, SAID, SAID, SAID, st.integers(0, 6), st.integers(0, 99))
+@given(TREES, TREES, ANSWERS, ANSWERS, ANSWERS, st.integers(0, 6), st.integers(0, 99))
 @settings(max_examples=300)
 def test_each_row_gets_the_bonuses_of_what_is_said_before_it(
     phrases: Phrases, other: Phrases, prompt: Ids, generated: Ids, draft: Ids, early: int, seed: int
@@ -86,7 +86,7 @@ def test_each_row_gets_the_bonuses_of_what_is_said_before_it(
         torch.testing.assert_close(got[rows], want)
 
 
-@given(TREES, SAID, SAID, SAID, st.integers(0, 4), st.integers(0, 99))
+@given(TREES, ANSWERS, ANSWERS, ANSWERS, st.integers(0, 4), st.integers(0, 99))
 @settings(max_examples=300)
 def test_lifted_is_what_would_not_have_come_by_itself(
     phrases: Phrases, prompt: Ids, generated: Ids, draft: Ids, early: int, seed: int
@@ -114,10 +114,10 @@ def toy_logits(context: Ids) -> torch.Tensor:
     return logits
 
 
-def one(contexts: list[Ids], a_state: SequenceState, draft: Ids) -> Sampled:
+def one(contexts: list[Ids], a_state: SequenceState, draft: Ids) -> TokensSampled:
     span = RowSpan(a_state, 0, draft)
     logits = torch.stack([toy_logits(context) for context in contexts])
-    return accept(span, choose(logits, [span])[0], SequenceId(0))
+    return accept(span, choose(logits, [span])[0])
 
 
 def answer(sampling: SamplingParams, length: int, draft: Ids) -> tuple[Ids, tuple[bool, ...]]:
@@ -189,12 +189,12 @@ def test_accepted_tokens_say_whether_they_were_lifted() -> None:
         logits[row, token] = 9.0
     a_state = state(sampling_of(STRONG), (MARK,), (), RuleBook(VOCAB, CPU))
     span = RowSpan(a_state, 0, (0, 1, 4))
-    got = accept(span, choose(logits, [span])[0], SequenceId(0))
+    got = accept(span, choose(logits, [span])[0])
     assert (got.token_ids, got.lifted, got.num_draft_accepted) == ((0, 1, 2), (False, True, False), 2)
     span = RowSpan(a_state, 0)
-    got = accept(span, choose(torch.tensor([[0.0, 0, 0, 0, 9, 0]]), [span])[0], SequenceId(0))
+    got = accept(span, choose(torch.tensor([[0.0, 0, 0, 0, 9, 0]]), [span])[0])
     assert (got.token_ids, got.lifted) == ((4,), (False,)), "right behind one none begins"
-    got = accept(span, choose(torch.tensor([[9.0, 0, 0, 0, 0, 0]]), [span])[0], SequenceId(0))
+    got = accept(span, choose(torch.tensor([[9.0, 0, 0, 0, 0, 0]]), [span])[0])
     assert (got.token_ids, got.lifted) == ((3,), (True,)), "it went on from where it was"
 
 

@@ -16,15 +16,21 @@ from sensorium.engine.planning.plan import (
     EncodeStep,
     MediaRows,
     Plan,
-    Sampled,
     SequenceId,
     SequenceStart,
     SequenceStep,
 )
-from sensorium.protocols.engine.messages import Grammar, ProbabilityProbe, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import (
+    Grammar,
+    ProbabilityProbe,
+    RequestId,
+    Sample,
+    SamplingParams,
+    TokensSampled,
+)
 from support.plan_loop import Job, Placed, run_jobs, to_features
 from support.toy_model import DIM, POISON, ToyModel
-from support.toy_runner import GOOD, GREEDY, full_above, greedy, make, run, step
+from support.toy_runner import GOOD, GREEDY, full_above, greedy, make, run, sampled, step
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 
@@ -92,11 +98,13 @@ def test_a_finished_sequence_is_answered_with_nothing_until_it_is_ended() -> Non
     ended = run(runner, step(0, prompt, stopping))[0]
     assert (ended.token_ids, ended.finish_reason) == ((), "stop")
     stale = SequenceStep(SequenceId(0), (), 3, tuple(range(8)), feeds_sampled=True)
-    assert run(runner, stale) == (Sampled(SequenceId(0)),)
+    assert run(runner, stale) == (TokensSampled(RequestId("r0")),)
     assert run(runner, stale, ends=(SequenceId(0),))[0].error is not None
     short = msgspec.structs.replace(GREEDY, max_tokens=1)
     assert run(runner, step(1, prompt, short))[0].finish_reason == "length"
-    assert run(runner, msgspec.structs.replace(stale, sequence_id=SequenceId(1))) == (Sampled(SequenceId(1)),)
+    assert run(runner, msgspec.structs.replace(stale, sequence_id=SequenceId(1))) == (
+        TokensSampled(RequestId("r1")),
+    )
 
 
 def test_ended_sequences_leave_nothing() -> None:
@@ -112,12 +120,12 @@ FAULTS: dict[str, dict[str, object]] = {
     "none was sampled": {"feeds_sampled": True},
     "vocabulary": {"token_ids": (1, 32, 3)},
     "outside the vocabulary": {"token_ids": (1, -1, 3)},
-    "positions": {"start": -1, "samples": False},
-    "200 positions": {"start": 198, "samples": False, "block_table": tuple(range(60))},
-    "fit 1 blocks": {"block_table": (1,), "token_ids": (1,) * 5, "samples": False},
+    "positions": {"start": -1, "answers": False},
+    "200 positions": {"start": 198, "answers": False, "block_table": tuple(range(60))},
+    "fit 1 blocks": {"block_table": (1,), "token_ids": (1,) * 5, "answers": False},
     "one of 64": {"block_table": (64,)},
     "a block of the table": {"block_table": (-1,)},
-    "samples behind 2 tokens": {"token_ids": (1, 2)},
+    "answers behind 2 tokens": {"token_ids": (1, 2)},
     "item of this request is gone": {"media": (MediaRows(9, 0, 1, 0),)},
     "no rows 2 to 3": {"media": (MediaRows(0, 2, 2, 0),)},
     "of 5 rows has no rows 4 to 5": {"media": (MediaRows(0, 0, 2, 4),)},
@@ -138,7 +146,7 @@ def test_a_faulty_sequence_fails_alone(named: str) -> None:
     assert result[1] == alone
     # The next plan was made before this was known.
     if bad.begin is not None:
-        assert run(runner, msgspec.structs.replace(bad, begin=None)) == (Sampled(SequenceId(1)),)
+        assert run(runner, msgspec.structs.replace(bad, begin=None)) == (TokensSampled(RequestId("r1")),)
 
 
 def test_a_misplaced_newest_token_is_a_fault() -> None:
@@ -165,7 +173,7 @@ def test_logits_that_are_not_numbers_fail_their_sequence_and_poison_no_block() -
 def test_a_chunk_that_is_not_numbers_fails_before_its_blocks_are_found(prompt: tuple[int, ...]) -> None:
     """Though nothing is sampled behind it; its neighbours in the step are told what they are told alone."""
     model = ToyModel(nan_token=9)
-    steps = (step(0, prompt, samples=False), step(1, GOOD), step(2, GOOD, samples=False))
+    steps = (step(0, prompt, answers=False), step(1, GOOD), step(2, GOOD, answers=False))
     result = run(make(model), *steps)
     assert "not finite" in (result[0].error or "")
     assert result[0].fault == "not_finite"
@@ -175,7 +183,7 @@ def test_a_chunk_that_is_not_numbers_fails_before_its_blocks_are_found(prompt: t
 
 def test_prompt_log_probabilities_that_are_not_numbers_are_not_told() -> None:
     sampling = msgspec.structs.replace(GREEDY, prompt_logprobs=1)
-    result = run(make(ToyModel(nan_token=9)), step(0, (1, 9, 2), sampling, samples=False))[0]
+    result = run(make(ToyModel(nan_token=9)), step(0, (1, 9, 2), sampling, answers=False))[0]
     assert "not finite" in (result.error or "")
     assert result.fault == "not_finite"
     assert result.prompt_logprobs is None
@@ -185,7 +193,9 @@ def test_prompt_log_probabilities_that_are_not_numbers_are_not_told() -> None:
 def test_prompt_log_probabilities_are_those_of_the_raw_logits(
     prompt_chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sensorium.engine.execution.runner._MAX_LOGITS", 32 * 4 * 2)  # two rows at a time
+    monkeypatch.setattr(
+        "sensorium.engine.execution.tasks.sample.MAX_LOGITS", 32 * 4 * 2
+    )  # two rows at a time
     model = ToyModel()
     prompt = (3, 1, 4, 1, 5, 9, 2, 6)
     sampling = msgspec.structs.replace(GREEDY, prompt_logprobs=2, suppress_token_ids=(1, 4), max_tokens=3)
@@ -217,19 +227,19 @@ def test_only_rows_that_are_needed_get_logits() -> None:
     runner = make(model)
     run(
         runner,
-        step(0, tuple(range(20)), samples=False),
+        step(0, tuple(range(20)), answers=False),
         step(1, GOOD),
-        step(2, (1, 2, 3, 4), num_draft=2, begin=SequenceStart(RequestId("d"), (1, 2), (), GREEDY)),
+        step(2, (1, 2, 3, 4), num_draft=2, begin=SequenceStart(RequestId("d"), (1, 2), (), Sample(GREEDY))),
     )
     assert model.logit_rows == [1 + 3]
-    run(runner, step(3, tuple(range(20)), samples=False, probe=ProbabilityProbe(7, 3)))
+    run(runner, step(3, tuple(range(20)), answers=False, probe=ProbabilityProbe(7, 3)))
     assert model.logit_rows[1:] == [1]
-    run(runner, step(4, tuple(range(20)), samples=False))
+    run(runner, step(4, tuple(range(20)), answers=False))
     assert len(model.logit_rows) == 2
 
 
 def test_many_logits_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sensorium.engine.execution.runner._MAX_LOGITS", 32 * 3)
+    monkeypatch.setattr("sensorium.engine.execution.tasks.sample.MAX_LOGITS", 32 * 3)
     model = ToyModel()
     result = run(make(model), *(step(i, (i, i + 1)) for i in range(7)))
     assert model.logit_rows == [3, 3, 1]
@@ -276,9 +286,9 @@ def test_ends_and_frees_come_before_encodes_and_sequences() -> None:
     again = runner.execute(
         Plan(1, ends=(SequenceId(0),), frees=(0,), encodes=(encode,), sequences=(listening,))
     )
-    assert again.sampled[0].token_ids == (int(model.dense_logits((1, 0), 2 * item, 1)[-1].argmax()),)
+    assert sampled(again)[0].token_ids == (int(model.dense_logits((1, 0), 2 * item, 1)[-1].argmax()),)
     gone = runner.execute(Plan(2, ends=(SequenceId(0),), frees=(0,), sequences=(listening,)))
-    assert "gone" in (gone.sampled[0].error or "")
+    assert "gone" in (sampled(gone)[0].error or "")
 
 
 def byte_tokenizer() -> Tokenizer:

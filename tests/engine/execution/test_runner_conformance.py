@@ -11,7 +11,7 @@ from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.whisper.text import WhisperText
 from sensorium.engine.planning.limits import SchedulerConfig
-from sensorium.protocols.engine.messages import ContentHash, EncoderItem, Generate, RequestId
+from sensorium.protocols.engine.messages import ContentHash, EncoderItem, Request, RequestId, Sample
 from support.plan_loop import to_features
 from support.runner_conformance import RunnerCase, check_runner
 from support.whisper_folder import make_whisper_folder
@@ -36,16 +36,18 @@ def test_whisper_runner(tmp_path: Path, temperature: float) -> None:
     ]
     requests = []
     for number in range(4):
-        wish = text.request(
+        plain = text.request(
             language=("en", "de")[number % 2],
             task="transcribe",
             previous_text="",
             temperature=temperature,
             seed=number,
         )
-        sampling = msgspec.structs.replace(wish.sampling, max_tokens=24)
+        sampling = msgspec.structs.replace(plain.sampling, max_tokens=24)
         content_hash = items[number % 3].content_hash
-        requests.append(Generate(RequestId(f"r{number}"), wish.prompt_token_ids, sampling, content_hash))
+        requests.append(
+            Request(RequestId(f"r{number}"), plain.prompt_token_ids, Sample(sampling), content_hash)
+        )
     check_runner(
         RunnerCase(
             make_runner=lambda: Runner(model, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, num_threads=1),

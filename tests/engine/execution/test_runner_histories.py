@@ -15,17 +15,20 @@ import pytest
 import torch
 from sensorium.engine.execution.grammar_store import GrammarStore
 from sensorium.engine.execution.runner import Runner
+from sensorium.engine.models.qwen3_vl.positions import rotary_positions
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.protocols.engine.messages import (
     ContentHash,
     EncoderItem,
-    Generate,
     Grammar,
     Lane,
     MediaSpan,
     NgramDraft,
     ProbabilityProbe,
+    Request,
     RequestId,
+    Sample,
+    SampleRequest,
     SamplingParams,
     SessionKey,
     ThoughtBudget,
@@ -88,10 +91,10 @@ def draw_sampling(rng: random.Random, number: int) -> SamplingParams:
     )
 
 
-def draw_requests(rng: random.Random, rotary_axes: int) -> list[Generate]:
+def draw_requests(rng: random.Random, rotary_axes: int) -> list[SampleRequest]:
     """Prompts that begin alike, some with an item in them."""
     beginnings = [tuple(rng.choices(LETTERS, k=rng.randint(4, 20))) for _ in range(3)]
-    requests: list[Generate] = []
+    requests: list[SampleRequest] = []
     for number in range(8):
         prompt = rng.choice(beginnings)
         media: tuple[MediaSpan, ...] = ()
@@ -101,36 +104,43 @@ def draw_requests(rng: random.Random, rotary_axes: int) -> list[Generate]:
             prompt += (1,) * 4
         prompt += tuple(rng.choices(LETTERS, k=rng.randint(1, 6)))
         requests.append(
-            Generate(
+            Request(
                 RequestId(f"r{number}"),
                 prompt,
-                draw_sampling(rng, number),
+                Sample(
+                    draw_sampling(rng, number),
+                    probe=ProbabilityProbe(rng.randrange(len(prompt)), 99) if rng.random() < 0.3 else None,
+                ),
                 media=media,
-                probe=ProbabilityProbe(rng.randrange(len(prompt)), 99) if rng.random() < 0.3 else None,
                 lane=Lane(priority=rng.choice([0, 0, -1, 1])),
             )
         )
     return requests
 
 
-def with_guesses(rng: random.Random, request: Generate, answer: tuple[int, ...]) -> Generate:
+def with_guesses(rng: random.Random, request: SampleRequest, answer: tuple[int, ...]) -> SampleRequest:
     """Drafts, right for a while, and sessions must change nothing."""
     kind = rng.random()
     if kind < 0.3:
         draft = (*answer[: rng.randint(0, 24)], 98, 97)
-        request = msgspec.structs.replace(request, draft_token_ids=draft)
+        request = msgspec.structs.replace(
+            request, task=msgspec.structs.replace(request.task, draft_token_ids=draft)
+        )
     elif kind < 0.5:
-        request = msgspec.structs.replace(request, ngram=NgramDraft(4, 3, 1))
+        request = msgspec.structs.replace(
+            request, task=msgspec.structs.replace(request.task, ngram=NgramDraft(4, 3, 1))
+        )
     session = SessionKey(request.request_id) if rng.random() < 0.3 else None
     return msgspec.structs.replace(request, session=session)
 
 
-def draw_config(rng: random.Random, requests: list[Generate]) -> SchedulerConfig:
+def draw_config(rng: random.Random, requests: list[SampleRequest]) -> SchedulerConfig:
     """Room for the largest request, and hardly more."""
-    most = max(len(each.prompt_token_ids) + each.sampling.max_tokens for each in requests)
+    most = max(len(each.prompt_token_ids) + each.task.sampling.max_tokens for each in requests)
     return SchedulerConfig(
         num_blocks=-(-most // BLOCK) + rng.randint(0, 6),
         block_size=BLOCK,
+        positions=rotary_positions,
         max_running=rng.choice([2, 6]),
         max_tokens_per_step=rng.choice([3, 8, 64]),
         max_prefill_chunk=rng.choice([None, 1, 3]),
@@ -160,7 +170,7 @@ def test_company_and_history_change_nothing(seed: int) -> None:
     rng = random.Random(seed)
     model = ToyModel(vocab_size=VOCAB, seed=seed, rotary_axes=rng.choice([1, 3]))
     requests, store = draw_requests(rng, model.rotary_axes), make_store()
-    roomy = SchedulerConfig(num_blocks=40, block_size=BLOCK, prefix_caching=False)
+    roomy = SchedulerConfig(num_blocks=40, block_size=BLOCK, prefix_caching=False, positions=rotary_positions)
 
     def make_loop(config: SchedulerConfig) -> CaseLoop:
         def make_runner() -> Runner:

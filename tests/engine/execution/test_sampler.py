@@ -19,8 +19,8 @@ from sensorium.engine.execution.logits import RowSpan
 from sensorium.engine.execution.sampler import accept, choose, draw, logprobs, prompt_logprobs, uniform
 from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.execution.token_rules import RuleBook
-from sensorium.engine.planning.plan import Sampled, SequenceId, SequenceStart
-from sensorium.protocols.engine.messages import RequestId, SamplingParams
+from sensorium.engine.planning.plan import SequenceStart
+from sensorium.protocols.engine.messages import RequestId, Sample, SamplingParams, TokensSampled
 from transformers.generation.logits_process import (
     MinPLogitsWarper,
     TemperatureLogitsWarper,
@@ -36,14 +36,14 @@ PLAIN = SamplingParams(max_tokens=20, stop_token_ids=(STOP,))
 def state(
     sampling: SamplingParams, generated: tuple[int, ...] = (), prompt: tuple[int, ...] = (1,), name: str = "r"
 ) -> SequenceState:
-    start = SequenceStart(RequestId(name), prompt, generated, sampling)
+    start = SequenceStart(RequestId(name), prompt, generated, Sample(sampling))
     return SequenceState(start, RuleBook(VOCAB, torch.device("cpu")).rules_of(sampling))
 
 
-def one(logits: torch.Tensor, a_state: SequenceState, draft: tuple[int, ...] = ()) -> Sampled:
+def one(logits: torch.Tensor, a_state: SequenceState, draft: tuple[int, ...] = ()) -> TokensSampled:
     """One sequence alone."""
     span = RowSpan(a_state, 0, draft)
-    return accept(span, choose(logits.clone(), [span])[0], SequenceId(0))
+    return accept(span, choose(logits.clone(), [span])[0])
 
 
 def rows(*best: int) -> torch.Tensor:
@@ -126,7 +126,7 @@ def test_rules_that_leave_nothing_fail_that_sequence_alone() -> None:
     impossible = msgspec.structs.replace(PLAIN, suppress_token_ids=tuple(range(VOCAB)))
     spans = [RowSpan(state(impossible), 0), RowSpan(state(PLAIN), 1)]
     choices = choose(rows(3, 4), spans)
-    results = [accept(span, choice, SequenceId(0)) for span, choice in zip(spans, choices, strict=True)]
+    results = [accept(span, choice) for span, choice in zip(spans, choices, strict=True)]
     assert "no token" in (results[0].error or "")
     assert results[0].fault == "no_token"
     assert results[0].token_ids == ()
@@ -276,7 +276,8 @@ def answer(sampling: SamplingParams, length: int, draft: tuple[int, ...]) -> tup
     """An answer of the toy model, each step with what is left of the draft while it agrees."""
     tokens: tuple[int, ...] = ()
     a_state = SequenceState(
-        SequenceStart(RequestId("r"), (), (), sampling), RuleBook(5, torch.device("cpu")).rules_of(sampling)
+        SequenceStart(RequestId("r"), (), (), Sample(sampling)),
+        RuleBook(5, torch.device("cpu")).rules_of(sampling),
     )
     while len(tokens) < length:
         rest = draft[len(tokens) : length - 1] if draft[: len(tokens)] == tokens else ()

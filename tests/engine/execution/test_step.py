@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.execution.step import FedSequence, Limits, step_batch
+from sensorium.engine.execution.tasks.sample import SampleTask
 from sensorium.engine.models.base import StepBatch
 from sensorium.engine.planning.plan import SequenceId, SequenceStart, SequenceStep
-from sensorium.protocols.engine.messages import ProbabilityProbe, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import ProbabilityProbe, RequestId, Sample, SamplingParams
+from support.toy_model import ToyModel
 
 LIMITS = Limits(num_blocks=99, block_size=16, max_context=512, vocab_size=300, listens=False, rotary_axes=1)
 
@@ -15,30 +17,31 @@ LIMITS = Limits(num_blocks=99, block_size=16, max_context=512, vocab_size=300, l
 def fed(
     num_rows: int,
     *,
-    samples: bool = True,
+    answers: bool = True,
     num_draft: int = 0,
     probed: int | None = None,
     prompt_logprobs: int | None = None,
 ) -> FedSequence:
     """A prompt's rows from position 20 on; `probed` is a position."""
     sampling = SamplingParams(max_tokens=9, prompt_logprobs=prompt_logprobs)
-    state = SequenceState(SequenceStart(RequestId("r"), tuple(range(20 + num_rows)), (), sampling))
+    state = SequenceState(SequenceStart(RequestId("r"), tuple(range(20 + num_rows)), (), Sample(sampling)))
     probe = None if probed is None else ProbabilityProbe(probed, 3)
     tokens = tuple(range(20, 20 + num_rows))
     step = SequenceStep(
-        SequenceId(0), tokens, 20, tuple(range(9)), samples=samples, num_draft=num_draft, probe=probe
+        SequenceId(0), tokens, 20, tuple(range(9)), answers=answers, num_draft=num_draft, probe=probe
     )
     return FedSequence(step, state, tokens)
 
 
 def batch_of(*members: FedSequence) -> StepBatch:
-    return step_batch(members, LIMITS, {}, torch.device("cpu"))
+    task = SampleTask(ToyModel())
+    return step_batch(members, LIMITS, {}, torch.device("cpu"), [task.num_wanted(each) for each in members])
 
 
 def test_of_prompts_the_last_rows_are() -> None:
     batch = batch_of(
         fed(10),
-        fed(30, samples=False),  # its last row tells whether numbers are numbers
+        fed(30, answers=False),  # its last row tells whether numbers are numbers
         fed(8, num_draft=2),
         fed(20, probed=35),
         fed(1),

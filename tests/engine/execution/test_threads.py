@@ -58,10 +58,10 @@ def test_threads_are_those_a_step_gains_from_on_the_thread_that_executes(
 
 
 @pytest.mark.parametrize(
-    ("num_threads", "encoding", "beside", "alone"), [(2, 2, 1, 2), (4, 3, 1, 4), (8, 6, 2, 8)]
+    ("num_threads", "encoding", "overlapped", "alone"), [(2, 2, 1, 2), (4, 3, 1, 4), (8, 6, 2, 8)]
 )
 def test_an_encode_apart_and_the_steps_beside_it_share_the_threads(
-    num_threads: int, encoding: int, beside: int, alone: int
+    num_threads: int, encoding: int, overlapped: int, alone: int
 ) -> None:
     is_encoding, may_end = threading.Event(), threading.Event()
     seen: list[int] = []
@@ -95,5 +95,5 @@ def test_an_encode_apart_and_the_steps_beside_it_share_the_threads(
     finally:
         may_end.set()
         torch.set_num_threads(before)
-    assert seen == [encoding, beside, alone]
+    assert seen == [encoding, overlapped, alone]
     assert results[0].encoder_bytes.keys() == {0}

@@ -30,16 +30,16 @@ def test_names_of_whisper(name: str, expected: str) -> None:
 
 
 def test_a_folder_of_that_name_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     def download(name: str) -> Path:
-        asked.append(name)
+        requested.append(name)
         return tmp_path
 
     monkeypatch.setattr(weights, "_download", download)
     monkeypatch.chdir(tmp_path)
     weights.find_folder("base")
-    assert asked == ["openai/whisper-base"]
+    assert requested == ["openai/whisper-base"]
     (tmp_path / "base").mkdir()
     assert weights.find_folder("base") == Path("base")
-    assert len(asked) == 1
+    assert len(requested) == 1

@@ -13,7 +13,7 @@ from sensorium.engine.models.base import Listener, Model, StepBatch
 from sensorium.engine.models.registry import open_model
 from sensorium.kernels.attention.kv_quantization import CODED
 from sensorium.kernels.attention.paged_attention import PagedSequence, paged_batch
-from sensorium.protocols.engine.messages import Align, ContentHash, Features, RequestId
+from sensorium.protocols.engine.messages import Align, ContentHash, Features, Request, RequestId
 from sensorium.protocols.errors import ModelLoadError
 from support.exactness import NUM_TOKENS, TIE, Case, Engine, check_every_way
 from support.text_folder import QwenShape, make_qwen3_folder
@@ -97,7 +97,9 @@ def test_whisper_hears_nearly_as_with_its_own_numbers_and_says_when(tmp_path: Pa
     assert source.encoder_bytes is not None
     full = Features(shape, bytes(4 * shape[0] * shape[1]))
     assert coded.encode([full])[0].num_bytes == source.encoder_bytes(0)
-    command = Align(RequestId("a"), ContentHash("b"), tuple(token_ids.tolist()), 2, 10, shape[1] // 2)
+    command = Request(
+        RequestId("a"), tuple(token_ids.tolist()), Align(2, 10, shape[1] // 2), encoder_hash=ContentHash("b")
+    )
     boundaries = coded.align(command, outputs[1])  # type: ignore[attr-defined]
     assert len(boundaries) == 9
     assert list(boundaries) == sorted(boundaries)

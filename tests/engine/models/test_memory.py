@@ -89,13 +89,13 @@ def test_encoder_caches_of_others_leave_a_model_its_part_of_the_default() -> Non
 def _side_by_side(wanted: MemoryRequest) -> list[MemoryPlan]:
     plans: list[MemoryPlan] = []
     for num_models in (3, 2, 1):
-        next_wish = replace(
+        next_request = replace(
             wanted,
             num_models=num_models,
             promised_bytes=sum(plan.promised_bytes for plan in plans),
             promised_kv_bytes=sum(plan.promised_kv_bytes for plan in plans),
         )
-        plans.append(plan_memory(next_wish, 24 * GIB))  # nothing was touched: it all still looks free
+        plans.append(plan_memory(next_request, 24 * GIB))  # nothing was touched: it all still looks free
     return plans
 
 

@@ -53,7 +53,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def hearing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def speech_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shape = WhisperShape(d_model=64, encoder_ffn=128, decoder_ffn=128)
     return make_whisper_folder(tmp_path_factory.mktemp("hearing"), shape=shape)
 
@@ -310,7 +310,7 @@ def state(**changes: Any) -> Tensor:  # noqa: ANN401 (fields of a quant_state)
             state(blocksize=10**12),
             "384. scales of blocks of 1000000000000 do not fit 24576 numb",
         ),
-        ("nf4", STATE, state(blocksize=0), "blocksize 0 of its quant_state is no size"),
+        ("nf4", STATE, state(blocksize=0), "blocksize 0 of its quant_state is not a size"),
         ("nf4", STATE, torch.full((100_000,), ord("["), dtype=torch.uint8), "recursion"),
         ("nf4", "weight.absmax", torch.ones(5), "5. scales of blocks of 64 do not fit 24576 numbers"),
         (

@@ -279,8 +279,8 @@ def test_sampling_is_what_the_generation_config_says(folder: Path) -> None:
     assert sampling_defaults(folder, is_greedy=True) == SamplingDefaults(
         temperature=0.0, repetition_penalty=1.05
     ), "without do_sample, as transformers does it"
-    said = SamplingDefaults(temperature=0.6, top_p=0.8, top_k=20, min_p=0, repetition_penalty=1.05)
-    assert sampling_defaults(folder) == said
+    defaults = SamplingDefaults(temperature=0.6, top_p=0.8, top_k=20, min_p=0, repetition_penalty=1.05)
+    assert sampling_defaults(folder) == defaults
     edit_json(path, do_sample=False)
     assert sampling_defaults(folder) == SamplingDefaults(temperature=0.0, repetition_penalty=1.05)
     edit_json(path, do_sample=True, temperature=None)

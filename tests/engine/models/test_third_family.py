@@ -13,7 +13,7 @@ from sensorium.engine.models.registry import open_model
 from sensorium.media.audio.features import FeatureConfig
 from sensorium.protocols.engine.messages import SamplingParams
 from sensorium.protocols.errors import ModelLoadError
-from support.ctc.folder import ENTRY, make_ctc_folder, said
+from support.ctc.folder import ENTRY, make_ctc_folder, transcript_of
 from support.ctc.text import BLANK, END
 from support.features import log_mel
 from support.plan_loop import Job, encode, run_jobs
@@ -45,6 +45,6 @@ def test_it_opens_encodes_and_is_read_out(
     jobs = [Job((BLANK,), slot, SamplingParams(max_tokens=51, stop_token_ids=(END,))) for slot in (0, 1, 0)]
     run_jobs(runner, jobs, preempt_every=preempt_every)
     texts = [source.side.text.decode(job.tokens) for job in jobs]
-    assert texts == [said(folder, windows[slot]) for slot in (0, 1, 0)]
+    assert texts == [transcript_of(folder, windows[slot]) for slot in (0, 1, 0)]
     assert min(map(len, texts)) > 10
     assert [job.finish for job in jobs] == ["stop"] * 3

@@ -14,30 +14,43 @@ SPEAKS, WRITES, NOTHING = [1, 0, 0], [0, 0, 1], [0, 0, 0]
 
 def test_engines_are_told_of_each_others_live_requests() -> None:
     presence = Presence()
-    ears, files = Lanes(CONFIG, presence), Lanes(CONFIG, presence)
+    listeners, files = Lanes(CONFIG, presence), Lanes(CONFIG, presence)
     files.shares(WRITES)
     assert files.is_quiet
-    ears.shares(SPEAKS)
+    listeners.shares(SPEAKS)
     for _ in range(2 * LINGER_STEPS):  # of this one, while the other one's step takes its time
         (share,) = files.shares(WRITES)
         assert not files.is_quiet
     assert (SERVICES[share.service], share.num_tokens, share.is_low_priority) == ("batch", 512, False)
-    ears.shares(NOTHING)
+    listeners.shares(NOTHING)
     for _ in range(LINGER_STEPS - 1):
         files.shares(WRITES)
         assert not files.is_quiet
     files.shares(WRITES)
     assert files.is_quiet
-    assert ears.is_quiet
+    assert listeners.is_quiet
 
 
 def test_an_engine_that_was_given_up_speaks_no_more() -> None:
     presence = Presence()
-    ears, files = Lanes(CONFIG, presence), Lanes(CONFIG, presence)
-    ears.shares(SPEAKS)
-    del ears
+    listeners, files = Lanes(CONFIG, presence), Lanes(CONFIG, presence)
+    listeners.shares(SPEAKS)
+    del listeners
     gc.collect()
     for _ in range(LINGER_STEPS + 1):
         assert not files.is_quiet
         files.shares(WRITES)
     assert files.is_quiet
+
+
+def test_an_engine_stands_back_while_another_one_serves_live_requests() -> None:
+    presence = Presence()
+    ears, files = Lanes(CONFIG, presence), Lanes(CONFIG, presence)
+    assert not files.stands_back(WRITES)
+    ears.shares(SPEAKS)
+    assert files.stands_back(WRITES)
+    assert not ears.stands_back(SPEAKS)
+    assert not files.stands_back(SPEAKS), "each has live requests"
+    assert not ears.stands_back(SPEAKS)
+    ears.shares(NOTHING)
+    assert not files.stands_back(WRITES)

@@ -16,7 +16,7 @@ from sensorium.engine.planning.drafts import (
     PredictionDrafter,
     make_drafters,
 )
-from sensorium.protocols.engine.messages import Generate, NgramDraft, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import NgramDraft, Sample, SamplingParams
 
 tokens_lists = st.lists(st.integers(0, 2), max_size=30)
 
@@ -48,11 +48,11 @@ def looked_up(tokens: list[int], options: NgramDraft) -> list[int]:
 
 @given(tokens_lists, st.lists(st.integers(1, 30), max_size=6), st.integers(1, 3), st.integers(0, 2))
 def test_prompt_lookup_is_the_last_longest_match(
-    tokens: list[int], asked_at: list[int], min_match: int, more: int
+    tokens: list[int], lengths: list[int], min_match: int, more: int
 ) -> None:
     options = NgramDraft(num_tokens=3, max_match=min_match + more, min_match=min_match)
     drafter = NgramDrafter(options)
-    for length in sorted({*asked_at, len(tokens)}):
+    for length in sorted({*lengths, len(tokens)}):
         known = tokens[:length]
         assert list(drafter.propose(known, 100)) == looked_up(known, options)
         assert list(drafter.propose(known, 1)) == looked_up(known, options)[:1]
@@ -71,13 +71,11 @@ def test_prompt_lookup_does_not_go_through_a_book_at_once() -> None:
 
 
 def test_the_hypothesis_comes_first() -> None:
-    request = Generate(
-        RequestId("r"), (1, 2, 1), SamplingParams(max_tokens=9), draft_token_ids=(5,), ngram=NgramDraft()
-    )
-    assert [type(each) for each in make_drafters(request)] == [HypothesisDrafter, NgramDrafter]
-    assert make_drafters(Generate(RequestId("r"), (1,), SamplingParams(max_tokens=9))) == ()
-    predicted = msgspec.structs.replace(request, rejoins_draft=True, ngram=None)
-    assert [type(each) for each in make_drafters(predicted)] == [PredictionDrafter]
+    sample = Sample(SamplingParams(max_tokens=9), draft_token_ids=(5,), ngram=NgramDraft())
+    assert [type(each) for each in make_drafters(sample, 3)] == [HypothesisDrafter, NgramDrafter]
+    assert make_drafters(Sample(SamplingParams(max_tokens=9)), 1) == ()
+    predicted = msgspec.structs.replace(sample, rejoins_draft=True, ngram=None)
+    assert [type(each) for each in make_drafters(predicted, 3)] == [PredictionDrafter]
 
 
 def guesses(predicted: Sequence[int], answer: Sequence[int], limit: int = 100) -> tuple[int, list[int]]:

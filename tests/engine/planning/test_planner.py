@@ -278,13 +278,13 @@ def test_alignments_follow_the_same_rule() -> None:
     loop = make_loop()
     loop.scheduler.encode(0, item("A").features)
     for number in range(4):
-        loop.scheduler.align(align(f"b{number}", service="batch"), 0)
-    loop.scheduler.align(align("live", service="live"), 0)
+        loop.scheduler.submit(align(f"b{number}", service="batch"), 0)
+    loop.scheduler.submit(align("live", service="live"), 0)
     plan = loop.plan()
-    assert [each.command.request_id for each in plan.aligns] == ["live"]
+    assert [each.request.request_id for each in plan.wholes] == ["live"]
     loop.finish()
     loop.run()
-    assert list(loop.aligned) == ["live", "b0", "b1", "b2", "b3"]
+    assert list(loop.outcomes) == ["live", "b0", "b1", "b2", "b3"]
 
 
 def test_worse_classes_fill_no_better_ones_queue() -> None:

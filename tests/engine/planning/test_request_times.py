@@ -8,9 +8,10 @@ from sensorium.engine.planning.request_times import RequestClocks
 from sensorium.protocols.engine.histograms import SECONDS, Distribution, Tally
 from sensorium.protocols.engine.messages import (
     FinishReason,
-    Generate,
     Lane,
+    Request,
     RequestId,
+    Sample,
     SamplingParams,
     TokensSampled,
 )
@@ -20,11 +21,11 @@ A = RequestId("a")
 
 
 def submit(clocks: RequestClocks, *, now: float) -> None:
-    clocks.submitted(Generate(A, (1, 2, 3), SamplingParams(9), lane=Lane("batch")), now=now)
+    clocks.submitted(Request(A, (1, 2, 3), Sample(SamplingParams(9)), lane=Lane("batch")), now=now)
 
 
 def plan(clocks: RequestClocks, *, now: float) -> None:
-    begin = SequenceStart(A, (1, 2, 3), (), SamplingParams(9))
+    begin = SequenceStart(A, (1, 2, 3), (), Sample(SamplingParams(9)))
     clocks.planned(Plan(0, sequences=(SequenceStep(SequenceId(1), (1,), 0, (0,), begin=begin),)), now=now)
 
 
@@ -69,12 +70,12 @@ def test_a_stop_string_is_an_answer_too() -> None:
     assert spread(batch(clocks))["whole_s"] == (1, 3.0)
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-def test_what_is_aborted_counts_as_far_as_it_came_and_is_forgotten(is_told: bool) -> None:
+@pytest.mark.parametrize("is_reported", [True, False])
+def test_what_is_aborted_counts_as_far_as_it_came_and_is_forgotten(is_reported: bool) -> None:
     clocks = RequestClocks()
     submit(clocks, now=1.0)
     plan(clocks, now=2.0)
-    if is_told:
+    if is_reported:
         sample(clocks, 0, now=3.0, reason="abort")
     else:
         clocks.aborted(A)

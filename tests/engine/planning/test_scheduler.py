@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
-from sensorium.protocols.engine.messages import NgramDraft, ProbabilityProbe, RequestId
+from msgspec.structs import replace
+from sensorium.protocols.engine.messages import NgramDraft, ProbabilityProbe, RequestId, SampleRequest
 from sensorium.protocols.errors import BadRequestError, InternalError, OverloadedError
 from support.fake_runner import NAN_ID, FakeRunner, answer_alone, item, probability
 from support.scheduler_dialogs import align, expect_all_free, expect_answer, generate, ids, make_loop, span
@@ -160,7 +160,7 @@ def test_long_prompts_are_fed_in_chunks_and_sample_once_whole() -> None:
     loop.plan()
     loop.plan()
     loop.run()
-    assert [plan.sequences[0].samples for plan in loop.steps[:3]] == [False, False, True]
+    assert [plan.sequences[0].answers for plan in loop.steps[:3]] == [False, False, True]
     assert loop.probabilities == {"a": probability(probe, prompt)}
     logprobs = loop.first[RequestId("a")].prompt_logprobs
     assert logprobs is not None
@@ -246,12 +246,17 @@ def test_who_is_preempted_inside_its_prompt_is_told_of_it_once(max_in_flight: in
     )
 
 
+def with_draft(request: SampleRequest, draft: tuple[int, ...]) -> SampleRequest:
+    """The same with a guess at its answer."""
+    return replace(request, task=replace(request.task, draft_token_ids=draft))
+
+
 def test_drafts_leave_everyone_a_token() -> None:
     loop = make_loop(max_tokens_per_step=8)
     requests = [generate(name, (number, 9), max_tokens=30) for number, name in enumerate("abc")]
     for request in requests:
         answer = answer_alone(request)[0]
-        loop.submit(msgspec.structs.replace(request, draft_token_ids=answer))
+        loop.submit(with_draft(request, answer))
     for _ in range(5):
         loop.step()
     assert all(len(plan.sequences) == 3 for plan in loop.steps[2:]), ids(loop)
@@ -263,7 +268,7 @@ def test_drafts_leave_everyone_a_token() -> None:
 def test_a_draft_leaves_half_of_a_step_to_who_waits_and_a_token_to_who_reads() -> None:
     loop = make_loop(max_tokens_per_step=8)
     request = generate("a", max_tokens=40)
-    loop.submit(msgspec.structs.replace(request, draft_token_ids=answer_alone(request)[0]))
+    loop.submit(with_draft(request, answer_alone(request)[0]))
     loop.step()
     loop.submit(generate("b", tuple(range(1, 11))))
     for num_rows in ([4, 4], [7, 1]):
@@ -352,7 +357,7 @@ def test_slots_that_do_not_belong_to_the_request_are_our_own_fault() -> None:
         with pytest.raises(InternalError, match="not those of its items"):
             loop.submit(request, slot, media_slots)
     with pytest.raises(InternalError, match="slot 5 is empty"):
-        loop.scheduler.align(align("x"), 5)
+        loop.scheduler.submit(align("x"), 5)
 
 
 def test_queues_are_bounded_and_ids_unique() -> None:

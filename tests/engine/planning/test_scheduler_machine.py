@@ -13,6 +13,7 @@ import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from sensorium.engine.models.qwen3_vl.positions import rotary_positions
 from sensorium.engine.planning.events import EncodeDropped, EncodeFailed, WindowEncoded
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import Plan, SequenceId, Slot
@@ -20,12 +21,14 @@ from sensorium.engine.planning.scheduler import Scheduler
 from sensorium.engine.planning.service_classes import SERVICES
 from sensorium.protocols.engine.messages import (
     ContentHash,
-    Generate,
     Lane,
     MediaSpan,
     NgramDraft,
     ProbabilityProbe,
+    Request,
     RequestId,
+    Sample,
+    SampleRequest,
     SamplingParams,
     SessionKey,
 )
@@ -43,6 +46,7 @@ SESSIONS = [SessionKey("s"), SessionKey("t")]
 
 configs = st.builds(
     SchedulerConfig,
+    positions=st.just(rotary_positions),
     num_blocks=st.integers(10, 24),
     block_size=st.sampled_from([2, 4]),
     max_context=st.just(60),
@@ -66,7 +70,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.requests: dict[RequestId, Generate] = {}
+        self.requests: dict[RequestId, SampleRequest] = {}
         self.over: set[RequestId] = set()  # refused, aborted or revised
         self.shaken: set[RequestId] = set()  # those a failing step or a dropped encode may have ended
         self.users: dict[RequestId, set[Slot]] = {}
@@ -113,19 +117,21 @@ class SchedulerMachine(RuleBasedStateMachine):
         )
         if rng.random() < 0.03:
             prompt += (NAN_ID,)
-        heard = None if earlier is None else earlier.encoder_hash
+        encoding = None if earlier is None else earlier.encoder_hash
         if rng.random() < 0.1:
-            heard = ContentHash(rng.choice(list(by_name))) if by_name else None
-        if heard is not None and heard not in by_name:
-            heard = None
-        request = Generate(
+            encoding = ContentHash(rng.choice(list(by_name))) if by_name else None
+        if encoding is not None and encoding not in by_name:
+            encoding = None
+        request = Request(
             RequestId(f"r{len(self.requests)}"),
             prompt or (1, 2, 5),
-            draw_sampling(rng),
-            encoder_hash=heard,
+            Sample(
+                draw_sampling(rng),
+                ngram=NgramDraft(3, 2, 1) if rng.random() < 0.2 else None,
+                probe=ProbabilityProbe(rng.randrange(max(len(prompt), 1)), 2) if rng.random() < 0.2 else None,
+            ),
+            encoder_hash=encoding,
             media=media,
-            ngram=NgramDraft(3, 2, 1) if rng.random() < 0.2 else None,
-            probe=ProbabilityProbe(rng.randrange(max(len(prompt), 1)), 2) if rng.random() < 0.2 else None,
             session=session,
             cache_salt="x" if rng.random() < 0.04 else "",
             lane=Lane(rng.choice(SERVICES), rng.choice([0, 0, 0, -1, 1])),
@@ -133,11 +139,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         if rng.random() < 0.4:
             draft = answer_alone(request)[0][: rng.randint(0, 12)]
             draft += tuple(rng.randrange(40) for _ in range(rng.randint(0, 3)))
-            request = msgspec.structs.replace(request, draft_token_ids=draft)
+            request = msgspec.structs.replace(
+                request, task=msgspec.structs.replace(request.task, draft_token_ids=draft)
+            )
         slots = tuple(by_name[span.content_hash] for span in media)
-        self.try_submit(request, None if heard is None else by_name[heard], slots)
+        self.try_submit(request, None if encoding is None else by_name[encoding], slots)
 
-    def draw_earlier(self, rng: random.Random, session: SessionKey | None) -> Generate | None:
+    def draw_earlier(self, rng: random.Random, session: SessionKey | None) -> SampleRequest | None:
         """A request whose prompt is continued: mostly the session's last one."""
         if not self.requests or rng.random() < 0.1:
             return None
@@ -145,7 +153,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         return mine[-1] if mine and rng.random() < 0.9 else rng.choice(list(self.requests.values()))
 
     def draw_beginning(
-        self, rng: random.Random, earlier: Generate
+        self, rng: random.Random, earlier: SampleRequest
     ) -> tuple[tuple[int, ...], tuple[MediaSpan, ...]]:
         """What an earlier prompt said, its answer so far, or a part; sometimes with another item in it."""
         whole = earlier.prompt_token_ids + tuple(self.loop.tokens.get(earlier.request_id, ()))
@@ -163,7 +171,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             media = (*media, span)
         return prompt, media
 
-    def try_submit(self, request: Generate, slot: Slot | None, media_slots: tuple[Slot, ...]) -> None:
+    def try_submit(self, request: SampleRequest, slot: Slot | None, media_slots: tuple[Slot, ...]) -> None:
         """Submit, and see that a live request of the session ends and nobody else does."""
         request_id, session = request.request_id, request.session
         revised = [
@@ -247,7 +255,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             best = self.best_wanting()
             plan = self.loop.plan()
             self.loop.scheduler.check()
-            self.expect_bounded_guests(plan, best)
+            self.expect_bounded_low_priority(plan, best)
             assert sum(step.num_rows for step in plan.sequences) <= self.config.max_tokens_per_step
             assert len(plan.sequences) <= self.config.max_running
             assert len(plan.encodes) <= self.config.max_encodes_per_step
@@ -263,7 +271,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         services = [SERVICES.index(self.requests[each].lane.service) for each in self.live()]
         return min(services, default=len(SERVICES))
 
-    def expect_bounded_guests(self, plan: Plan, best: int) -> None:
+    def expect_bounded_low_priority(self, plan: Plan, best: int) -> None:
         """Classes worse than the best have no more of a step than their share of it."""
         self.names.update(
             {each.sequence_id: each.begin.request_id for each in plan.sequences if each.begin is not None}
@@ -319,7 +327,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert [plan for plan in again if not plan.is_overlapped] == self.loop.plans
         assert [plan for plan in again if plan.is_overlapped] == self.loop.overlapped_plans
 
-    def expect_answer(self, request_id: RequestId, request: Generate) -> None:
+    def expect_answer(self, request_id: RequestId, request: SampleRequest) -> None:
         given = tuple(self.loop.tokens.get(request_id, ()))
         expected, reason = answer_alone(request)
         assert given == expected[: len(given)]
@@ -330,9 +338,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert (given, end.finish_reason) == (expected, reason)
         if given:
             first = self.loop.first[request_id]
-            if request.probe is not None:
-                assert first.probe_probability == probability(request.probe, request.prompt_token_ids)
-            if request.sampling.prompt_logprobs is not None:
+            if request.task.probe is not None:
+                assert first.probe_probability == probability(request.task.probe, request.prompt_token_ids)
+            if request.task.sampling.prompt_logprobs is not None:
                 assert first.prompt_logprobs is not None
                 values = tuple(-float(token) for token in request.prompt_token_ids[1:])
                 assert first.prompt_logprobs.logprobs == values

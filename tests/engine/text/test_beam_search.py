@@ -55,13 +55,13 @@ def likeliest(model: LlamaForCausalLM, beams: Sequence[Beam], count: int) -> lis
 
 
 @cache
-def often_said(model: LlamaForCausalLM) -> list[int]:
+def frequent_tokens(model: LlamaForCausalLM) -> list[int]:
     """Tokens that come up in a likely answer, not at its very beginning."""
-    said: list[int] = []
-    while len(said) < 30:
-        said.append(likeliest(model, [Beam(tuple(said))], 1)[0][0][0])
-    later = [token for token in dict.fromkeys(said) if token not in said[:2]]
-    return later + [token for token in range(VOCAB_SIZE) if token not in said]
+    written: list[int] = []
+    while len(written) < 30:
+        written.append(likeliest(model, [Beam(tuple(written))], 1)[0][0][0])
+    later = [token for token in dict.fromkeys(written) if token not in written[:2]]
+    return later + [token for token in range(VOCAB_SIZE) if token not in written]
 
 
 def reference(
@@ -100,7 +100,7 @@ def test_answers_equal_transformers(num_beams: int, length_penalty: float) -> No
     bounds = [(0, 5), (1, 1), (1, 12), (2, 2), (2, 12), (3, 20), (6, 20)]
     for seed, (num_stops, max_tokens) in itertools.product(range(6), bounds):
         model = llama(seed)
-        stops = often_said(model)[:num_stops]
+        stops = frequent_tokens(model)[:num_stops]
         search = BeamSearch(
             num_beams, max_tokens=max_tokens, stop_token_ids=stops, length_penalty=length_penalty
         )
@@ -144,9 +144,9 @@ class Case:
 
     def run(self, model: Model | None = None, *, patience: float = 1.0) -> Beam:
         """The answer."""
-        ask, search = model or self.model, self.search(patience)
+        model_of, search = model or self.model, self.search(patience)
         while not search.is_over:
-            search.advance([ask(beam.token_ids)[: search.num_candidates] for beam in search.running])
+            search.advance([model_of(beam.token_ids)[: search.num_candidates] for beam in search.running])
         return search.best()
 
 

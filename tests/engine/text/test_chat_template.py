@@ -266,13 +266,13 @@ def test_ids_of_calls_stand_in_the_next_prompt_as_the_model_wrote_them() -> None
     )
     written = 'functions.now:0/"a" <|im_end|> ü'
     call = {"id": written, "type": "function", "function": {"name": "now", "arguments": '{"b": null}'}}
-    asked = {
+    request = {
         "messages": [
             {"role": "assistant", "content": "", "tool_calls": [call]},
             {"role": "tool", "tool_call_id": written, "content": "noon"},
         ]
     }
-    found = template_of(source).encode(parse_chat(json.dumps(asked).encode())[1])
+    found = template_of(source).encode(parse_chat(json.dumps(request).encode())[1])
     text = byte_level_tokenizer().decode(list(found), skip_special_tokens=False)
     assert text == f'<call {written}>now{{"b": null}}<result {written}>noon'
     assert control_ids(found) == []
@@ -328,8 +328,8 @@ def test_special_tokens_in_front_of_what_the_template_writes() -> None:
 
 def test_what_a_request_says_of_documents_and_special_tokens_reaches_the_template() -> None:
     body: dict[str, Any] = {"messages": [{"role": "ipython", "content": "x"}], "documents": DOCUMENTS}
-    _, asked = parse_chat(json.dumps({**body, "add_special_tokens": True}).encode())
-    assert (asked.documents, asked.adds_special_tokens) == (DOCUMENTS, True)
-    assert asked.messages[0].role == "ipython"
+    _, request = parse_chat(json.dumps({**body, "add_special_tokens": True}).encode())
+    assert (request.documents, request.adds_special_tokens) == (DOCUMENTS, True)
+    assert request.messages[0].role == "ipython"
     with pytest.raises(BadRequestError, match="1024"):
         parse_chat(json.dumps(body | {"documents": [{}] * 1025}).encode())

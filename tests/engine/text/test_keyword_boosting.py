@@ -18,11 +18,11 @@ TOKEN = st.integers(0, 2)
 PHRASES = st.lists(st.lists(TOKEN, min_size=1, max_size=4).map(tuple), max_size=4).map(tuple)
 TREES = st.builds(Phrases, st.just(MARK), PHRASES, PHRASES, st.just(1.0), st.just(2.0))
 OFTEN = st.sampled_from((0, 0, 0, 1, 1, 1, 2, 2, MARK))
-SAID = st.lists(OFTEN, max_size=6).map(tuple)
+WRITTEN = st.lists(OFTEN, max_size=6).map(tuple)
 ANSWERS = st.lists(st.tuples(OFTEN, st.booleans()), max_size=14)
 
 
-def told(phrases: Phrases, prompt: Ids, answer: Sequence[tuple[int, bool]]) -> tuple[int, int | None]:
+def watched(phrases: Phrases, prompt: Ids, answer: Sequence[tuple[int, bool]]) -> tuple[int, int | None]:
     """How many tokens of an answer are sure, and the one to go back to."""
     tokens = prompt + tuple(token for token, _ in answer)
     for index, (token, is_lifted) in enumerate(answer):
@@ -34,7 +34,7 @@ def told(phrases: Phrases, prompt: Ids, answer: Sequence[tuple[int, bool]]) -> t
     return len(answer), None
 
 
-@given(TREES, SAID, SAID)
+@given(TREES, WRITTEN, WRITTEN)
 @settings(max_examples=300)
 def test_bonuses_are_those_of_a_look_at_everything(phrases: Phrases, prompt: Ids, answer: Ids) -> None:
     """However the tokens come: all in the prompt, all later, or one by one."""
@@ -60,7 +60,7 @@ def test_a_phrase_of_equal_words_is_not_said_for_ever() -> None:
     assert added[8] == 0.0
 
 
-@given(TREES, SAID, ANSWERS)
+@given(TREES, WRITTEN, ANSWERS)
 @settings(max_examples=600)
 def test_the_watch_says_what_a_look_at_everything_says(
     phrases: Phrases, prompt: Ids, answer: list[tuple[int, bool]]
@@ -68,7 +68,7 @@ def test_the_watch_says_what_a_look_at_everything_says(
     watch = PhraseWatch(PhraseTree(phrases), prompt)
     for index, (token, is_lifted) in enumerate(answer):
         watch.push(token, is_lifted=is_lifted)
-        sure, back_to = told(phrases, prompt, answer[: index + 1])
+        sure, back_to = watched(phrases, prompt, answer[: index + 1])
         assert (watch.num_sure, watch.back_to) == (sure, back_to)
         if back_to is not None:
             return
@@ -77,7 +77,7 @@ def test_the_watch_says_what_a_look_at_everything_says(
     assert watch.back_to == (None if sure == len(answer) else sure)
 
 
-@given(TREES, SAID, ANSWERS, st.integers(0, 14))
+@given(TREES, WRITTEN, ANSWERS, st.integers(0, 14))
 @settings(max_examples=300)
 def test_a_watch_begun_inside_the_answer_goes_on_as_one_that_saw_it_all(
     phrases: Phrases, prompt: Ids, answer: list[tuple[int, bool]], cut: int

@@ -115,10 +115,10 @@ class Counting(TextTokenizer):
 
     def __init__(self) -> None:
         super().__init__(byte_level_tokenizer())
-        self.asked: list[str] = []
+        self.encoded: list[str] = []
 
     def encode(self, text: str, *, allow_special: bool) -> tuple[int, ...]:
-        self.asked.append(text)
+        self.encoded.append(text)
         return super().encode(text, allow_special=allow_special)
 
 
@@ -132,10 +132,10 @@ def test_a_talk_that_grows_is_encoded_by_its_newest_turn() -> None:
     for number in range(50):
         talk += turn(f"question {number}")
         encoder.encode(talk)
-        begun, *ended = text.asked
+        begun, *ended = text.encoded
         assert begun == f"<|im_start|>user\nquestion {number}"
         assert ended == ([] if number else ["<|im_end|>\n"])
-        text.asked.clear()
+        text.encoded.clear()
 
 
 def test_what_is_kept_is_bounded() -> None:
@@ -144,11 +144,11 @@ def test_what_is_kept_is_bounded() -> None:
     for number in range(500):
         encoder.encode(turn(f"question {number}"))
         assert encoder.num_chars <= 4000
-    text.asked.clear()
+    text.encoded.clear()
     encoder.encode(turn("question 499"))
-    assert text.asked == [], "the newest is there"
+    assert text.encoded == [], "the newest is there"
     encoder.encode(turn("question 0"))
-    assert text.asked == ["<|im_start|>user\nquestion 0"]
+    assert text.encoded == ["<|im_start|>user\nquestion 0"]
 
 
 def test_a_long_piece_is_not_kept() -> None:

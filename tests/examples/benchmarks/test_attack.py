@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import attack
 import av
@@ -43,3 +49,29 @@ def test_a_picture_has_as_many_scans_as_asked() -> None:
 def test_a_film_has_as_many_frames_as_asked() -> None:
     with av.open(io.BytesIO(greedy.film(30))) as container:
         assert sum(1 for _ in container.decode(video=0)) == 30
+
+
+BENCH = """
+import attack
+with attack.another("--be", "storm", "--url", "http://127.0.0.1:1") as attacker:
+    print(attacker.pid, flush=True)
+    attacker.wait()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process can ask to end with another")
+def test_attackers_give_way_and_end_with_a_bench_that_is_killed() -> None:
+    folder = Path(attack.__file__).parent
+    with subprocess.Popen([sys.executable, "-c", BENCH], stdout=subprocess.PIPE, cwd=folder) as bench:
+        assert bench.stdout is not None
+        attacker = int(bench.stdout.readline())
+        descriptor = os.pidfd_open(attacker)
+        try:
+            while os.getpriority(os.PRIO_PROCESS, attacker) < 19:
+                pass
+            bench.send_signal(signal.SIGKILL)
+            ended, _, _ = select.select([descriptor], [], [], 60)
+        finally:
+            os.close(descriptor)
+    assert ended

@@ -27,10 +27,10 @@ def test_every_format_is_measured() -> None:
 def test_calls_are_calls_and_text_is_text(shown: str) -> None:
     name, plain, call = bench.answers(TEXT)[shown]
     assert read(name, plain) == AnswerMessage(content=TEXT)
-    said = read(name, call)
-    assert said.content is None
-    assert isinstance(said.tool_calls, list)
-    (made,) = said.tool_calls
+    message = read(name, call)
+    assert message.content is None
+    assert isinstance(message.tool_calls, list)
+    (made,) = message.tool_calls
     assert made.function.name == "note"
     assert json.loads(made.function.arguments)["text"] == TEXT
 

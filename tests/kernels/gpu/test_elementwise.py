@@ -112,14 +112,14 @@ def test_not_a_number_stays_in_its_row() -> None:
 
 
 def test_wrappers_choose_triton_where_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Tensor] = []
+    inputs: list[Tensor] = []
 
     def yes(x: Tensor) -> bool:
-        asked.append(x)
+        inputs.append(x)
         return True
 
     monkeypatch.setattr(rms_norm_module, "has_triton", yes)
     x = torch.randn(2, 8, dtype=torch.float16)  # no CPU kernel knows this type
     weight = torch.ones(8, dtype=torch.float16)
     assert torch.equal(rms_norm_module.rms_norm(x, weight, 1e-6), rms_norm(x, weight, 1e-6))
-    assert asked
+    assert inputs

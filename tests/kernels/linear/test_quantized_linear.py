@@ -161,9 +161,9 @@ def test_a_row_does_not_depend_on_how_many_there_are(grid: Grid, dtype: torch.dt
 
 def test_rows_that_lie_apart(loops: dict[str, Loop]) -> None:
     weight, x, _ = example(Grid(8, 128), 6, 70, 200, torch.float32)
-    apart = torch.zeros(6, 3, 200)
-    apart[:, 1] = x
-    assert torch.equal(linear_bits(apart[:, 1], weight), linear_bits(x, weight))
+    strided = torch.zeros(6, 3, 200)
+    strided[:, 1] = x
+    assert torch.equal(linear_bits(strided[:, 1], weight), linear_bits(x, weight))
     assert torch.equal(linear_bits(x.t().contiguous().t(), weight), linear_bits(x, weight))
 
 

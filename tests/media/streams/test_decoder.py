@@ -84,8 +84,8 @@ def test_sound_comes_with_the_block_that_holds_it() -> None:
     stream = example("webm")
     decoder = StreamDecoder("webm")
     decoder.push(stream[: len(stream) // 2])
-    num_heard = len(decoder.take())
-    assert num_heard > 0.4 * len(whole("webm"))
+    num_decoded = len(decoder.take())
+    assert num_decoded > 0.4 * len(whole("webm"))
 
 
 def test_a_turn_is_bounded() -> None:

@@ -146,11 +146,11 @@ def test_a_frame_of_flac_is_heard_that_is_shorter_than_a_head_may_be() -> None:
     assert len(demuxer.end()) == 1
     assert demuxer.end() == []
     head, first, *_ = flac_frames()
-    behind = FlacDemuxer()
-    behind.push(head + first)
-    assert len(behind.end()) == 1
-    behind.push(silence[-13:])
-    assert [len(item.data) for item in behind.end() if isinstance(item, Packet)] == [13]
+    late = FlacDemuxer()
+    late.push(head + first)
+    assert len(late.end()) == 1
+    late.push(silence[-13:])
+    assert [len(item.data) for item in late.end() if isinstance(item, Packet)] == [13]
 
 
 def test_a_last_frame_of_flac_is_summed_once_however_often_it_is_asked_for(
@@ -196,7 +196,7 @@ def test_damaged_fragments_are_told_or_passed_over(at: int, to: int, step: int) 
     [
         (PLAIN, "a file, not a stream"),
         (PLAIN[: PLAIN.index(b"free") - 4] + PLAIN[PLAIN.index(b"moov") - 4 :], "a file, not a stream"),
-        (box(b"ftyp", b"isom") + box(b"moof", b""), "before the index"),
+        (box(b"ftyp", b"isom") + box(b"moof", b""), "before its index"),
         (box(b"ftyp", b"isom") + box(b"moov", box(b"mvex", b"")), "no audio track"),
         (box(b"ftyp", b"isom") + box(b"moov", b"\0\0\0\3oops"), "index of the MP4 stream is damaged"),
         (box(b"ftyp", b"isom") + struct.pack(">I", 1 << 30) + b"moov", "index of the MP4 stream is longer"),
@@ -214,8 +214,8 @@ def test_places_before_the_fragment_cannot_be_had() -> None:
     index = MP4.index(b"moof") - 4
     demuxer.push(MP4[:index])
     at = MP4.index(b"trun") + 12
-    behind = MP4[index:at] + struct.pack(">i", -100_000) + MP4[at + 4 :]
-    assert len(demuxer.push(behind)) < 50
+    late = MP4[index:at] + struct.pack(">i", -100_000) + MP4[at + 4 :]
+    assert len(demuxer.push(late)) < 50
 
 
 def fragment(num_samples: int, size: int, offset: int) -> bytes:
@@ -255,7 +255,7 @@ def test_endless_garbage_ends(demuxer: type[AdtsDemuxer | Mp3Demuxer], name: str
 def test_other_layers_and_headers_are_refused() -> None:
     with pytest.raises(StreamError, match="header is damaged"):
         FlacDemuxer().push(b"fLaC\x01\0\0\x22" + bytes(34))
-    with pytest.raises(StreamError, match="no FLAC"):
+    with pytest.raises(StreamError, match="not FLAC"):
         FlacDemuxer().push(b"flac")
     assert not Mp3Demuxer().push(b"\xff\xfd\x90\0" * 100)
 

@@ -255,10 +255,10 @@ def bomb(width: int, height: int) -> bytes:
 
 @pytest.mark.parametrize("side", [9_000, 12_000, 60_000])
 def test_a_decompression_bomb_is_refused_by_its_header(side: int) -> None:
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         error = refused(bomb(side, side))
-    assert not told  # a client must not write to the server's log
+    assert not caught  # a client must not write to the server's log
     assert isinstance(error, TooLargeError)
     assert "limit" in error.message
     assert "64000000" in error.message

@@ -44,9 +44,9 @@ def test_nothing_wished_changes_nothing() -> None:
 @given(st.integers(8, 120), st.integers(8, 120), st.integers(1, 64 * 90), st.booleans())
 def test_images_are_the_references(height: int, width: int, most: int, by_size: bool) -> None:
     least = min(most, PIXELS.min_pixels)
-    said: dict[str, Any] = {"min_pixels": least, "max_pixels": most}
+    options: dict[str, Any] = {"min_pixels": least, "max_pixels": most}
     if by_size:
-        said = {"size": {"shortest_edge": least, "longest_edge": most}}
+        options = {"size": {"shortest_edge": least, "longest_edge": most}}
     reference = Qwen2VLImageProcessorPil(
         size={"shortest_edge": least, "longest_edge": most},
         patch_size=4,
@@ -57,7 +57,7 @@ def test_images_are_the_references(height: int, width: int, most: int, by_size: 
     )
     pixels = picture(height, width)
     expected = reference(images=pixels, return_tensors="np")
-    item = image_item(pixels, configured(**said).image)
+    item = image_item(pixels, configured(**options).image)
     assert item.features.grid == tuple(expected["image_grid_thw"][0])
     found = np.frombuffer(item.features.data, "<f4").reshape(item.features.shape)
     np.testing.assert_array_equal(found, expected["pixel_values"])
@@ -75,17 +75,17 @@ def test_frames_are_the_references(
 ) -> None:
     if fps is not None and num_frames is not None:
         num_frames = None
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "fps": fps,
         "num_frames": num_frames and min(num_frames, most),
         "max_frames": most,
     }
-    config = configured(**{name: value for name, value in asked.items() if value is not None}).video
+    config = configured(**{name: value for name, value in options.items() if value is not None}).video
     processor = SimpleNamespace(fps=MODEL.video.fps, min_frames=4, max_frames=most)
     expected = REFERENCE.Qwen3VLVideoProcessor.sample_frames(
         processor,
         VideoMetadata(total_num_frames=total, fps=rate),
-        num_frames=asked["num_frames"],
+        num_frames=options["num_frames"],
         fps=fps,
     )
     assert sample_indices(total, rate, config) == sorted(set(map(int, expected)))

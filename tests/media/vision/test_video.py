@@ -269,7 +269,7 @@ def test_frames_that_a_client_chose() -> None:
     assert "8 frames; the model takes up to 7" in refused_by(
         pack_frames([*jpegs, jpegs[0]]), replace(CONFIG, max_frames=7)
     )
-    assert "Frame 1 of the video is no JPEG" in refused(pack_frames([jpegs[0], png(8, 8)])).message
+    assert "Frame 1 of the video is not a JPEG" in refused(pack_frames([jpegs[0], png(8, 8)])).message
     assert "Frame 1 of the video: " in refused(pack_frames([jpegs[0], jpegs[0][:100]])).message
     assert "damaged" in refused(data[:-1]).message
     assert "the limit is 1 s" in refused(pack_frames(jpegs), VideoLimits(max_seconds=1)).message

@@ -38,12 +38,12 @@ def test_an_image_in_a_tools_result_is_shown_behind_the_results() -> None:
 def test_the_conversation_may_be_told_of_things_in_the_midst() -> None:
     """As Claude Code does of its agents."""
     text = {"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}
-    *_, told, more, last = read(
+    *_, first, more, last = read(
         {"role": "system", "content": "a"},
         {"role": "system", "content": [text, text]},
         {"role": "user", "content": "c"},
     )
-    assert [(each.role, each.content) for each in (told, more)] == [("system", "a"), ("system", "b\nb")]
+    assert [(each.role, each.content) for each in (first, more)] == [("system", "a"), ("system", "b\nb")]
     assert last.content == "c"
 
 

@@ -41,7 +41,7 @@ def writer() -> MessageWriter:
 
 def test_an_answer_in_pieces_is_the_answer() -> None:
     one, many = writer(), writer()
-    told = [*one.begin(5), *one.add(ANSWER), *one.finish(USAGE, "stop", None)]
+    events = [*one.begin(5), *one.add(ANSWER), *one.finish(USAGE, "stop", None)]
     many.begin(5)
     for event in ANSWER:
         many.add([event])
@@ -54,7 +54,7 @@ def test_an_answer_in_pieces_is_the_answer() -> None:
         TextBlock(text="Done."),
     ]
     assert one.message.stop_reason == "tool_use"
-    names = [msgspec.json.decode(named_sse(event).split(b"data: ")[1])["type"] for event in told]
+    names = [msgspec.json.decode(named_sse(event).split(b"data: ")[1])["type"] for event in events]
     block = ["content_block_start", "content_block_delta", "content_block_delta", "content_block_stop"]
     last = ["content_block_start", "content_block_delta", "content_block_stop"]
     assert names == ["message_start", *block * 3, *last, "message_delta", "message_stop"]

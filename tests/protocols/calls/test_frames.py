@@ -57,7 +57,7 @@ def test_a_start_of_millions_of_parameters_is_not_built() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("media_format", "expected"),
     [
         ({"encoding": "base64", "sample_rate": "8000", "bit_rate": "128kbps"}, AudioFormat("pcm16", 8_000)),
         ({"encoding": "audio/x-mulaw", "sampleRate": "8000", "channels": "1"}, AudioFormat("pcmu", 8_000)),
@@ -68,9 +68,11 @@ def test_a_start_of_millions_of_parameters_is_not_built() -> None:
         ({"encoding": "l16", "sample_rate": 16_000, "channels": "2"}, None),
     ],
 )
-def test_formats_as_providers_write_them(told: dict[str, object], expected: AudioFormat | None) -> None:
+def test_formats_as_providers_write_them(
+    media_format: dict[str, object], expected: AudioFormat | None
+) -> None:
     def found() -> AudioFormat:
-        read = decode_call_frame(start(media_format=told)).start
+        read = decode_call_frame(start(media_format=media_format)).start
         assert read is not None
         assert read.media_format is not None
         return audio_format(read.media_format, param="start.mediaFormat")

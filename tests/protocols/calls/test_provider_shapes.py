@@ -66,11 +66,11 @@ def opened(effects: list[CallEffect]) -> list[tuple[str, str, int]]:
     return [(each.track, each.format.encoding, each.format.rate) for each in found]
 
 
-def heard(effects: list[CallEffect]) -> list[tuple[str, bytes]]:
+def appended(effects: list[CallEffect]) -> list[tuple[str, bytes]]:
     return [(each.track, each.audio) for each in effects if isinstance(each, AppendTrackAudio)]
 
 
-def told(effects: list[CallEffect], kind: str) -> list[Any]:
+def events_of(effects: list[CallEffect], kind: str) -> list[Any]:
     return [each.event for each in effects if isinstance(each, SendEvent) and each.event.event == kind]
 
 
@@ -78,28 +78,28 @@ def test_bandwidth() -> None:
     media = {"eventType": "media", "track": "outbound", "payload": "AAAA"}
     effects = run(BANDWIDTH, media, {"eventType": "stop", "metadata": {"callId": "c-1"}})
     assert opened(effects) == [("inbound", "pcmu", 8_000), ("outbound", "pcmu", 8_000)]
-    assert heard(effects) == [("outbound", bytes(3))]
-    (started,) = told(effects, "call.started")
+    assert appended(effects) == [("outbound", bytes(3))]
+    (started,) = events_of(effects, "call.started")
     assert (started.call, started.parameters) == ("c-1", {"language": "en"})
-    assert not told(effects, "error")
+    assert not events_of(effects, "error")
 
 
 def test_jambonz() -> None:
     effects = run(JAMBONZ, b"abcd", {"event": "dtmf", "dtmf": "2", "duration": "1600"})
     assert opened(effects) == [("inbound", "pcm16", 16_000)]
-    assert heard(effects) == [("inbound", b"abcd")]
-    (started,) = told(effects, "call.started")
+    assert appended(effects) == [("inbound", b"abcd")]
+    (started,) = events_of(effects, "call.started")
     assert started.call == "j-1"
     assert started.parameters["language"] == "de"
-    assert [each.digit for each in told(effects, "dtmf")] == ["2"]
-    assert not told(effects, "error")
+    assert [each.digit for each in events_of(effects, "dtmf")] == ["2"]
+    assert not events_of(effects, "error")
 
 
 def test_both_sides_of_jambonz_are_tracks() -> None:
     effects = run(JAMBONZ | {"mixType": "stereo", "sampleRate": "8000"}, b"LlRrLlRr", b"odd")
     assert opened(effects) == [("inbound", "pcm16", 8_000), ("outbound", "pcm16", 8_000)]
-    assert heard(effects) == [("inbound", b"LlLl"), ("outbound", b"RrRr")]
-    assert [each.code for each in told(effects, "error")] == ["invalid_frame"]
+    assert appended(effects) == [("inbound", b"LlLl"), ("outbound", b"RrRr")]
+    assert [each.code for each in events_of(effects, "error")] == ["invalid_frame"]
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_asterisk(first: dict[str, Any] | str, encoding: str, rate: int) -> None
         first, b"abcd", {"event": "DTMF_END", "digit": "5"}, "DTMF_END digit:6 channel:a", "MEDIA_XON"
     )
     assert opened(effects) == [("inbound", encoding, rate)]
-    assert heard(effects) == [("inbound", b"abcd")]
-    assert [each.digit for each in told(effects, "dtmf")] == ["5", "6"]
-    assert not told(effects, "error")
+    assert appended(effects) == [("inbound", b"abcd")]
+    assert [each.digit for each in events_of(effects, "dtmf")] == ["5", "6"]
+    assert not events_of(effects, "error")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_asterisk(first: dict[str, Any] | str, encoding: str, rate: int) -> None
 )
 def test_what_is_wrong_with_one_is_named(frame: dict[str, Any], param: str | None) -> None:
     effects = run(frame)
-    (error,) = told(effects, "error")
+    (error,) = events_of(effects, "error")
     assert param in (None, error.param)
 
 
@@ -153,9 +153,9 @@ def test_what_is_wrong_with_one_is_named(frame: dict[str, Any], param: str | Non
 )
 def test_a_stream_that_is_not_read_gets_one_error_and_the_end(frames: list[Any]) -> None:
     effects = run(*frames * 50)
-    (error,) = told(effects, "error")
+    (error,) = events_of(effects, "error")
     assert READ_STREAMS in error.message
-    (summary,) = told(effects, "call.summary")
+    (summary,) = events_of(effects, "call.summary")
     assert summary.reason == "unknown_stream"
     assert isinstance(effects[-1], Hang)
 

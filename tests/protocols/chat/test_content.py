@@ -268,9 +268,9 @@ def test_what_is_no_base64_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["image_url", "video_url", "audio_url"])
-@pytest.mark.parametrize("said", [{}, None, {"url": None}, {"url": ""}, ...])
-def test_a_named_file_may_be_left_out_however_that_is_written(kind: str, said: object) -> None:
-    part: dict[str, object] = {"type": kind, "uuid": "mine"} | ({} if said is ... else {kind: said})
+@pytest.mark.parametrize("value", [{}, None, {"url": None}, {"url": ""}, ...])
+def test_a_named_file_may_be_left_out_however_that_is_written(kind: str, value: object) -> None:
+    part: dict[str, object] = {"type": kind, "uuid": "mine"} | ({} if value is ... else {kind: value})
     message = read_messages([msgspec.Raw(json.dumps({"role": "user", "content": [part]}).encode())])[0]
     assert isinstance(message.content, tuple)
     (found,) = message.content
@@ -278,9 +278,9 @@ def test_a_named_file_may_be_left_out_however_that_is_written(kind: str, said: o
     assert (found.name, found.data, found.address) == ("mine", b"", None)
 
 
-@pytest.mark.parametrize("said", [{}, {"format": "wav"}, {"data": ""}])
-def test_named_sound_too_and_without_a_name_the_field_is_missing(said: object) -> None:
-    part: dict[str, object] = {"type": "input_audio", "input_audio": said}
+@pytest.mark.parametrize("value", [{}, {"format": "wav"}, {"data": ""}])
+def test_named_sound_too_and_without_a_name_the_field_is_missing(value: object) -> None:
+    part: dict[str, object] = {"type": "input_audio", "input_audio": value}
     named = read_messages(
         [msgspec.Raw(json.dumps({"role": "user", "content": [part | {"uuid": "a"}]}).encode())]
     )

@@ -55,8 +55,8 @@ def test_calls_end_in_any_order_at_their_places() -> None:
     assert (first.place, second.place) == (1, 3)
     assert made.take_calls() == []
     made.end_call(second, protocol_error(1, "no"))
-    told = made.end_call(first, CallOutcome("one"))
-    assert [getattr(event, "output_index", None) for event in told] == [1, 1]
+    events = made.end_call(first, CallOutcome("one"))
+    assert [getattr(event, "output_index", None) for event in events] == [1, 1]
     text, call, request, failed = made.items
     assert text.id
     assert isinstance(call, McpCall)
@@ -65,8 +65,8 @@ def test_calls_end_in_any_order_at_their_places() -> None:
     assert (request.name, call_id_of(request.id)) == ("g", "c2")
     assert isinstance(failed, McpCall)
     assert (failed.status, failed.output) == ("failed", None)
-    said, *results = messages_of(made.items, HOSTED)
-    calls = [(each["id"], each["function"]["name"]) for each in said.extra["tool_calls"]]
+    message, *results = messages_of(made.items, HOSTED)
+    calls = [(each["id"], each["function"]["name"]) for each in message.extra["tool_calls"]]
     assert calls == [("c1", "f"), ("c2", "a.g"), ("c3", "f")]
     assert [(each.content, each.extra["tool_call_id"]) for each in results] == [
         ("one", "c1"),
@@ -85,7 +85,7 @@ def test_what_is_cut_is_not_called_and_asks_nobody() -> None:
 
 
 def test_what_was_listed_is_kept_in_a_file() -> None:
-    told = McpListTools(id="l", server_label="a", tools=[F])
+    events = McpListTools(id="l", server_label="a", tools=[F])
     before = kept("resp_1")
-    before.listed = (told,)
-    assert from_row(MINE, to_row(before)).listed == (told,)
+    before.listed = (events,)
+    assert from_row(MINE, to_row(before)).listed == (events,)

@@ -90,7 +90,7 @@ def test_labels_are_used_once_and_servers_are_few() -> None:
 
 def test_approval_is_needed_unless_it_is_said_otherwise() -> None:
     f, g = tool("f", reads_only=True), tool("g")
-    for said, needed in (
+    for approval, needed in (
         (None, (True, True)),
         ("always", (True, True)),
         ("never", (False, False)),
@@ -99,13 +99,13 @@ def test_approval_is_needed_unless_it_is_said_otherwise() -> None:
         ({"always": {"tool_names": ["g"]}, "never": {}}, (False, True)),
         ({"always": {"tool_names": ["g"]}}, (True, True)),
     ):
-        asked = server(require_approval=said)
-        assert (asked.needs_approval(f), asked.needs_approval(g)) == needed, said
+        mcp_server = server(require_approval=approval)
+        assert (mcp_server.needs_approval(f), mcp_server.needs_approval(g)) == needed, approval
 
 
 def test_what_a_server_tells_is_sifted() -> None:
     schema = {"type": "object", "properties": {}}
-    told = [
+    listed = [
         {"name": "f", "inputSchema": schema, "description": "F", "annotations": {"readOnlyHint": True}},
         {"name": "g"},
         {"name": "has space", "inputSchema": schema},
@@ -113,9 +113,9 @@ def test_what_a_server_tells_is_sifted() -> None:
         {"inputSchema": schema},
         "f",
     ]
-    assert [each.name for each in read_listed(server(), told)] == ["f", "g"]
-    assert [each.name for each in read_listed(server(allowed_tools=["g"]), told)] == ["g"]
-    assert [each.name for each in read_listed(server(allowed_tools={"read_only": True}), told)] == ["f"]
+    assert [each.name for each in read_listed(server(), listed)] == ["f", "g"]
+    assert [each.name for each in read_listed(server(allowed_tools=["g"]), listed)] == ["g"]
+    assert [each.name for each in read_listed(server(allowed_tools={"read_only": True}), listed)] == ["f"]
 
 
 def test_a_name_that_is_taken_is_shown_with_its_servers_label() -> None:
@@ -172,7 +172,7 @@ def in_short(messages: tuple[ChatMessage, ...]) -> list[tuple[str, object, objec
 def test_items_of_calls_are_read_as_calls_with_their_results() -> None:
     first, second, third = (item_id("mcp", RESPONSE, 0, each) for each in ("c1", "c2", "c3"))
     shared = {"type": "mcp_call", "server_label": "a", "name": "f", "arguments": "{}"}
-    asked = parse(
+    mcp_server = parse(
         input=[
             {"role": "user", "content": "Hm?"},
             {"type": "mcp_list_tools", "id": "l", "server_label": "a", "tools": [], "error": None},
@@ -183,7 +183,7 @@ def test_items_of_calls_are_read_as_calls_with_their_results() -> None:
             shared | {"id": third, "output": "three"},
         ]
     )
-    assert in_short(asked.read.messages) == [
+    assert in_short(mcp_server.read.messages) == [
         ("user", "Hm?", []),
         ("assistant", "", ["c1", "c2"]),
         ("tool", "one", "c1"),
@@ -191,14 +191,16 @@ def test_items_of_calls_are_read_as_calls_with_their_results() -> None:
         ("assistant", "And", ["c3"]),
         ("tool", "three", "c3"),
     ]
-    assert [each.server_label for each in asked.read.listed] == ["a"]
+    assert [each.server_label for each in mcp_server.read.listed] == ["a"]
 
 
 @pytest.mark.parametrize("status", ["in_progress", "calling", "incomplete"])
 def test_a_call_that_was_not_made_is_passed_over(status: str) -> None:
     call = {"type": "mcp_call", "id": item_id("mcp", RESPONSE, 0, "c1"), "server_label": "a", "name": "f"}
-    asked = parse(input=[{"role": "user", "content": "Hm?"}, call | {"arguments": '{"a', "status": status}])
-    assert in_short(asked.read.messages) == [("user", "Hm?", [])]
+    mcp_server = parse(
+        input=[{"role": "user", "content": "Hm?"}, call | {"arguments": '{"a', "status": status}]
+    )
+    assert in_short(mcp_server.read.messages) == [("user", "Hm?", [])]
 
 
 def test_approvals_have_a_place_for_their_results() -> None:
@@ -212,20 +214,20 @@ def test_approvals_have_a_place_for_their_results() -> None:
         response | {"approval_request_id": one, "approve": True},
         response | {"approval_request_id": two, "approve": False, "reason": "no"},
     ]
-    asked = parse(input=items)
-    assert in_short(asked.read.messages)[1:] == [
+    mcp_server = parse(input=items)
+    assert in_short(mcp_server.read.messages)[1:] == [
         ("assistant", "", ["c1", "c2"]),
         ("tool", "", "c1"),
         ("tool", "The user declined this call: no", "c2"),
     ]
-    assert [(each.request_id, each.is_given, each.place) for each in asked.read.approvals] == [
+    assert [(each.request_id, each.is_given, each.place) for each in mcp_server.read.approvals] == [
         (one, True, 2),
         (two, False, 3),
     ]
     made = {"type": "mcp_call", "id": item_id("mcp", RESPONSE, 0, "c1"), "server_label": "a", "name": "f"}
-    asked = parse(input=[*items, made | {"output": "x", "arguments": "{}", "approval_request_id": one}])
-    assert in_short(asked.read.messages)[2] == ("tool", "x", "c1")
-    assert [each.request_id for each in asked.read.approvals] == [two]
+    mcp_server = parse(input=[*items, made | {"output": "x", "arguments": "{}", "approval_request_id": one}])
+    assert in_short(mcp_server.read.messages)[2] == ("tool", "x", "c1")
+    assert [each.request_id for each in mcp_server.read.approvals] == [two]
     for wrong, param in (
         ({"approve": True}, "approval_request_id"),
         ({"approval_request_id": one}, "approve"),

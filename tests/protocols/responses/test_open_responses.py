@@ -18,7 +18,7 @@ SCHEMA = {"type": "json_schema", "schema": {"type": "object"}}
 
 
 def response(**fields: Any) -> ResponseObject:  # noqa: ANN401 (JSON)
-    asked = parse_response(json.dumps({"input": "a", **fields}).encode())
+    request = parse_response(json.dumps({"input": "a", **fields}).encode())
     echoed = OutputMessage(id="msg_1", status="completed", content=[OutputText(text="b")])
     return ResponseObject(
         id="resp_1",
@@ -27,10 +27,10 @@ def response(**fields: Any) -> ResponseObject:  # noqa: ANN401 (JSON)
         model="m",
         output=[echoed],
         parallel_tool_calls=True,
-        tool_choice=asked.echoed.tool_choice,
-        tools=asked.echoed.tools,
-        text=asked.echoed.text,
-        instructions=asked.echoed.instructions,
+        tool_choice=request.echoed.tool_choice,
+        tools=request.echoed.tools,
+        text=request.echoed.text,
+        instructions=request.echoed.instructions,
         reasoning={"effort": None, "summary": None},
     )
 

@@ -45,8 +45,8 @@ def test_what_an_assistant_did_in_one_turn_is_one_message() -> None:
         "content": [{"type": "reasoning_text", "text": "hm"}],
     }
     part = {"type": "output_text", "text": "I look.", "annotations": [], "logprobs": []}
-    said = {"type": "message", "role": "assistant", "status": "completed", "content": [part]}
-    first, turn, result = read([{"role": "user", "content": "a"}, thought, said, CALL, RESULT])
+    message = {"type": "message", "role": "assistant", "status": "completed", "content": [part]}
+    first, turn, result = read([{"role": "user", "content": "a"}, thought, message, CALL, RESULT])
     assert first.role == "user"
     assert (turn.role, turn.content, turn.param) == ("assistant", "I look.", "input[1]")
     assert turn.extra["reasoning_content"] == "hm"
@@ -73,8 +73,8 @@ def test_an_image_in_a_functions_result_is_shown_behind_the_results() -> None:
     calls = [CALL, {**CALL, "call_id": "b"}]
     file = MediaPart("image", b"bytes", "input[2].output[1]")
     for more in ([], [{"role": "user", "content": "And?"}]):
-        said, first, second, shown, *rest = read([*calls, *results, *more])
-        assert [each.role for each in (said, first, second)] == ["assistant", "tool", "tool"]
+        message, first, second, shown, *rest = read([*calls, *results, *more])
+        assert [each.role for each in (message, first, second)] == ["assistant", "tool", "tool"]
         assert first.content == (TextPart("The screen:"),)
         assert (shown.role, shown.content) == ("user", (file,))
         assert [each.content for each in rest] == (["And?"] if more else [])
@@ -112,7 +112,7 @@ def test_what_is_wrong_with_an_item_is_named(items: object, param: str) -> None:
 
 def test_a_request() -> None:
     schema = {"type": "object"}
-    asked = parse(
+    request = parse(
         instructions="Be kind.",
         tools=[TOOL],
         text={"format": {"type": "json_schema", "name": "a", "schema": schema, "strict": True}},
@@ -121,17 +121,17 @@ def test_a_request() -> None:
         parallel_tool_calls=False,
         top_logprobs=2,
     )
-    conversation = asked.conversation(asked.read.messages)
+    conversation = request.conversation(request.read.messages)
     assert [message.role for message in conversation.messages] == ["system", "user"]
     assert conversation.tools == [
         {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     ]
     assert conversation.template_kwargs == {"reasoning_effort": "low"}
     assert conversation.tool_use.max_calls == 1
-    assert asked.chat.wanted_tokens == 5
-    assert asked.chat.response_format is not None
-    assert asked.chat.response_format.type == "json_schema"
-    assert asked.request.wants_logprobs
+    assert request.chat.wanted_tokens == 5
+    assert request.chat.response_format is not None
+    assert request.chat.response_format.type == "json_schema"
+    assert request.request.wants_logprobs
     assert parse(text={"format": {"type": "json_object"}}).chat.response_format == ResponseFormat(
         "json_object"
     )
@@ -150,7 +150,7 @@ def test_a_conversation_goes_on() -> None:
 
 
 def test_an_answer_that_is_sent_again_counts_once() -> None:
-    said, asked = {"role": "assistant", "content": "Hello."}, {"role": "user", "content": "And?"}
+    message, request = {"role": "assistant", "content": "Hello."}, {"role": "user", "content": "And?"}
     other, other_result = CALL | {"call_id": "b"}, RESULT | {"call_id": "b"}
 
     def left(before: list[dict[str, Any]], sent: list[dict[str, Any]]) -> tuple[ChatMessage, ...]:
@@ -160,14 +160,14 @@ def test_an_answer_that_is_sent_again_counts_once() -> None:
         assert set(map(id, found[len(known) :])) <= set(map(id, new))
         return found[len(known) :]
 
-    assert left([], [said, asked]) == read([said, asked])
-    assert left([asked, said], [said, asked]) == read([said, asked])[1:]
-    assert left([asked, said], [asked, said]) == read([asked, said])
-    assert len(left([asked, said], [said | {"content": "Hell"}, asked])) == 2
-    calls = [asked, said, CALL, other]
+    assert left([], [message, request]) == read([message, request])
+    assert left([request, message], [message, request]) == read([message, request])[1:]
+    assert left([request, message], [request, message]) == read([request, message])
+    assert len(left([request, message], [message | {"content": "Hell"}, request])) == 2
+    calls = [request, message, CALL, other]
     assert [each.role for each in left(calls, [CALL, other, RESULT, other_result])] == ["tool"] * 2
-    assert [each.role for each in left(calls, [said, CALL, RESULT, other, other_result])] == ["tool"] * 2
-    assert len(left([asked, CALL], [CALL, other, RESULT])) == 2, "another one was made"
+    assert [each.role for each in left(calls, [message, CALL, RESULT, other, other_result])] == ["tool"] * 2
+    assert len(left([request, CALL], [CALL, other, RESULT])) == 2, "another one was made"
 
 
 def test_an_input_may_be_empty_behind_another_response() -> None:
@@ -181,8 +181,8 @@ def test_an_input_may_be_empty_behind_another_response() -> None:
 
 def test_items_are_kept_as_they_were_written() -> None:
     (item,) = input_items(msgspec.Raw(b'"Hi"'))
-    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
-    assert json.loads(bytes(item)) == {"id": "item_0", **said}
+    message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
+    assert json.loads(bytes(item)) == {"id": "item_0", **message}
     (item,) = input_items(msgspec.Raw(json.dumps([CALL]).encode()))
     assert json.loads(bytes(item)) == CALL
 
@@ -195,14 +195,14 @@ def test_a_messages_text_is_listed_as_its_part(role: str, kind: str) -> None:
 
 
 def test_items_have_ids_of_their_own() -> None:
-    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
+    message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
     names = ["msg_1", "msg_1", None, "", "item_2", "item_3"]
-    given = [{**said, "id": name} if name is not None else said for name in names]
+    given = [{**message, "id": name} if name is not None else message for name in names]
     found = [json.loads(bytes(item)) for item in input_items(msgspec.Raw(json.dumps(given).encode()))]
     kept = [item["id"] for item in found]
     assert [kept[0], *kept[2:4]] == ["msg_1", "item_2", "item_3"]
     assert len(set(kept)) == len(names)
-    assert all({**item, "id": ""} == {**said, "id": ""} for item in found)
+    assert all({**item, "id": ""} == {**message, "id": ""} for item in found)
 
 
 @pytest.mark.parametrize(
@@ -247,10 +247,10 @@ def test_a_form_goes_with_tools_that_may_be_called_and_not_with_those_that_must(
     mode: str, is_refused: bool
 ) -> None:
     allowed = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": TOOL["name"]}]}
-    asked = {"tools": [TOOL], "tool_choice": allowed, "structured_outputs": {"choice": ["yes", "no"]}}
+    request = {"tools": [TOOL], "tool_choice": allowed, "structured_outputs": {"choice": ["yes", "no"]}}
     if not is_refused:
-        assert parse(input="Hi.", **asked).chat.structured_outputs is not None
+        assert parse(input="Hi.", **request).chat.structured_outputs is not None
         return
     with pytest.raises(BadRequestError) as caught:
-        parse(input="Hi.", **asked)
+        parse(input="Hi.", **request)
     assert caught.value.param == "structured_outputs"

@@ -45,12 +45,12 @@ def test_what_is_wrong_is_named(frame: bytes, param: str) -> None:
 
 
 def test_who_gives_up_names_the_response() -> None:
-    wish = {"type": "response.cancel", "response_id": "resp_1", "event_id": "e"}
-    assert cancelled_by(json.dumps(wish).encode()) == "resp_1"
+    frame = {"type": "response.cancel", "response_id": "resp_1", "event_id": "e"}
+    assert cancelled_by(json.dumps(frame).encode()) == "resp_1"
     for other in (
-        {**wish, "type": "response.create"},
-        {**wish, "response_id": None},
-        {**wish, "a": "x" * 1024},
+        {**frame, "type": "response.create"},
+        {**frame, "response_id": None},
+        {**frame, "a": "x" * 1024},
     ):
         assert cancelled_by(json.dumps(other).encode()) is None
     for garbage in (b"", b"{", b"\xff", b"[" * 1000, b'{"a":' + b"[" * 1000):

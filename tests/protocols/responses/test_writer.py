@@ -90,13 +90,13 @@ def without_ids(response: ResponseObject) -> list[Any]:
 
 def test_an_answer_in_pieces_is_the_answer() -> None:
     one, many = writer(), writer()
-    told = [*one.begin(), *one.add(ANSWER), *one.finish(USAGE, is_cut=False, now=2)]
+    sent = [*one.begin(), *one.add(ANSWER), *one.finish(USAGE, is_cut=False, now=2)]
     many.begin()
     for event in ANSWER:
         many.add([event])
     many.finish(USAGE, is_cut=False, now=2)
     assert without_ids(one.response) == without_ids(many.response)
-    events = read(told)
+    events = read(sent)
     assert [event.sequence_number for event in events] == list(range(len(events)))
     assert isinstance(events[-1].response, Response)
     kinds = [item.type for item in events[-1].response.output]
@@ -114,13 +114,13 @@ def test_an_answer_in_pieces_is_the_answer() -> None:
 def test_tokens_without_text_of_their_own_are_told_with_the_next_text() -> None:
     response = writer()
     half, whole, other, end = (TokenLogprob(name, -1.0, (0,), []) for name in ("\xc3", "\xa9", "!", "<end>"))
-    told = response.begin()
-    told += response.add([], [[half]])
-    told += response.add([TextAdded("é")], [[whole]])
-    told += response.add([TextAdded("!")], [[other]])
-    told += response.add([], [[end]])
-    told += response.finish(USAGE, is_cut=False, now=2)
-    events = read(told)
+    sent = response.begin()
+    sent += response.add([], [[half]])
+    sent += response.add([TextAdded("é")], [[whole]])
+    sent += response.add([TextAdded("!")], [[other]])
+    sent += response.add([], [[end]])
+    sent += response.finish(USAGE, is_cut=False, now=2)
+    events = read(sent)
     deltas = [event for event in events if event.type == "response.output_text.delta"]
     assert [[each.token for each in event.logprobs] for event in deltas] == [["\xc3", "\xa9"], ["!"]]
     (part,) = events[-1].response.output[0].content

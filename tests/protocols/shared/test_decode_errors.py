@@ -39,17 +39,17 @@ class Whole(msgspec.Struct):
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        (b'{"kind": "x"}', "`kind`: invalid enum value 'x'; allowed: int, str."),
-        (b'{"each": ["a", "x"]}', "`each[1]`: invalid enum value 'x'; allowed: a, b."),
-        (b'{"by_name": {"n": ["x"]}}', "`by_name[...][0]`: invalid enum value 'x'; allowed: c."),
-        (b'{"part": {"type": "x"}}', "`part.type`: invalid value 'x'; allowed: plain, fine."),
+        (b'{"kind": "x"}', "`kind`: invalid enum value 'x'; allowed: int, str"),
+        (b'{"each": ["a", "x"]}', "`each[1]`: invalid enum value 'x'; allowed: a, b"),
+        (b'{"by_name": {"n": ["x"]}}', "`by_name[...][0]`: invalid enum value 'x'; allowed: c"),
+        (b'{"part": {"type": "x"}}', "`part.type`: invalid value 'x'; allowed: plain, fine"),
         (
             b'{"part": {"type": "plain", "speed": "x"}}',
             "`part.speed`: invalid enum value 'x'; allowed: slow, ",
         ),
-        (b'{"part": {"type": "fine", "size": 3}}', "`part.size`: invalid enum value 3; allowed: 1, 2."),
-        (b'{"else": "x"}', "`else`: invalid enum value 'x'; allowed: d, e."),
-        (b'{"kind": "%b"}' % (b"x" * 10_000), f"`kind`: invalid enum value '{'x' * 40}…; allowed: int, str."),
+        (b'{"part": {"type": "fine", "size": 3}}', "`part.size`: invalid enum value 3; allowed: 1, 2"),
+        (b'{"else": "x"}', "`else`: invalid enum value 'x'; allowed: d, e"),
+        (b'{"kind": "%b"}' % (b"x" * 10_000), f"`kind`: invalid enum value '{'x' * 40}…; allowed: int, str"),
     ],
 )
 def test_a_body_is_told_what_is_allowed(body: bytes, told: str) -> None:
@@ -111,7 +111,7 @@ class Strict(msgspec.Struct, forbid_unknown_fields=True):
     ("body", "told"),
     [
         (b'{"parts": [{"%b": 1}]}', f"`parts[0].{'x' * 60}…` is not a known field."),
-        (b'{"part": {"kind": "%b"}}', f"`part.kind`: invalid enum value '{'x' * 40}…; allowed: int, str."),
+        (b'{"part": {"kind": "%b"}}', f"`part.kind`: invalid enum value '{'x' * 40}…; allowed: int, str"),
     ],
 )
 def test_what_a_client_wrote_is_not_searched_however_long_it_is(

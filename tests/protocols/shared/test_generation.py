@@ -274,11 +274,11 @@ def test_a_schema_that_is_too_long_is_not_read(schema: str) -> None:
 
 
 def test_bounds_are_told_as_whole_numbers() -> None:
-    with pytest.raises(BadRequestError, match=r"allowed: 0 to 2147483647\."):
+    with pytest.raises(BadRequestError, match=r"allowed: 0 to 2147483647$"):
         translate(min_tokens=-1)
-    with pytest.raises(BadRequestError, match=r"-9223372036854775808 to 9223372036854775807\."):
+    with pytest.raises(BadRequestError, match=r"-9223372036854775808 to 9223372036854775807$"):
         translate(seed=2**63)
-    with pytest.raises(BadRequestError, match=r"0 to 2\."):
+    with pytest.raises(BadRequestError, match=r"0 to 2$"):
         translate(temperature=3)
 
 

@@ -55,7 +55,7 @@ def test_a_part_of_a_body_is_named_by_where_it_lies() -> None:
 
 
 def test_types_are_named_as_json_names_them() -> None:
-    with pytest.raises(BadRequestError, match=r"^`ratio`: expected number or null, got string\.$"):
+    with pytest.raises(BadRequestError, match=r"^`ratio`: expected number or null, got string$"):
         decode(b'{"name": "a", "ratio": "half"}')
 
 

@@ -9,7 +9,7 @@ from sensorium.media.transcript.joining import DeltaJoiner
 from sensorium.protocols.transcription.rest import delta_event
 from sensorium.protocols.transcription.transcript import SpokenText, TokenLogProb, Transcript, tokens_between
 from sensorium.protocols.transcription.vllm_chunks import ChunkFrames
-from support.dialogs import Dialog, said
+from support.dialogs import Dialog, make_transcript
 
 
 def token(text: str) -> TokenLogProb:
@@ -73,14 +73,16 @@ def test_live_deltas() -> None:
     words = ("Turn", " on", " the", " light", ".")
 
     def hypothesis(num: int) -> Transcript:
-        return msgspec.structs.replace(said("".join(words[:num])), tokens=tuple(map(token, words[:num])))
+        return msgspec.structs.replace(
+            make_transcript("".join(words[:num])), tokens=tuple(map(token, words[:num]))
+        )
 
     dialog.speak(600)
     for num in (2, 3, 4):
-        while dialog.asked:
+        while dialog.pending:
             dialog.answer(hypothesis(num))
         dialog.speak(600)
-    if dialog.asked:
+    if dialog.pending:
         dialog.answer(hypothesis(4))
     dialog.silence(256)
     dialog.answer(hypothesis(5))

@@ -396,7 +396,7 @@ def test_what_are_no_clips_is_refused(said: str, told: str) -> None:
 
 
 def test_clips_are_no_speech_that_was_found() -> None:
-    with pytest.raises(BadRequestError, match="goes without `vad_filter`"):
+    with pytest.raises(BadRequestError, match="cannot be combined with `vad_filter`"):
         parse(("clip_timestamps", "1,2"), ("vad_filter", "true"))
 
 

@@ -70,16 +70,16 @@ class Call:
                 self.effects += self.machine.agreed()
         return self.effects[before:]
 
-    def says(self, track: str, *events: Any) -> None:  # noqa: ANN401 (any server event)
+    def session_sends(self, track: str, *events: Any) -> None:  # noqa: ANN401 (any server event)
         for event in events:
             self.effects += self.machine.session_event(track, event, now=self.now)
 
-    def told(self, kind: str) -> list[CallEvent]:
+    def events(self, kind: str) -> list[CallEvent]:
         return [e.event for e in self.effects if isinstance(e, SendEvent) and e.event.event == kind]
 
     def finish(self, *tracks: str) -> None:
         for track in tracks or ("inbound", "outbound"):
-            self.says(track, InputAudioBufferFlushed(**NUMBERED, item_id=None))
+            self.session_sends(track, InputAudioBufferFlushed(**NUMBERED, item_id=None))
 
 
 def media(track: str = "inbound", chunk: int | None = None, payload: str = "AAAA") -> Frame:
@@ -99,24 +99,24 @@ def completed(item: str, text: str) -> list[Any]:
 def test_a_key_may_be_told_without_a_field_of_its_own() -> None:
     call = Call({"event": "websocket:connected", "content-type": "audio/l16;rate=8000", "start": None})
     call.send({"event": "websocket:dtmf", "digit": "5", "duration": 260}, {"event": "websocket:notify"})
-    assert [event.digit for event in call.told("dtmf")] == ["5"]
-    assert not call.told("error")
+    assert [event.digit for event in call.events("dtmf")] == ["5"]
+    assert not call.events("error")
 
 
 def test_a_call_from_start_to_summary() -> None:
     call = Call({"event": "connected"}, START, media(chunk=1), media(chunk=4), media("outbound_track", 1))
     opened = [e.track for e in call.effects if isinstance(e, OpenTrack)]
-    heard = [(e.track, e.audio) for e in call.effects if isinstance(e, AppendTrackAudio)]
+    appended = [(e.track, e.audio) for e in call.effects if isinstance(e, AppendTrackAudio)]
     assert opened == ["inbound", "outbound"]
-    assert heard == [("inbound", bytes(3)), ("inbound", bytes(3)), ("outbound", bytes(3))]
-    call.says("inbound", InputAudioBufferSpeechStarted(**NUMBERED, item_id="i", audio_start_ms=40))
-    call.says("inbound", *completed("i", "Good morning."))
-    assert call.told("transcript.completed")[0].at_ms == 40
+    assert appended == [("inbound", bytes(3)), ("inbound", bytes(3)), ("outbound", bytes(3))]
+    call.session_sends("inbound", InputAudioBufferSpeechStarted(**NUMBERED, item_id="i", audio_start_ms=40))
+    call.session_sends("inbound", *completed("i", "Good morning."))
+    assert call.events("transcript.completed")[0].at_ms == 40
     call.now = 3.0
     assert call.send(STOP) == [EndTrack("inbound"), EndTrack("outbound")]
     assert not call.machine.is_over
     call.finish()
-    (summary,) = call.told("call.summary")
+    (summary,) = call.events("call.summary")
     assert (summary.call, summary.duration_s, summary.reason) == ("CA1", 3.0, "stop")
     assert summary.tracks is not None
     first = summary.tracks[0]
@@ -133,22 +133,22 @@ def test_a_call_from_start_to_summary() -> None:
 def test_a_summary_has_the_words_of_a_day_and_the_rest_was_told_as_it_came() -> None:
     call = Call(START)
     for number in range(5):
-        call.says("inbound", *completed(f"item {number}", "word " * (MAX_TRANSCRIPT_CHARS // 20)))
+        call.session_sends("inbound", *completed(f"item {number}", "word " * (MAX_TRANSCRIPT_CHARS // 20)))
     call.send(STOP)
     call.finish()
-    first = (call.told("call.summary")[0].tracks or [])[0]
+    first = (call.events("call.summary")[0].tracks or [])[0]
     assert (len(first.transcript), first.num_turns) == (MAX_TRANSCRIPT_CHARS + 3, 5), "four lines"
-    assert len(call.told("transcript.completed")) == 5
+    assert len(call.events("transcript.completed")) == 5
 
 
 def test_what_start_says_of_the_call_is_given_back_but_for_the_key() -> None:
     start = {"customParameters": {"name": "Ada", "model": "m", "key": "sk-1"}}
     call = Call({"event": "start", "start": start}, is_known=False)
     assert [e.parameters for e in call.effects if isinstance(e, Begin)] == [start["customParameters"]]
-    (started,) = call.told("call.started")
+    (started,) = call.events("call.started")
     assert started.parameters == {"name": "Ada", "model": "m"}
     call.send({"event": "hold"}, {"event": "mark", "mark": {"name": "here"}})
-    assert (len(call.told("error")), len(call.told("mark"))) == (1, 1)
+    assert (len(call.events("error")), len(call.events("mark"))) == (1, 1)
     assert not call.machine.is_over
 
 
@@ -157,10 +157,10 @@ def test_what_start_says_of_the_call_is_given_back_but_for_the_key() -> None:
 )
 def test_a_call_that_may_not_be_says_why_and_is_over(error: SensoriumError, code: int) -> None:
     call = Call(START, may_be=False)
-    assert not call.told("call.started")
-    told, hang = call.machine.refuse(error)
-    assert isinstance(told, SendEvent)
-    assert (told.event.seq, told.event.code) == (1, error.code)
+    assert not call.events("call.started")
+    error_event, hang = call.machine.refuse(error)
+    assert isinstance(error_event, SendEvent)
+    assert (error_event.event.seq, error_event.event.code) == (1, error.code)
     assert hang == Hang(code, error.message)
     assert not call.send(media(), STOP)
     assert call.machine.deadline == math.inf
@@ -172,7 +172,7 @@ def test_a_call_that_may_not_be_says_why_and_is_over(error: SensoriumError, code
 )
 def test_a_stranger_that_begins_with_something_else_is_sent_away(frame: Frame | bytes) -> None:
     call = Call({"event": "connected"}, frame, frame, START, is_known=False)
-    (error,) = call.told("error")
+    (error,) = call.events("error")
     assert call.effects[1:] == [Hang(1008, error.message or "")]
 
 
@@ -180,14 +180,14 @@ def test_the_summary_waits_for_what_was_committed_last() -> None:
     call = Call(START, STOP)
     call.finish("outbound")
     commit, answer = completed("i", "Bye.")
-    call.says("inbound", commit, InputAudioBufferFlushed(**NUMBERED, item_id="i"))
+    call.session_sends("inbound", commit, InputAudioBufferFlushed(**NUMBERED, item_id="i"))
     assert not call.machine.is_over
-    call.says("inbound", answer)
+    call.session_sends("inbound", answer)
     assert call.machine.is_over
 
 
 @pytest.mark.parametrize(
-    ("told", "rate"),
+    ("media_format", "rate"),
     [
         ({"encoding": "audio/x-mulaw", "sampleRate": 8000}, 8_000),
         ({"encoding": "PCMU", "sample_rate": 8000, "channels": 1}, 8_000),
@@ -196,8 +196,8 @@ def test_the_summary_waits_for_what_was_committed_last() -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["mediaFormat", "media_format"])
-def test_formats_as_providers_write_them(name: str, told: Frame, rate: int) -> None:
-    call = Call({"event": "start", "start": {name: told}})
+def test_formats_as_providers_write_them(name: str, media_format: Frame, rate: int) -> None:
+    call = Call({"event": "start", "start": {name: media_format}})
     (opened,) = [e for e in call.effects if isinstance(e, OpenTrack)]
     assert (opened.track, opened.format.rate) == ("inbound", rate)
 
@@ -231,7 +231,7 @@ def test_binary_audio_belongs_to_the_first_track() -> None:
 )
 def test_refused_before_the_start(frame: Frame | bytes, code: str, param: str | None) -> None:
     call = Call(frame)
-    (error,) = call.told("error")
+    (error,) = call.events("error")
     assert error.code == code
     assert param in (None, error.param)
     assert call.send(START), "the call can begin all the same"
@@ -240,30 +240,30 @@ def test_refused_before_the_start(frame: Frame | bytes, code: str, param: str | 
 def test_too_many_errors_end_the_call() -> None:
     call = Call(START, *[{"event": "hold"} for _ in range(MAX_ERRORS + 1)])
     call.finish()
-    assert call.told("call.summary")[0].reason == "too_many_errors"
+    assert call.events("call.summary")[0].reason == "too_many_errors"
 
 
 def test_a_track_that_ends_by_itself_leaves_the_others() -> None:
     call = Call(START)
     call.effects += call.machine.gone("inbound", "too_many_sessions", "no room", now=1.0)
-    assert call.told("error")[0].track == "inbound"
+    assert call.events("error")[0].track == "inbound"
     assert not [e for e in call.send(media()) if isinstance(e, AppendTrackAudio)]
     assert [e for e in call.send(media("outbound")) if isinstance(e, AppendTrackAudio)]
     call.effects += call.machine.gone("outbound", "too_many_sessions", "no room", now=1.0)
     assert call.machine.is_over
-    assert call.told("call.summary")[0].reason == "too_many_sessions"
+    assert call.events("call.summary")[0].reason == "too_many_sessions"
 
 
 def test_a_server_that_stops_lets_the_tracks_finish() -> None:
     call = Call(START)
     assert not call.machine.drain(now=1.0)
     problem = Error(error=ErrorDetail(type="server_error", code=DRAINING, message="restarting"), **NUMBERED)
-    call.says("outbound", problem)
+    call.session_sends("outbound", problem)
     for track in ("outbound", "inbound"):
         assert not call.machine.is_over
         call.effects += call.machine.gone(track, DRAINING, "restarting", now=2.0)
-    assert not call.told("error")
-    assert call.told("call.summary")[0].reason == DRAINING
+    assert not call.events("error")
+    assert call.events("call.summary")[0].reason == DRAINING
     assert not call.machine.problem("callback_failed", "behind the end"), "the summary is the last"
     unbegun = Call()
     unbegun.effects += unbegun.machine.drain(now=1.0)
@@ -275,7 +275,7 @@ def test_limits_of_time() -> None:
     assert call.machine.deadline == START_S
     assert not call.machine.on_deadline(now=START_S - 1)
     call.effects += call.machine.on_deadline(now=START_S)
-    assert call.told("error")[0].code == "call_not_started"
+    assert call.events("error")[0].code == "call_not_started"
     slow = Call(START, STOP)
     assert slow.machine.deadline == FINISH_S
     slow.effects += slow.machine.on_deadline(now=FINISH_S)

@@ -6,7 +6,7 @@ import pytest
 from sensorium.protocols.chat.content import MediaPart
 from sensorium.protocols.errors import BadRequestError, InternalError, MediaError
 from sensorium.realtime.events import DrainStarted
-from support.talks import PICTURE, Talk, said, shown
+from support.talks import PICTURE, Talk, shown, text_item
 
 TOO_LONG = BadRequestError("too long", code="context_length_exceeded")
 
@@ -16,24 +16,26 @@ def test_a_session_greets_with_what_it_is() -> None:
     (created,) = talk.sent  # Open WebUI hangs up if the answer to its update is not the very next event
     assert created["type"] == "session.created"
     assert (created["session"]["type"], created["session"]["model"]) == ("realtime", "seer")
-    heard = created["session"]["audio"]["input"]["transcription"]
-    assert heard == {"model": "small", "language": None, "prompt": None}, "Pipecat reads no other fields"
+    transcription = created["session"]["audio"]["input"]["transcription"]
+    assert transcription == {"model": "small", "language": None, "prompt": None}, (
+        "Pipecat reads no other fields"
+    )
 
 
 def test_who_asks_for_spoken_answers_gets_text_and_the_rest_of_the_update() -> None:
-    asked = {"output_modalities": ["audio"], "instructions": "Be brief."}
+    pending = {"output_modalities": ["audio"], "instructions": "Be brief."}
     talk = Talk()
-    talk.client({"type": "session.update", "session": {"type": "realtime", **asked}})
+    talk.client({"type": "session.update", "session": {"type": "realtime", **pending}})
     updated = talk.sent[-1]["session"]
     assert (updated["output_modalities"], updated["instructions"]) == (["text"], "Be brief.")
-    talk.client({"type": "response.create", "response": asked})
+    talk.client({"type": "response.create", "response": pending})
     talk.reply("Yes.")
     assert talk.sent[-1]["response"]["output_modalities"] == ["text"]
 
 
 def test_a_question_and_its_answer_in_order() -> None:
     talk = Talk()
-    question = talk.add(said("How many?"))
+    question = talk.add(text_item("How many?"))
     talk.client({"type": "response.create"})
     assert talk.prompt() == [("user", "How many?")]
     talk.reply("Three", " cats.", num_tokens=5)
@@ -63,9 +65,9 @@ def test_a_question_and_its_answer_in_order() -> None:
 def test_the_conversation_goes_on_with_instructions_and_places() -> None:
     talk = Talk()
     talk.configure(instructions="Be brief.")
-    last = talk.add(said("last"))
-    talk.add(said("first", "system"), previous_item_id="root")
-    talk.add(said("before"), previous_item_id=talk.of("added")[-1]["item"]["id"])
+    last = talk.add(text_item("last"))
+    talk.add(text_item("first", "system"), previous_item_id="root")
+    talk.add(text_item("before"), previous_item_id=talk.of("added")[-1]["item"]["id"])
     talk.client({"type": "conversation.item.delete", "item_id": last})
     talk.respond(instructions="Shout.")
     assert talk.prompt() == [("system", "Shout."), ("system", "first"), ("user", "before")]
@@ -91,7 +93,7 @@ def test_a_picture_is_waited_for_and_a_damaged_one_is_forgotten() -> None:
     }
     assert talk.of("conversation.item.deleted")[-1]["item_id"] == "broken"
     assert talk.prompt() == [("user", "[picture]What is it?")]
-    part = (talk.ask().conversation.messages[0].content or ())[0]
+    part = (talk.current_request().conversation.messages[0].content or ())[0]
     assert (getattr(part, "data", b""), getattr(part, "param", "")) == (b"a picture", "seen.content[0]")
 
 
@@ -106,29 +108,29 @@ def test_pictures_are_not_sent_back() -> None:
 @pytest.mark.parametrize("detail", ["auto", "low", "high"])
 def test_a_picture_is_looked_at_in_its_detail(detail: str) -> None:
     talk = Talk()
-    asked = shown("?")
-    asked["content"][0]["detail"] = detail
-    item = talk.add(asked)
+    pending = shown("?")
+    pending["content"][0]["detail"] = detail
+    item = talk.add(pending)
     talk.client({"type": "conversation.item.retrieve", "item_id": item})
     (retrieved,) = talk.read()
     assert retrieved["item"]["content"][0] == {"type": "input_image", "detail": detail}
     talk.respond()
     assert talk.prompt() == [("user", "[picture]?")]
-    part = (talk.ask().conversation.messages[0].content or ())[0]
+    part = (talk.current_request().conversation.messages[0].content or ())[0]
     assert isinstance(part, MediaPart)
     assert part.is_low == (detail == "low")
 
 
 def test_out_of_band_responses_leave_no_trace() -> None:
     talk = Talk()
-    talk.add(said("hello"))
+    talk.add(text_item("hello"))
     inside = talk.respond()
-    apart = talk.respond(
-        conversation="none", input=[said("Classify.")], metadata={"topic": "a"}, max_output_tokens=5
+    out_of_band = talk.respond(
+        conversation="none", input=[text_item("Classify.")], metadata={"topic": "a"}, max_output_tokens=5
     )
-    assert talk.prompt(apart) == [("user", "Classify.")]
-    assert talk.questions[apart].is_out_of_band
-    talk.reply("spam", response_id=apart)
+    assert talk.prompt(out_of_band) == [("user", "Classify.")]
+    assert talk.questions[out_of_band].is_out_of_band
+    talk.reply("spam", response_id=out_of_band)
     done = talk.sent[-1]["response"]
     assert (done["conversation_id"], done["metadata"]) == (None, {"topic": "a"})
     assert (done["max_output_tokens"], len(talk.of("added"))) == (5, 1)
@@ -140,14 +142,14 @@ def test_out_of_band_responses_leave_no_trace() -> None:
 
 def test_input_may_refer_to_items() -> None:
     talk = Talk()
-    first, _ = talk.add(said("one")), talk.add(said("two"))
-    talk.respond(input=[{"type": "item_reference", "id": first}, said("three")])
+    first, _ = talk.add(text_item("one")), talk.add(text_item("two"))
+    talk.respond(input=[{"type": "item_reference", "id": first}, text_item("three")])
     assert talk.prompt() == [("user", "one"), ("user", "three")]
 
 
 def test_a_cancelled_answer_keeps_what_was_said() -> None:
     talk = Talk()
-    talk.add(said("Tell me a story."))
+    talk.add(text_item("Tell me a story."))
     response = talk.respond()
     talk.begin()
     talk.grow("Once upon")
@@ -166,7 +168,7 @@ def test_a_cancelled_answer_keeps_what_was_said() -> None:
 )
 def test_ends(is_cut: bool, status: tuple[str, str | None]) -> None:
     talk = Talk()
-    talk.add(said("?"))
+    talk.add(text_item("?"))
     talk.respond()
     talk.begin()
     talk.end(is_cut=is_cut)
@@ -177,7 +179,7 @@ def test_ends(is_cut: bool, status: tuple[str, str | None]) -> None:
 
 def test_a_failure_says_why_and_the_session_goes_on() -> None:
     talk = Talk()
-    talk.add(said("?"))
+    talk.add(text_item("?"))
     talk.respond()
     talk.break_off(InternalError("broken"))
     done = talk.sent[-1]["response"]
@@ -193,12 +195,12 @@ def test_a_failure_says_why_and_the_session_goes_on() -> None:
 
 def test_a_conversation_that_is_too_long_loses_its_oldest_half() -> None:
     talk = Talk()
-    items = [talk.add(said(str(number))) for number in range(8)]
+    items = [talk.add(text_item(str(number))) for number in range(8)]
     response = talk.respond()
     talk.break_off(TOO_LONG)
     assert talk.sent[-1]["type"] == "conversation.truncated"
     assert talk.sent[-1]["item_ids"] == items[:4]
-    assert (talk.ask().response_id, talk.prompt()[0]) == (response, ("user", "4"))
+    assert (talk.current_request().response_id, talk.prompt()[0]) == (response, ("user", "4"))
     talk.configure(truncation="disabled")
     talk.break_off(TOO_LONG)
     assert talk.sent[-1]["response"]["status_details"]["error"]["code"] == "context_length_exceeded"
@@ -206,7 +208,7 @@ def test_a_conversation_that_is_too_long_loses_its_oldest_half() -> None:
 
 def test_truncating_an_answer() -> None:
     talk = Talk()
-    asked = talk.add(said("?"))
+    pending = talk.add(text_item("?"))
     talk.respond()
     talk.reply("Three cats and a dog.")
     answer = talk.sent[-1]["response"]["output"][0]["id"]
@@ -216,7 +218,7 @@ def test_truncating_an_answer() -> None:
     assert talk.error()["param"] == "audio_end_ms"
     talk.client({**truncate, "audio_end_ms": 700, "text_end": 99})
     assert talk.error()["param"] == "text_end"
-    talk.client({**truncate, "item_id": asked, "audio_end_ms": 0})
+    talk.client({**truncate, "item_id": pending, "audio_end_ms": 0})
     assert talk.error()["code"] == "item_not_truncatable"
     talk.client({**truncate, "audio_end_ms": 700, "text_end": 10})
     assert talk.sent[-1]["text_end"] == 10
@@ -239,12 +241,12 @@ def test_truncating_an_answer() -> None:
             "item_id",
         ),
         (
-            {"type": "conversation.item.create", "item": said("?"), "previous_item_id": "x"},
+            {"type": "conversation.item.create", "item": text_item("?"), "previous_item_id": "x"},
             "item_not_found",
             "previous_item_id",
         ),
         (
-            {"type": "conversation.item.create", "item": said("?", id="here")},
+            {"type": "conversation.item.create", "item": text_item("?", id="here")},
             "item_already_exists",
             "item.id",
         ),
@@ -308,7 +310,7 @@ def test_a_bad_wish_is_refused_by_name_and_changes_nothing(
     frame: dict[str, object], code: str, param: str
 ) -> None:
     talk = Talk()
-    talk.add(said("hello", id="here"))
+    talk.add(text_item("hello", id="here"))
     talk.client({**frame, "event_id": "mine"})
     found = talk.error()
     assert (found["code"], found["param"], found["event_id"]) == (code, param, "mine")
@@ -318,7 +320,7 @@ def test_a_bad_wish_is_refused_by_name_and_changes_nothing(
 
 def test_one_answer_at_a_time_in_the_conversation_and_few_beside_it() -> None:
     talk = Talk(dialogue={"max_responses": 2})
-    talk.add(said("hello"))
+    talk.add(text_item("hello"))
     talk.respond(conversation="none")
     talk.client({"type": "response.create", "response": {"conversation": "none"}})
     assert talk.error()["code"] == "too_many_responses"
@@ -338,14 +340,14 @@ def test_the_bounds_of_a_conversation() -> None:
     talk.add(shown("?"))
     talk.client({"type": "conversation.item.create", "item": shown("?")})
     assert talk.error()["code"] == "conversation_full"
-    talk.client({"type": "conversation.item.create", "item": said("x" * 100)})
+    talk.client({"type": "conversation.item.create", "item": text_item("x" * 100)})
     assert talk.error()["code"] == "conversation_full"
-    talk.client({"type": "conversation.item.create", "item": said("x" * 111)})
+    talk.client({"type": "conversation.item.create", "item": text_item("x" * 111)})
     error = talk.error()
     assert (error["code"], error["param"]) == ("too_large", "item.content")
-    talk.add(said("2"))
-    talk.add(said("3"))
-    talk.client({"type": "conversation.item.create", "item": said("4")})
+    talk.add(text_item("2"))
+    talk.add(text_item("3"))
+    talk.client({"type": "conversation.item.create", "item": text_item("4")})
     assert talk.error()["code"] == "conversation_full"
     talk.respond()
     talk.reply("the answer has room")
@@ -353,7 +355,7 @@ def test_the_bounds_of_a_conversation() -> None:
 
 
 def test_a_session_that_does_not_listen_says_so() -> None:
-    talk = Talk(hears=False)
+    talk = Talk(transcribes=False)
     assert talk.sent[0]["session"]["audio"]["input"]["transcription"] is None
     effects = talk.session.admit(100)
     assert effects is not None
@@ -363,7 +365,7 @@ def test_a_session_that_does_not_listen_says_so() -> None:
     refused = talk.error()
     assert refused["code"] == "model_not_found"
     assert refused["message"].endswith("served here: none that transcribes")
-    talk.add(said("hello"))
+    talk.add(text_item("hello"))
     talk.respond()
     talk.reply("hi")
 
@@ -373,7 +375,7 @@ def test_a_drain_finishes_the_answer_and_begins_no_other() -> None:
     talk.add(shown("?", PICTURE))
     talk.respond()
     talk.begin()
-    talk.tell(DrainStarted())
+    talk.receive(DrainStarted())
     talk.read()
     talk.client({"type": "response.create", "response": {"conversation": "none"}})
     assert talk.error()["code"] == "server_draining"
@@ -385,7 +387,7 @@ def test_a_drain_finishes_the_answer_and_begins_no_other() -> None:
 
 def test_the_end_of_the_session_ends_the_answers() -> None:
     talk = Talk(idle_s=5.0)
-    talk.add(said("?"))
+    talk.add(text_item("?"))
     talk.respond()
     talk.begin()
     talk.wait(3)

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sensorium.protocols.errors import BadRequestError, InternalError, MediaError
 from sensorium.realtime.dialogue.effects import HasReadAhead, ReadAhead
 from sensorium.realtime.events import ClientReturned
-from support.talks import said, shown
+from support.talks import shown, text_item
 from support.watches import Watch
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -48,7 +48,7 @@ class DialogueMachine(RuleBasedStateMachine):
     @precondition(is_open)
     @rule(name=NAMES, after=st.none() | NAMES | st.just("root"), is_shown=st.booleans())
     def create(self, name: str, after: str | None, is_shown: bool) -> None:
-        item = shown("?", id=name) if is_shown else said(name, id=name)
+        item = shown("?", id=name) if is_shown else text_item(name, id=name)
         fields = {} if after is None else {"previous_item_id": after}
         self.talk.client({"type": "conversation.item.create", "item": item, **fields})
 
@@ -74,12 +74,15 @@ class DialogueMachine(RuleBasedStateMachine):
             self.talk.client({**frame, "content_index": 0, "audio_end_ms": 0, "text_end": end})
 
     @precondition(is_open)
-    @rule(is_apart=st.booleans(), gives=st.sampled_from(["nothing", "text", "picture", "reference", "video"]))
-    def respond(self, is_apart: bool, gives: str) -> None:
-        response: dict[str, object] = {"conversation": "none"} if is_apart else {}
+    @rule(
+        is_out_of_band=st.booleans(),
+        gives=st.sampled_from(["nothing", "text", "picture", "reference", "video"]),
+    )
+    def respond(self, is_out_of_band: bool, gives: str) -> None:
+        response: dict[str, object] = {"conversation": "none"} if is_out_of_band else {}
         match gives:
             case "text":
-                response["input"] = [said("!")]
+                response["input"] = [text_item("!")]
             case "picture":
                 response["input"] = [shown("!")]
             case "reference":
@@ -144,9 +147,9 @@ class DialogueMachine(RuleBasedStateMachine):
     @rule(is_late=st.booleans())
     def read_ahead(self, is_late: bool) -> None:
         """What will stay was read, by the newest plan or by one that is over."""
-        wishes = [effect for effect in self.talk.effects if isinstance(effect, ReadAhead)]
-        if wishes:
-            self.talk.tell(HasReadAhead(wishes[0 if is_late else -1].plan))
+        reads = [effect for effect in self.talk.effects if isinstance(effect, ReadAhead)]
+        if reads:
+            self.talk.receive(HasReadAhead(reads[0 if is_late else -1].plan))
 
     @precondition(is_open)
     @rule(number=st.integers(2, 9))
@@ -160,7 +163,7 @@ class DialogueMachine(RuleBasedStateMachine):
     @rule()
     def come_back(self) -> None:
         """The client was lost, and has gone on with another socket."""
-        self.talk.tell(ClientReturned())
+        self.talk.receive(ClientReturned())
 
     @precondition(is_open)
     @rule(kind=st.sampled_from(["commit", "clear"]))
@@ -168,14 +171,14 @@ class DialogueMachine(RuleBasedStateMachine):
         self.talk.client({"type": f"input_image_buffer.{kind}"})
 
     @precondition(is_open)
-    @rule(speaks=st.booleans(), hears=st.sampled_from([None, "", "one two"]))
-    def listen(self, speaks: bool, hears: str | None) -> None:
-        (self.talk.speak if speaks else self.talk.silence)(700, hears)
+    @rule(speaks=st.booleans(), transcript=st.sampled_from([None, "", "one two"]))
+    def listen(self, speaks: bool, transcript: str | None) -> None:
+        (self.talk.speak if speaks else self.talk.silence)(700, transcript)
 
-    @precondition(lambda self: self.is_open() and self.talk.asked)
+    @precondition(lambda self: self.is_open() and self.talk.pending)
     @rule()
     def transcribe(self) -> None:
-        self.talk.answer("one two", item_id=next(iter(self.talk.asked)))
+        self.talk.answer("one two", item_id=next(iter(self.talk.pending)))
 
     @rule(seconds=st.sampled_from([1.0, 400.0]))
     def wait(self, seconds: float) -> None:
@@ -202,8 +205,8 @@ class DialogueMachine(RuleBasedStateMachine):
                 break
             if talk.opening:
                 talk.opened(next(iter(talk.opening)))
-            elif talk.asked:
-                talk.answer("", item_id=next(iter(talk.asked)))
+            elif talk.pending:
+                talk.answer("", item_id=next(iter(talk.pending)))
             elif talk.questions:
                 talk.break_off(InternalError("broken"), next(iter(talk.questions)))
             elif talk.session.conversation.open is not None:

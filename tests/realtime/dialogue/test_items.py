@@ -21,8 +21,8 @@ from support.dialogs import config
 
 def test_a_message_is_made_once_but_of_a_clip() -> None:
     """Its pairs come and go: without one that is ready there is nothing to look at."""
-    said = Item(ItemId("a"), "user", [TextPart("Hello")])
-    assert said.message() is said.message() is not None
+    item = Item(ItemId("a"), "user", [TextPart("Hello")])
+    assert item.message() is item.message() is not None
     clip = Clip([Pair("1", (b"x",), (0,), num_tokens=4)])
     seen = Item(ItemId("b"), "user", [clip])
     assert seen.message() is not None
@@ -49,8 +49,8 @@ def test_the_room_of_a_conversation_is_counted_once_for_all_input_of_a_response(
     session.open(now=0.0, created=0)
     given = (NewItem("user", (TextPart("a"),)),) * 50
     effects = session.receive(ResponseCreate(ResponseOptions(conversation="none"), given), now=0.0)
-    (asked,) = (effect for effect in effects if isinstance(effect, Respond))
-    assert len(asked.conversation.messages) == 50
+    (pending,) = (effect for effect in effects if isinstance(effect, Respond))
+    assert len(pending.conversation.messages) == 50
     assert checked == [50]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from sensorium.protocols.errors import UnavailableError
-from support.talks import Talk, said, shown, usage
+from support.talks import Talk, shown, text_item, usage
 
 
 def speak(talk: Talk, words: str = "how many") -> None:
@@ -103,7 +103,7 @@ def test_an_answer_that_is_cut_off_tells_what_was_read_and_written() -> None:
 
 def test_a_turn_comes_behind_the_items_before_it() -> None:
     talk = Talk()
-    item = talk.add(said("look"))
+    item = talk.add(text_item("look"))
     speak(talk)
     assert talk.of("committed")[0]["previous_item_id"] == item
 
@@ -112,7 +112,7 @@ def test_the_id_of_a_turn_is_taken_from_its_beginning_to_its_words() -> None:
     talk = Talk()
     talk.speak(800)
     turn = talk.of("speech_started")[0]["item_id"]
-    create = {"type": "conversation.item.create", "item": said("mine", id=turn)}
+    create = {"type": "conversation.item.create", "item": text_item("mine", id=turn)}
     talk.client(create)
     assert talk.error()["code"] == "item_already_exists"
     talk.silence(700)
@@ -120,7 +120,7 @@ def test_the_id_of_a_turn_is_taken_from_its_beginning_to_its_words() -> None:
     talk.client(create)
     assert talk.error()["code"] == "item_already_exists"
     talk.answer("how many")
-    assert talk.add(said("mine", id=turn)) == turn
+    assert talk.add(text_item("mine", id=turn)) == turn
     assert not talk.of("response.created"), "of a turn that was deleted"
 
 
@@ -135,24 +135,24 @@ def test_a_turn_comes_behind_an_item_that_stays_however_full_the_conversation_is
     for event in talk.of("committed"):
         talk.answer("how many", item_id=event["item_id"])
     speak(talk)
-    told: list[str] = []
+    announced: list[str] = []
     for event in talk.sent:
         match event["type"]:
             case "conversation.item.added":
-                assert not told or event["previous_item_id"] in told
-                told.append(event["item"]["id"])
+                assert not announced or event["previous_item_id"] in announced
+                announced.append(event["item"]["id"])
             case "conversation.truncated":
-                told = [item_id for item_id in told if item_id not in event["item_ids"]]
+                announced = [item_id for item_id in announced if item_id not in event["item_ids"]]
     assert talk.session.dialogue is not None
-    assert told == [item.id for item in talk.session.dialogue.items]
+    assert announced == [item.id for item in talk.session.dialogue.items]
 
 
 def test_what_waits_for_its_words_does_not_make_room() -> None:
     talk = Talk(dialogue={"max_items": 3})
     talk.speak(800)
     talk.silence(700)
-    older = talk.add(said("look"))
-    talk.add(said("there"))
+    older = talk.add(text_item("look"))
+    talk.add(text_item("there"))
     talk.speak(800)
     talk.silence(700)
     assert [event["item_ids"] for event in talk.of("conversation.truncated")] == [[older]]
@@ -163,7 +163,7 @@ def test_a_turn_that_was_never_ended_takes_no_id() -> None:
     talk.speak(800)
     turn = talk.of("speech_started")[0]["item_id"]
     talk.client({"type": "input_audio_buffer.clear"})
-    assert talk.add(said("mine", id=turn)) == turn
+    assert talk.add(text_item("mine", id=turn)) == turn
 
 
 def test_a_deleted_turn_has_no_older_one_answered_again() -> None:
@@ -220,13 +220,13 @@ def test_a_noise_before_the_first_word_does_not_end_a_question(how_far: str) -> 
     talk.check_responses()
 
 
-@pytest.mark.parametrize("said", ["a word", "a call"])
-def test_a_noise_in_an_answer_ends_it(said: str) -> None:
+@pytest.mark.parametrize("text_item", ["a word", "a call"])
+def test_a_noise_in_an_answer_ends_it(text_item: str) -> None:
     talk = Talk(dialogue={"calls_tools": True})
     talk.configure(tools=[{"type": "function", "name": "look"}])
     speak(talk)
     talk.begin()
-    if said == "a word":
+    if text_item == "a word":
         talk.grow("There")
     else:
         talk.call("look", "{}")

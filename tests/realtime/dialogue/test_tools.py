@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from sensorium.protocols.chat.content import ChatMessage
-from support.talks import Talk, said
+from support.talks import Talk, text_item
 
 TOOL = {"type": "function", "name": "look", "description": "Look there.", "parameters": {"type": "object"}}
 NESTED = {"type": "function", "function": {key: TOOL[key] for key in ("name", "description", "parameters")}}
@@ -20,7 +20,7 @@ def output(call_id: str, text: str = "a cat") -> dict[str, Any]:
 
 def called(talk: Talk) -> list[ChatMessage]:
     """The messages of the question that waits."""
-    return list(talk.ask().conversation.messages)
+    return list(talk.current_request().conversation.messages)
 
 
 def test_a_call_its_output_and_the_answer() -> None:
@@ -28,10 +28,10 @@ def test_a_call_its_output_and_the_answer() -> None:
     talk.configure(tools=[TOOL], tool_choice="auto")
     session = talk.sent[-1]["session"]
     assert (session["tools"], session["tool_choice"]) == ([TOOL], "auto")
-    talk.add(said("What is there?"))
+    talk.add(text_item("What is there?"))
     talk.respond()
-    assert talk.ask().conversation.tools == [NESTED]
-    assert [tool.name for tool in talk.ask().conversation.tool_use.tools] == ["look"]
+    assert talk.current_request().conversation.tools == [NESTED]
+    assert [tool.name for tool in talk.current_request().conversation.tool_use.tools] == ["look"]
     talk.begin()
     talk.grow("I will look.")
     talk.call("look", '{"at":', ' "door"}')
@@ -59,8 +59,8 @@ def test_a_call_its_output_and_the_answer() -> None:
     assert (call["name"], call["arguments"], call["status"]) == ("look", '{"at": "door"}', "completed")
     talk.add(output(call["call_id"]))
     talk.respond()
-    asked, spoke, gave = called(talk)
-    assert (asked.role, spoke.role, gave.role) == ("user", "assistant", "tool")
+    pending, spoke, gave = called(talk)
+    assert (pending.role, spoke.role, gave.role) == ("user", "assistant", "tool")
     assert spoke.content == "I will look."
     function = {"name": "look", "arguments": {"at": "door"}}
     assert spoke.extra["tool_calls"] == [{"id": call["call_id"], "type": "function", "function": function}]
@@ -72,7 +72,7 @@ def test_a_call_its_output_and_the_answer() -> None:
 def test_answers_that_only_call_have_no_message() -> None:
     talk = Talk(dialogue=CALLS)
     talk.configure(tools=[TOOL])
-    talk.add(said("?"))
+    talk.add(text_item("?"))
     talk.respond()
     talk.begin()
     talk.call("look", "{}", call_id="a")
@@ -95,13 +95,13 @@ def test_a_call_made_knowing_what_another_gave_is_a_message_of_its_own() -> None
     """So the model reads on from what it read before, and no template is asked for calls made together."""
     talk = Talk(dialogue=CALLS)
     talk.configure(tools=[TOOL])
-    talk.add(said("?"))
+    talk.add(text_item("?"))
     read: list[ChatMessage] = []
     for call_id in "abc":
         talk.respond()
-        asked = called(talk)
-        assert asked[: len(read)] == read
-        read = asked
+        pending = called(talk)
+        assert pending[: len(read)] == read
+        read = pending
         talk.begin()
         talk.call("look", "{}", call_id=call_id)
         talk.end()
@@ -114,7 +114,7 @@ def test_what_a_call_gave_stands_behind_it_and_nothing_yet_is_no_call() -> None:
     talk = Talk(dialogue=CALLS)
     talk.configure(tools=[TOOL])
     talk.add({"type": "function_call", "call_id": "a", "name": "look", "arguments": '{"at": 1}', "id": "it"})
-    talk.add(said("And?"))
+    talk.add(text_item("And?"))
     talk.respond()
     assert talk.prompt() == [("user", "And?")]
     talk.reply("Wait.")
@@ -130,7 +130,7 @@ def test_what_a_call_gave_stands_behind_it_and_nothing_yet_is_no_call() -> None:
 def test_a_call_that_was_cut_off_is_no_call() -> None:
     talk = Talk(dialogue=CALLS)
     talk.configure(tools=[TOOL])
-    talk.add(said("?"))
+    talk.add(text_item("?"))
     talk.respond()
     talk.begin()
     talk.call("look", '{"at": "do')
@@ -148,7 +148,7 @@ def test_call_ids_that_come_again_are_made_new() -> None:
     talk.configure(tools=[TOOL])
     ids = []
     for _ in range(2):
-        talk.respond(input=[said("?")])
+        talk.respond(input=[text_item("?")])
         talk.begin()
         talk.call("look", "{}", call_id="functions.look:0")
         talk.end()
@@ -159,20 +159,20 @@ def test_call_ids_that_come_again_are_made_new() -> None:
 def test_one_response_may_be_told_otherwise() -> None:
     talk = Talk(dialogue=CALLS)
     talk.configure(tools=[TOOL], tool_choice={"type": "function", "name": "look"})
-    talk.add(said("?"))
+    talk.add(text_item("?"))
     talk.respond(tool_choice="none")
-    assert talk.ask().conversation.tools is None
+    assert talk.current_request().conversation.tools is None
     talk.reply("Fine.")
     talk.respond()
-    use = talk.ask().conversation.tool_use
+    use = talk.current_request().conversation.tool_use
     assert (use.is_forced, use.max_calls) == (True, 1)
     talk.client({"type": "response.cancel"})
     talk.respond(tools=[{"type": "function", "name": "other"}], tool_choice="required")
-    assert [tool.name for tool in talk.ask().conversation.tool_use.tools] == ["other"]
+    assert [tool.name for tool in talk.current_request().conversation.tool_use.tools] == ["other"]
     talk.client({"type": "response.cancel"})
     talk.configure(tools=None, tool_choice=None)
     talk.respond()
-    assert talk.ask().conversation.tools is None
+    assert talk.current_request().conversation.tools is None
 
 
 @pytest.mark.parametrize(
@@ -204,8 +204,8 @@ def test_tools_that_are_none_are_refused_by_name(session: dict[str, object], cod
         talk.configure(tools=[])
     found = talk.error()
     assert (found["code"], found["param"]) == (code, param)
-    talk.respond(input=[said("?")])
-    assert talk.ask().conversation.tools == [NESTED]
+    talk.respond(input=[text_item("?")])
+    assert talk.current_request().conversation.tools == [NESTED]
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_a_call_takes_no_output_of_an_older_one() -> None:
     """Some models number the calls of each answer from 0."""
     talk = Talk(dialogue=CALLS)
     talk.configure(tools=[TOOL])
-    talk.add(said("What is there?"))
+    talk.add(text_item("What is there?"))
     talk.respond()
     talk.begin()
     talk.call("look", "{}", call_id="look:0")

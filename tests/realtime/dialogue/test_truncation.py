@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sensorium.protocols.errors import BadRequestError
 from sensorium.realtime.dialogue.effects import HasReadAhead, ReadAhead, Respond
-from support.talks import said
+from support.talks import text_item
 from support.watches import TOKENS, Watch
 
 CONTEXT = 400
@@ -37,18 +37,18 @@ class LongTalk(Watch):
 
     def turn(self, words: str = WORDS) -> None:
         """A question and its answer, if there is one."""
-        self.add(said(words))
-        self.ask_on()
+        self.add(text_item(words))
+        self.respond_again()
 
-    def ask_on(self) -> None:
+    def respond_again(self) -> None:
         """An answer to all there is, if there is one."""
         self.respond()
         while self.questions:
-            asked = self.ask()
-            messages, clips = written(asked), [pair for clip in asked.clips for pair in clip.pairs]
+            pending = self.current_request()
+            messages, clips = written(pending), [pair for clip in pending.clips for pair in clip.pairs]
             self.num_tokens = sum(len(each) + 2 * each.count("%") + MARKS for each in messages)
             self.num_tokens += len(clips) * (MARKS + TOKENS)
-            if self.num_tokens >= CONTEXT or (asked.max_tokens or CONTEXT) < self.num_tokens:
+            if self.num_tokens >= CONTEXT or (pending.max_tokens or CONTEXT) < self.num_tokens:
                 self.num_refused += 1
                 self.break_off(BadRequestError("too long", code="context_length_exceeded"))
                 continue
@@ -65,7 +65,7 @@ class LongTalk(Watch):
         """Nobody asks: what will stay is read."""
         if self.ahead:
             self.known.append(written(self.ahead[-1]))
-            self.tell(HasReadAhead(self.ahead[-1].plan))
+            self.receive(HasReadAhead(self.ahead[-1].plan))
 
     @property
     def dropped(self) -> list[str]:
@@ -73,9 +73,9 @@ class LongTalk(Watch):
         return [name for event in self.of("conversation.truncated") for name in event["item_ids"]]
 
 
-def written(asked: Respond | ReadAhead) -> list[str]:
+def written(pending: Respond | ReadAhead) -> list[str]:
     """The messages of a prompt; clips are empty."""
-    contents = [message.content for message in asked.conversation.messages]
+    contents = [message.content for message in pending.conversation.messages]
     return [
         content if isinstance(content, str) else "".join(getattr(part, "text", "") for part in content or ())
         for content in contents
@@ -98,7 +98,7 @@ def test_near_the_bound_the_oldest_go_once_the_rest_was_read_without_them() -> N
     assert talk.num_tokens + 25 == BOUND
     assert written(talk.ahead[-1]) == [f"3{WORDS[1:]}", WORDS, f"4{WORDS[1:]}", WORDS, f"5{WORDS[1:]}", WORDS]
     assert not talk.dropped
-    talk.tell(HasReadAhead(talk.ahead[-1].plan - 1))
+    talk.receive(HasReadAhead(talk.ahead[-1].plan - 1))
     assert not talk.dropped, "by a plan that is over"
     talk.idle()
     assert talk.dropped == items[:6]
@@ -211,7 +211,7 @@ def test_what_calls_gave_goes_with_them_and_the_question(given: str, num_rounds:
     talk.configure(tools=[{"type": "function", "name": "look"}])
     for _ in range(4):
         talk.turn()
-    talk.add(said("Where?"))
+    talk.add(text_item("Where?"))
     for index in range(num_rounds):
         talk.respond()
         talk.begin()
@@ -220,7 +220,7 @@ def test_what_calls_gave_goes_with_them_and_the_question(given: str, num_rounds:
         talk.end()
         talk.add({"type": "function_call_output", "call_id": f"a{index}", "output": "short"})
         talk.add({"type": "function_call_output", "call_id": f"b{index}", "output": given})
-    talk.ask_on()
+    talk.respond_again()
     assert talk.of("response.done")[-1]["response"]["status"] == "completed"
     assert talk.dropped
     assert talk.known[-1][:-1] == ["Where?", "", "short", given]

@@ -15,7 +15,7 @@ from sensorium.realtime.dialogue.effects import (
 )
 from sensorium.realtime.dialogue.retention import MAX_QUESTIONS
 from sensorium.realtime.events import DrainStarted
-from support.talks import Talk, said
+from support.talks import Talk, text_item
 from support.watches import TOKENS, Watch
 
 
@@ -34,7 +34,7 @@ def test_frames_become_pairs_and_a_question_sees_them() -> None:
         watch.show(shade)
     pairs = [effect for effect in watch.effects if isinstance(effect, EncodePair)]
     assert [pair.data for pair in pairs] == [(b"\x0a", b"\x32"), (b"\x5a", b"\x82")]
-    watch.add(said("What changed?"))
+    watch.add(text_item("What changed?"))
     watch.catch_up()
     watch.respond()
     # The fifth frame has no partner, and is there all the same.
@@ -52,7 +52,7 @@ def test_a_question_waits_for_frames_before_it() -> None:
     watch = Watch(is_slow=True)
     watch.show(10)
     watch.show(90)
-    watch.client({"type": "conversation.item.create", "item": said("What is it?")})
+    watch.client({"type": "conversation.item.create", "item": text_item("What is it?")})
     watch.client({"type": "response.create"})
     assert not watch.questions
     watch.catch_up()
@@ -69,7 +69,7 @@ def test_what_is_seen_is_read_while_nobody_asks() -> None:
     (warm,) = watch.of_kind(Warm)
     assert isinstance(warm, Warm)
     assert [len(clip.pairs) for clip in warm.clips] == [1]
-    watch.add(said("?"))
+    watch.add(text_item("?"))
     watch.respond()
     watch.begin()
     watch.show(10)
@@ -122,7 +122,7 @@ def test_a_data_uri_is_told_to_be_none() -> None:
 def test_damaged_frames_and_frames_of_another_size() -> None:
     watch = Watch(is_slow=True)
     watch.show(10, event_id="first")
-    watch.tell(FrameRefused(0, MediaError("damaged", param="image")))
+    watch.receive(FrameRefused(0, MediaError("damaged", param="image")))
     assert watch.error()["event_id"] == "first"
     watch.num_handled = len(watch.effects)
     watch.show(10)
@@ -179,7 +179,7 @@ def test_clear_forgets_what_is_in_no_complete_item() -> None:
     assert len(watch.of_kind(ForgetPairs)) == 1
     watch.client({"type": "input_image_buffer.commit"})
     assert watch.sent[-1]["item_id"] is None
-    watch.add(said("?"))
+    watch.add(text_item("?"))
     watch.respond()
     assert watch.prompt() == [("user", "?")]
 
@@ -188,7 +188,7 @@ def test_what_is_old_goes_by_the_half_and_what_was_asked_about_stays() -> None:
     watch = Watch(retention_s=8.0)
     for index in range(8):
         watch.show(10 + 60 * (index % 2))
-    watch.add(said("What was that?"))
+    watch.add(text_item("What was that?"))
     for index in range(24):
         watch.show(10 + 60 * (index % 2))
     gone = watch.gone()
@@ -216,11 +216,11 @@ def test_what_is_leaving_is_there_until_the_rest_was_read_without_it() -> None:
     watch.respond()
     (before,) = watch.seen()
     watch.reply("Nothing.")
-    watch.tell(HasReadAhead(ahead.plan))
+    watch.receive(HasReadAhead(ahead.plan))
     assert watch.gone() == [500, 1000, 1500, 2000, 2500, 3000, 3500, 4000]
     watch.respond()
     assert watch.seen() == [before[-5:]]
-    watch.tell(HasReadAhead(ahead.plan))
+    watch.receive(HasReadAhead(ahead.plan))
     assert len(watch.gone()) == 8, "once"
 
 
@@ -241,8 +241,8 @@ def test_a_question_about_what_is_leaving_keeps_it() -> None:
         watch.show(10 + 60 * (index % 2))
     (ahead,) = watch.of_kind(ReadAhead)
     assert isinstance(ahead, ReadAhead)
-    watch.add(said("What was that?"))
-    watch.tell(HasReadAhead(ahead.plan))
+    watch.add(text_item("What was that?"))
+    watch.receive(HasReadAhead(ahead.plan))
     assert watch.gone() == [], "it was about both"
     watch.respond()
     assert [len(times) for times in watch.seen()] == [2]
@@ -253,7 +253,7 @@ def test_what_the_newest_questions_were_about_stays() -> None:
     for index in range(MAX_QUESTIONS * 2):
         for _ in range(4):
             watch.show(10 + 60 * (watch.time_ms // 500 % 2))
-        watch.add(said(f"{index}?"))
+        watch.add(text_item(f"{index}?"))
         assert sum(len(item.clip.pairs) for item in watch.items if item.clip) <= 2 * MAX_QUESTIONS + 4
     watch.respond()
     assert MAX_QUESTIONS / 2 <= len(watch.seen()) <= MAX_QUESTIONS
@@ -265,7 +265,7 @@ def test_tokens_bound_what_is_remembered() -> None:
     for index in range(40):
         watch.show(10 + 60 * (index % 2))
     assert watch.of("input_image_buffer.evicted")[0]["reason"] == "retention_tokens"
-    watch.add(said("?"))
+    watch.add(text_item("?"))
     watch.respond()
     assert 2 <= len(watch.seen()[0]) <= 4
 
@@ -285,7 +285,7 @@ def test_retention_smaller_than_one_pair_keeps_the_newest() -> None:
         watch.show(10 + 60 * (index % 2))
     found = watch.error()
     assert (found["code"], found["param"]) == ("retention_too_small", "session.video.retention_tokens")
-    watch.add(said("?"))
+    watch.add(text_item("?"))
     watch.respond()
     assert watch.seen() == [(3500 + 250 - 500,)]
 
@@ -314,22 +314,22 @@ def test_clearing_a_clip_that_is_asked_about() -> None:
     watch.show(200)
     watch.catch_up(most=2)
     reference = {"type": "item_reference", "id": watch.items[0].id}
-    watch.respond(input=[reference, said("what is it?")])
+    watch.respond(input=[reference, text_item("what is it?")])
     watch.client({"type": "input_image_buffer.clear"})
     assert watch.prompt() == [("user", "what is it?")]
 
 
 def test_what_is_refused_completes_no_clip() -> None:
     watch = Watch()
-    watch.add(said("hello", id="a"))
+    watch.add(text_item("hello", id="a"))
     watch.show(10)
     watch.show(200)
-    watch.client({"type": "conversation.item.create", "item": said("again", id="a")})
+    watch.client({"type": "conversation.item.create", "item": text_item("again", id="a")})
     assert watch.error()["code"] == "item_already_exists"
     assert watch.items[-1].status == "in_progress"
     watch.client({"type": "conversation.item.delete", "item_id": watch.items[-1].id})
     assert "image buffer" in watch.error()["message"]
-    watch.tell(DrainStarted())
+    watch.receive(DrainStarted())
     watch.client({"type": "response.create"})
     assert watch.error()["code"] == "server_draining"
     assert watch.items[-1].status == "in_progress"

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sensorium.protocols.errors import InternalError
-from support.talks import said
+from support.talks import text_item
 from support.watches import Watch
 
 
@@ -34,8 +34,8 @@ class VideoMachine(RuleBasedStateMachine):
         self.talk.catch_up((width, 48), breaks=breaks, most=most)
 
     @rule()
-    def say(self) -> None:
-        self.talk.client({"type": "conversation.item.create", "item": said("?")})
+    def add_text(self) -> None:
+        self.talk.client({"type": "conversation.item.create", "item": text_item("?")})
 
     @rule(kind=st.sampled_from(["commit", "clear"]))
     def cut(self, kind: str) -> None:
@@ -48,12 +48,12 @@ class VideoMachine(RuleBasedStateMachine):
         self.talk.client({"type": "conversation.item.delete", "item_id": items[index % len(items)].id})
 
     @rule(refers=st.booleans())
-    def ask(self, refers: bool) -> None:
+    def respond(self, refers: bool) -> None:
         response: dict[str, object] = {}
         if refers:
             names = [item.id for item in self.talk.items]
             given = [{"type": "item_reference", "id": name} for name in names]
-            response = {"conversation": "none", "input": [*given, said("!")]}
+            response = {"conversation": "none", "input": [*given, text_item("!")]}
         self.talk.client({"type": "response.create", "response": response})
 
     @precondition(lambda self: self.talk.questions)

@@ -19,7 +19,7 @@ def tokens(*given: tuple[bytes, float]) -> tuple[TokenLogProb, ...]:
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "expected"),
+    ("text", "written", "expected"),
     [
         ("Hello there.", [(b" Hel", 0.9), (b"lo", 0.5), (b" there", 0.8), (b".", 0.3)], [0.5, 0.8, 0.3]),
         ("\u6771\u4eac", [(b"\xe6\x9d", 0.9), (b"\xb1", 0.4), (b"\xe4\xba\xac", 0.7)], [0.4, 0.7]),
@@ -31,28 +31,28 @@ def tokens(*given: tuple[bytes, float]) -> tuple[TokenLogProb, ...]:
     ],
 )
 def test_a_piece_is_as_certain_as_its_least_likely_token(
-    text: str, said: list[tuple[bytes, float]], expected: list[float]
+    text: str, written: list[tuple[bytes, float]], expected: list[float]
 ) -> None:
-    found = certainties(text, tokens(*said), units(text), 0)
+    found = certainties(text, tokens(*written), units(text), 0)
     assert found == pytest.approx(expected)
 
 
 def test_pieces_may_be_those_of_the_end_of_a_text_and_lack_its_last_marks() -> None:
-    said = tokens((b" One", 0.1), (b" two", 0.6), (b" three", 0.8), (b".", 0.2))
-    assert certainties("One two three.", said, [" two", " three"], 3) == pytest.approx([0.6, 0.8])
+    written = tokens((b" One", 0.1), (b" two", 0.6), (b" three", 0.8), (b".", 0.2))
+    assert certainties("One two three.", written, [" two", " three"], 3) == pytest.approx([0.6, 0.8])
 
 
 @given(st.lists(st.tuples(st.sampled_from(["one", "two", ".", "\u6771"]), st.floats(0.01, 1.0)), max_size=8))
 def test_each_token_counts_for_the_piece_it_is_in(words: list[tuple[str, float]]) -> None:
     text = " ".join(word for word, _ in words)
-    said = tokens(*((f" {word}".encode(), certainty) for word, certainty in words))
+    written = tokens(*((f" {word}".encode(), certainty) for word, certainty in words))
     pieces = [f" {word}" if index else word for index, (word, _) in enumerate(words)]
-    assert certainties(text, said, pieces, 0) == pytest.approx([certainty for _, certainty in words])
+    assert certainties(text, written, pieces, 0) == pytest.approx([certainty for _, certainty in words])
 
 
-def beginning(said: bytes, *likeliest: tuple[bytes, float]) -> tuple[TokenLogProb, ...]:
+def beginning(written: bytes, *likeliest: tuple[bytes, float]) -> tuple[TokenLogProb, ...]:
     logprobs = {data: math.log(certainty) for data, certainty in likeliest}
-    first = TokenLogProb(said.decode(), said, logprobs[said], tuple(logprobs.items()))
+    first = TokenLogProb(written.decode(), written, logprobs[written], tuple(logprobs.items()))
     return first, *tokens((b" in", 0.7))
 
 

@@ -39,9 +39,9 @@ def test_a_continuation_is_an_ending(released: str, final: str) -> None:
         assert released + rest == final
 
 
-@given(said=words, start=st.integers(0, 60), rest=words)
-def test_one_wrong_word_costs_no_other(said: str, start: int, rest: str) -> None:
-    before = said.split()
+@given(spoken=words, start=st.integers(0, 60), rest=words)
+def test_one_wrong_word_costs_no_other(spoken: str, start: int, rest: str) -> None:
+    before = spoken.split()
     if not before:
         return
     wrong = list(before)

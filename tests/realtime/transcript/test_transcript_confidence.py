@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from sensorium.realtime.transcript.policy import TranscriptPolicy
-from support.release_rules import config, said, torn
+from support.release_rules import config, tokens_of, torn
 
 LATE = 10_000
 """Milliseconds of speech after which nothing is special."""
@@ -12,10 +12,10 @@ LATE = 10_000
 
 def test_a_word_that_the_model_was_torn_about_waits_until_it_is_sure() -> None:
     policy = TranscriptPolicy(config(first_sure=0.7, sure=0.8, doubt_ms=500))
-    for_sure = said(("press", 0.9), ("4", 0.6), ("to", 0.99), ("go", 0.9))
+    for_sure = tokens_of(("press", 0.9), ("4", 0.6), ("to", 0.99), ("go", 0.9))
     policy.observe("press 4 to go", 1000, tokens=for_sure)
     assert policy.observe("press 4 to go", 1200, tokens=for_sure) == "press"
-    now = said(("press", 0.9), ("four", 0.85), ("to", 0.99), ("go", 0.9))
+    now = tokens_of(("press", 0.9), ("four", 0.85), ("to", 0.99), ("go", 0.9))
     assert policy.observe("press four to go", 1300, tokens=now) == ""
     assert policy.observe("press four to go", 1400, tokens=now) == " four to"
 
@@ -25,7 +25,7 @@ def test_a_doubt_ends_where_the_same_was_said_for_long_but_a_guess_stays_one(
     certainty: float, released: str
 ) -> None:
     policy = TranscriptPolicy(config(first_sure=0.7, sure=0.8, doubt_ms=500))
-    tokens = said(("press", 0.9), ("4", certainty), ("to", 0.99), ("go", 0.9))
+    tokens = tokens_of(("press", 0.9), ("4", certainty), ("to", 0.99), ("go", 0.9))
     for speech_ms in (1000, 1200, 1499):
         policy.observe("press 4 to go", speech_ms, tokens=tokens)
     assert policy.released == "press"
@@ -35,9 +35,9 @@ def test_a_doubt_ends_where_the_same_was_said_for_long_but_a_guess_stays_one(
 def test_what_was_released_is_not_doubted_again() -> None:
     policy = TranscriptPolicy(config(first_sure=0.7, sure=0.8, doubt_ms=500))
     for _ in range(2):
-        policy.observe("press four to", 1000, tokens=said(("press", 0.9), ("four", 0.9), ("to", 0.9)))
+        policy.observe("press four to", 1000, tokens=tokens_of(("press", 0.9), ("four", 0.9), ("to", 0.9)))
     assert policy.released == "press four"
-    later = said(("press", 0.2), ("four", 0.2), ("to", 0.9), ("go", 0.9))
+    later = tokens_of(("press", 0.2), ("four", 0.2), ("to", 0.9), ("go", 0.9))
     assert policy.observe("press four to go", 1100, tokens=later) == " to"
 
 
@@ -56,7 +56,7 @@ def test_a_turn_begins_with_a_capital_unless_the_model_is_very_sure(
 ) -> None:
     policy = TranscriptPolicy(config(first_sure=0.7, sure=0.8))
     for speech_ms in (1000, 1200):
-        tokens = said((word, sure), ("leader", 0.9), ("has", 0.9))
+        tokens = tokens_of((word, sure), ("leader", 0.9), ("has", 0.9))
         policy.observe(f"{word} leader has", speech_ms, tokens=tokens)
     assert policy.released == released
 
@@ -64,11 +64,12 @@ def test_a_turn_begins_with_a_capital_unless_the_model_is_very_sure(
 def test_a_first_word_with_and_without_its_capital_is_the_same_word() -> None:
     policy = TranscriptPolicy(config(first_sure=0.5, sure=0.8, agree=2))
     assert (
-        policy.observe("the leader has", 1000, tokens=said(("the", 0.6), ("leader", 0.9), ("has", 0.9))) == ""
+        policy.observe("the leader has", 1000, tokens=tokens_of(("the", 0.6), ("leader", 0.9), ("has", 0.9)))
+        == ""
     )
-    tokens = said(("The", 0.6), ("leader", 0.9), ("has", 0.9))
+    tokens = tokens_of(("The", 0.6), ("leader", 0.9), ("has", 0.9))
     assert policy.observe("The leader has", 1200, tokens=tokens) == "The leader"
-    tokens = said(("the", 0.9), ("leader", 0.9), ("has", 0.9), ("four", 0.9), ("of", 0.9))
+    tokens = tokens_of(("the", 0.9), ("leader", 0.9), ("has", 0.9), ("four", 0.9), ("of", 0.9))
     assert policy.observe("the leader has four of", 1400, tokens=tokens) == " has"
     assert policy.observe("the leader has four of", 1600, tokens=tokens) == " four"
     assert policy.finish("The leader has four of them.") == " of them."
@@ -78,8 +79,8 @@ def test_a_first_word_with_and_without_its_capital_is_the_same_word() -> None:
 @pytest.mark.parametrize("before", ["", "a leader has", "so"])
 def test_another_first_word_is_not_made_the_same_by_a_capital(before: str) -> None:
     policy = TranscriptPolicy(config(first_sure=0.5, sure=0.8))
-    policy.observe(before, 1000, tokens=said(*((word, 0.6) for word in before.split())))
-    tokens = said(("the", 0.6), ("leader", 0.9), ("has", 0.9))
+    policy.observe(before, 1000, tokens=tokens_of(*((word, 0.6) for word in before.split())))
+    tokens = tokens_of(("the", 0.6), ("leader", 0.9), ("has", 0.9))
     assert policy.observe("the leader has", 1200, tokens=tokens) == ""
     assert policy.observe("the leader has", 1400, tokens=tokens) == "The leader"
 
@@ -142,7 +143,7 @@ def test_a_torn_case_in_front_of_a_pause_is_what_the_model_says() -> None:
 
 def test_only_the_first_word_is_shown_with_less_certainty_than_later_ones() -> None:
     policy = TranscriptPolicy(config(first_sure=0.5, sure=0.85, doubt_ms=4000))
-    tokens = said(("At", 0.6), ("the", 0.9), ("town", 0.7), ("please", 0.9))
+    tokens = tokens_of(("At", 0.6), ("the", 0.9), ("town", 0.7), ("please", 0.9))
     for speech_ms in (1000, 1100):
         policy.observe("At the town please", speech_ms, tokens=tokens)
     assert policy.released == "At the"
@@ -150,21 +151,21 @@ def test_only_the_first_word_is_shown_with_less_certainty_than_later_ones() -> N
 
 def test_in_front_of_a_pause_a_small_letter_stays_small() -> None:
     policy = TranscriptPolicy(config(first_agree=3, pause_sure=0.3, sure=0.9))
-    tokens = said(("or", 0.6), ("nine", 0.9))
+    tokens = tokens_of(("or", 0.6), ("nine", 0.9))
     assert policy.observe("or nine", LATE, tokens=tokens, is_paused=True) == "or nine"
 
 
 def test_a_first_word_is_not_shown_alone_while_it_is_doubtful() -> None:
     policy = TranscriptPolicy(config(first_sure=0.7, sure=0.8, doubt_ms=5000, settle_ms=300))
     for speech_ms in (500, 700, 900):
-        assert policy.observe("the", speech_ms, tokens=said(("the", 0.6))) == ""
-    assert policy.observe("The", 1000, tokens=said(("The", 0.9))) == ""
-    assert policy.observe("The", 1300, tokens=said(("The", 0.9))) == "The"
+        assert policy.observe("the", speech_ms, tokens=tokens_of(("the", 0.6))) == ""
+    assert policy.observe("The", 1000, tokens=tokens_of(("The", 0.9))) == ""
+    assert policy.observe("The", 1300, tokens=tokens_of(("The", 0.9))) == "The"
 
 
 def test_in_front_of_a_pause_words_are_shown_at_once_but_not_the_mark_behind_them() -> None:
     policy = TranscriptPolicy(config(first_agree=3, agree=3, withhold=2, pause_sure=0.3, sure=0.9))
-    tokens = said(("It", 0.6), ("is.", 0.5))
+    tokens = tokens_of(("It", 0.6), ("is.", 0.5))
     assert policy.observe("It is.", LATE, tokens=tokens) == ""
     assert policy.observe("It is.", LATE, tokens=tokens, is_paused=True) == "It is"
     assert policy.finish("It is.") == "."
@@ -172,8 +173,8 @@ def test_in_front_of_a_pause_words_are_shown_at_once_but_not_the_mark_behind_the
 
 def test_a_number_in_digits_may_go_on_behind_a_pause() -> None:
     policy = TranscriptPolicy(config(first_agree=3, agree=3, withhold=2))
-    told = policy.observe("About 1 or 20.", LATE, is_paused=True, is_in_digits=True)
-    assert told == "About 1 or"
+    released = policy.observe("About 1 or 20.", LATE, is_paused=True, is_in_digits=True)
+    assert released == "About 1 or"
     assert policy.finish("About 1 or 25 people.") == " 25 people."
     assert not policy.corrected
     policy = TranscriptPolicy(config(first_agree=3, agree=3, withhold=2))
@@ -182,7 +183,7 @@ def test_a_number_in_digits_may_go_on_behind_a_pause() -> None:
 
 def test_a_guess_is_not_shown_in_front_of_a_pause_either() -> None:
     policy = TranscriptPolicy(config(first_agree=3, agree=3, pause_sure=0.3))
-    tokens = said(("It", 0.6), ("hiss", 0.2))
+    tokens = tokens_of(("It", 0.6), ("hiss", 0.2))
     assert policy.observe("It hiss", LATE, tokens=tokens, is_paused=True) == "It"
 
 
@@ -194,7 +195,7 @@ def test_a_language_in_doubt_keeps_the_first_text_back_in_a_pause_too() -> None:
 
 def test_in_a_hurry_the_first_text_need_not_be_sure() -> None:
     policy = TranscriptPolicy(config(first_sure=0.7, sure=0.8, hurry_ms=1000))
-    tokens = said(("That", 0.4), ("one", 0.4), ("is", 0.4), ("full", 0.4))
+    tokens = tokens_of(("That", 0.4), ("one", 0.4), ("is", 0.4), ("full", 0.4))
     for speech_ms in (600, 900):
         assert policy.observe("That one is", speech_ms, tokens=tokens[:3]) == ""
     assert policy.observe("That one is", 1000, tokens=tokens[:3]) == "That one"
@@ -205,4 +206,4 @@ def test_in_a_hurry_the_first_text_need_not_be_sure() -> None:
 def test_a_wild_guess_is_not_shown_in_a_hurry() -> None:
     policy = TranscriptPolicy(config(first_sure=0.7, hurry_ms=1000))
     for speech_ms in (900, 1100, 1300):
-        assert policy.observe("Lagan is", speech_ms, tokens=said(("Lagan", 0.2), ("is", 0.9))) == ""
+        assert policy.observe("Lagan is", speech_ms, tokens=tokens_of(("Lagan", 0.2), ("is", 0.9))) == ""

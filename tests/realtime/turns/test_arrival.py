@@ -12,11 +12,11 @@ from sensorium.realtime.turns.arrival import LEEWAY, MAX_LATE_S, SLACK_S, Arriva
 def pushed_at(pieces: Iterable[tuple[float, float]]) -> list[bool]:
     """Whether it is pushed after each piece, (when, seconds)."""
     arrival = Arrival()
-    told = []
+    verdicts = []
     for when, seconds in pieces:
         arrival.came(seconds, now=when)
-        told.append(arrival.is_pushed)
-    return told
+        verdicts.append(arrival.is_pushed)
+    return verdicts
 
 
 @given(
@@ -35,9 +35,9 @@ def test_speech_as_it_is_spoken_is_never_pushed(pieces: list[float], speed: floa
 @given(st.floats(0.02, 1.0), st.floats(3.0, 1000.0))
 def test_a_recording_sent_at_full_speed_soon_is(seconds: float, speed: float) -> None:
     num = int(4 * SLACK_S / seconds) + 1
-    told = pushed_at((number * seconds / speed, seconds) for number in range(num))
-    first = told.index(True)
-    assert all(told[first:])
+    verdicts = pushed_at((number * seconds / speed, seconds) for number in range(num))
+    first = verdicts.index(True)
+    assert all(verdicts[first:])
     assert first * seconds <= 2 * SLACK_S
 
 
@@ -60,6 +60,6 @@ def test_long_silence_earns_no_recording() -> None:
 def test_who_was_ahead_is_so_no_more_after_a_while() -> None:
     ahead = [(0.0, 30.0)]
     spoken = [(float(second), 1.0) for second in range(1, 200)]
-    told = pushed_at(ahead + spoken)
-    assert told[0]
-    assert not told[-1]
+    verdicts = pushed_at(ahead + spoken)
+    assert verdicts[0]
+    assert not verdicts[-1]

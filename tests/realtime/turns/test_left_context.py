@@ -26,8 +26,8 @@ def turn(dialog: Dialog, text: str, *, pause_ms: float = 1000) -> tuple[int, tup
     """Where a turn begins, in samples, and what it may be heard behind."""
     dialog.speak(1000, text)
     dialog.silence(pause_ms, text)
-    asked = list(dialog.asked.values()) or list(dialog.answered.values())
-    return asked[-1].start_sample, asked[-1].before
+    pending = list(dialog.pending.values()) or list(dialog.answered.values())
+    return pending[-1].start_sample, pending[-1].before
 
 
 def commit_turns(dialog: Dialog, count: int) -> None:
@@ -121,7 +121,7 @@ def test_of_several_turns_a_later_one_may_reach_further_back() -> None:
     dialog.speak(1000)
     dialog.commit()
     dialog.speak(1000)
-    unanswered = list(dialog.asked.values())[-3:]
+    unanswered = list(dialog.pending.values())[-3:]
     assert [len(each.before) for each in unanswered] == [1, 13, 14]
     assert dialog.forgotten == 0
 
@@ -136,8 +136,8 @@ def test_audio_that_is_gone_when_it_is_asked_for_is_not_heard() -> None:
 
 @pytest.mark.parametrize("value", [-1, 24_001, "1000", 1000.5, True])
 def test_a_context_that_cannot_be(value: object) -> None:
-    wish = {"audio": {"input": {"transcription": {"left_context_ms": value}}}}
-    event = decode_client_event(json.dumps({"type": "session.update", "session": wish}))
+    patch = {"audio": {"input": {"transcription": {"left_context_ms": value}}}}
+    event = decode_client_event(json.dumps({"type": "session.update", "session": patch}))
     assert isinstance(event, InvalidEvent)
     assert (event.code, event.param) == ("invalid_value", FIELD)
 

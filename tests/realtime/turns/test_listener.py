@@ -17,7 +17,7 @@ from sensorium.realtime.events import (
     HypothesisReady,
     SpeechScored,
 )
-from support.dialogs import COMMITTED, Dialog, said
+from support.dialogs import COMMITTED, Dialog, make_transcript
 
 
 def test_a_turn_from_speech_to_completed() -> None:
@@ -53,7 +53,7 @@ def test_the_final_range_is_transcribed_before_the_turn_ends() -> None:
     dialog.silence(960)
     dialog.speak(320)
     dialog.silence(192)
-    assert not dialog.asked, "nothing is asked about silence before the tail has passed"
+    assert not dialog.pending, "nothing is asked about silence before the tail has passed"
     dialog.silence(32)
     question = dialog.question()
     assert question.final
@@ -89,11 +89,11 @@ def test_partials_come_with_new_audio_and_one_at_a_time() -> None:
     dialog.speak(256, "a b c")
     assert dialog.text("item_1") == "a b", "some quick updates, then text"
     for _ in range(4):
-        while not dialog.asked:
+        while not dialog.pending:
             dialog.speak(32)
         ends.append(dialog.answer("a b c").end_sample)
     assert all(later - earlier >= ms_to_samples(400) for earlier, later in itertools.pairwise(ends))
-    while not dialog.asked:
+    while not dialog.pending:
         dialog.speak(32)
     dialog.speak(5000)
     slow = dialog.answer("a b c d")
@@ -108,10 +108,10 @@ def test_silence_and_short_noise_start_nothing() -> None:
         dialog.speak(64)
         dialog.silence(64)
     assert dialog.names() == []
-    assert not dialog.asked
+    assert not dialog.pending
     assert dialog.forgotten >= dialog.num_samples - ms_to_samples(300 + 500 + 64)
-    told = [effect for effect in dialog.effects if isinstance(effect, ForgetBefore)]
-    assert len(told) <= dialog.num_samples // FORGET_STEP, "in steps that are worth it"
+    forgotten = [effect for effect in dialog.effects if isinstance(effect, ForgetBefore)]
+    assert len(forgotten) <= dialog.num_samples // FORGET_STEP, "in steps that are worth it"
 
 
 def test_audio_faster_than_real_time_is_cut_into_the_same_turns() -> None:
@@ -119,7 +119,7 @@ def test_audio_faster_than_real_time_is_cut_into_the_same_turns() -> None:
     for dialog, num_chunks in ((slow, 60), (fast, 2)):
         for probability in (0.02, 0.9, 0.02) * 3:
             for _ in range(num_chunks):
-                dialog.hear(60 * 512 // num_chunks, probability)
+                dialog.append_audio(60 * 512 // num_chunks, probability)
     key = ("audio_start_ms", "audio_end_ms")
     assert [[e[k] for k in key] for e in slow.of("committed")] == [
         [e[k] for k in key] for e in fast.of("committed")
@@ -130,14 +130,14 @@ def test_audio_faster_than_real_time_is_cut_into_the_same_turns() -> None:
 def test_without_detection_the_commit_covers_exactly_the_buffer() -> None:
     dialog = Dialog(detection=False)
     dialog.silence(500)
-    assert not dialog.asked, "no partials on pure silence"
+    assert not dialog.pending, "no partials on pure silence"
     dialog.speak(640)
     dialog.answer("good morning")
     dialog.speak(640)
     dialog.answer("good morning everyone")
     assert dialog.text("item_1") == "good morning"
     dialog.silence(200)
-    if dialog.asked:
+    if dialog.pending:
         dialog.answer("good morning everyone")
     dialog.commit()
     assert dialog.question().final
@@ -189,8 +189,10 @@ def test_clear_forgets_the_turn_and_its_late_answer() -> None:
     assert dialog.names() == ["speech_started", "speech_stopped", "cleared"]
     assert ForgetItem(late.item_id) in dialog.effects
     assert ResetVoiceActivity() in dialog.effects
-    dialog.tell(
-        HypothesisReady(late.item_id, late.start_sample, late.end_sample, late.final, said("too late"))
+    dialog.receive(
+        HypothesisReady(
+            late.item_id, late.start_sample, late.end_sample, late.final, make_transcript("too late")
+        )
     )
     assert dialog.names() == []
     dialog.clear()
@@ -201,10 +203,10 @@ def test_clear_forgets_the_turn_and_its_late_answer() -> None:
 
 def test_scores_of_audio_that_was_cleared_are_ignored() -> None:
     dialog = Dialog()
-    dialog.tell(AudioAppended(8000))
+    dialog.receive(AudioAppended(8000))
     dialog.clear()
     for end in range(512, 8000, 512):
-        dialog.tell(SpeechScored(end, 0.99))
+        dialog.receive(SpeechScored(end, 0.99))
     assert dialog.names() == ["cleared"]
 
 
@@ -225,7 +227,7 @@ def test_switching_detection_off_in_mid_speech_hands_the_turn_to_the_client() ->
     assert dialog.names() == ["speech_started", "session.updated", "speech_stopped"]
     dialog.silence(1000)
     dialog.commit()
-    while dialog.asked and not dialog.question().final:
+    while dialog.pending and not dialog.question().final:
         dialog.answer("word")
     assert dialog.question().start_sample == ms_to_samples(992 - 300)
     assert dialog.question().end_sample == dialog.num_samples
@@ -246,23 +248,23 @@ def test_switching_detection_on_keeps_what_was_said(still_speaking: bool) -> Non
         assert dialog.names() == ["speech_stopped", *COMMITTED]
     else:
         assert dialog.names() == ["session.updated", *COMMITTED]
-    while dialog.asked:
+    while dialog.pending:
         dialog.answer("kept")
     assert [event["transcript"] for event in dialog.of("completed")] == ["kept"]
 
 
 @pytest.mark.parametrize(
-    ("said", "wait_ms"), [("Turn it on.", 300), ("Turn it on and", 800), ("Turn it on,", 800), ("", 400)]
+    ("text", "wait_ms"), [("Turn it on.", 300), ("Turn it on and", 800), ("Turn it on,", 800), ("", 400)]
 )
-def test_semantic_detection_waits_as_long_as_what_was_said_asks_for(said: str, wait_ms: int) -> None:
+def test_semantic_detection_waits_as_long_as_what_was_said_asks_for(text: str, wait_ms: int) -> None:
     dialog = Dialog()
     dialog.update({"turn_detection": {"type": "semantic_vad", "eagerness": "high"}})
-    dialog.speak(640, said)
-    dialog.silence(wait_ms - 32, said)
+    dialog.speak(640, text)
+    dialog.silence(wait_ms - 32, text)
     assert not dialog.of("speech_stopped")
-    dialog.silence(64, said)
+    dialog.silence(64, text)
     assert dialog.of("speech_stopped")[0]["audio_end_ms"] == 640 + 200, "the tail is the same"
-    assert dialog.of("completed")[0]["transcript"] == said
+    assert dialog.of("completed")[0]["transcript"] == text
 
 
 @pytest.mark.parametrize(("language", "wait_ms"), [("de", 300), ("en", 800)])
@@ -271,7 +273,7 @@ def test_semantic_detection_knows_the_language(language: str, wait_ms: int) -> N
     dialog.update({"turn_detection": {"type": "semantic_vad", "eagerness": "high"}})
     dialog.speak(640, "Mach das an.")
     dialog.silence(256)
-    dialog.answer(said("Mach das an.", language=language))
+    dialog.answer(make_transcript("Mach das an.", language=language))
     dialog.silence(wait_ms - 256 - 32)
     assert not dialog.of("speech_stopped")
     dialog.silence(64)

@@ -113,9 +113,9 @@ class Engine:
             self.final_lags.append(lag)
         num_words = (effect.end_sample - effect.start_sample) // 8000
         words = " ".join(f"word{index}" for index in range(num_words))
-        said = Transcript(text=words, language="en", duration=1.0)
+        transcript = Transcript(text=words, language="en", duration=1.0)
         where = (effect.item_id, effect.start_sample, effect.end_sample, effect.final)
-        answer = HypothesisReady(*where, said)
+        answer = HypothesisReady(*where, transcript)
         self._take(index, self.sessions[index].receive(answer, now=self.now))
 
 

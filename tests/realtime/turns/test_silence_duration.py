@@ -21,12 +21,12 @@ class LateDialog(Dialog):
     def __init__(self, late_ms: int) -> None:
         super().__init__()
         self._late_ms = late_ms
-        self._said: list[tuple[int, str]] = []
+        self._spoken: list[tuple[int, str]] = []
         self._due: dict[tuple[str, int], int] = {}
         self._now_ms = 0
 
-    def say(self, speech_ms: int, text: str, pause_ms: int) -> None:
-        self._said.append((ms_to_samples(self._now_ms + speech_ms), text))
+    def speak_words(self, speech_ms: int, text: str, pause_ms: int) -> None:
+        self._spoken.append((ms_to_samples(self._now_ms + speech_ms), text))
         for is_speech, lasts_ms in ((True, speech_ms), (False, pause_ms)):
             for _ in range(lasts_ms // FRAME_MS):
                 (self.speak if is_speech else self.silence)(FRAME_MS)
@@ -34,14 +34,14 @@ class LateDialog(Dialog):
                 self._answer()
 
     def _answer(self) -> None:
-        for question in list(self.asked.values()):
+        for question in list(self.pending.values()):
             key = question.item_id, question.end_sample
             due_ms = self._due.setdefault(key, self._now_ms + self._late_ms)
             if self._now_ms >= due_ms:
-                heard = [
-                    text for end, text in self._said if question.start_sample < end <= question.end_sample
+                words = [
+                    text for end, text in self._spoken if question.start_sample < end <= question.end_sample
                 ]
-                self.answer(" ".join(heard) or "Well", item_id=question.item_id)
+                self.answer(" ".join(words) or "Well", item_id=question.item_id)
 
     def turns(self) -> list[tuple[int, int]]:
         """Start and end of each, in ms."""
@@ -65,13 +65,13 @@ def test_two_voices_that_answer_each_other_have_their_turns_however_late_answers
     dialog = LateDialog(late_ms)
     dialog.update(SEMANTIC)
     for piece in PIECES:
-        dialog.say(*piece)
+        dialog.speak_words(*piece)
     for _ in range(100):  # so much later the last of them is known
-        dialog.say(0, "", 320)
+        dialog.speak_words(0, "", 320)
     on_time = LateDialog(0)
     on_time.update(SEMANTIC)
     for piece in PIECES:
-        on_time.say(*piece)
+        on_time.speak_words(*piece)
     assert [end for _, end in dialog.turns()] == [end for _, end in on_time.turns()]
     assert len(dialog.turns()) == 5
     assert max(end - start for start, end in dialog.turns()) < 6500
@@ -101,11 +101,11 @@ def test_turns_do_not_depend_on_how_late_answers_are(
         dialog = LateDialog(late)
         dialog.update(SEMANTIC)
         for piece in pieces:
-            dialog.say(*piece)
+            dialog.speak_words(*piece)
         for _ in range(40):
-            dialog.say(0, "", 640)
+            dialog.speak_words(0, "", 640)
         found.append([end for _, end in dialog.turns()])
-        assert not dialog.asked
+        assert not dialog.pending
     assert found[0] == found[1]
 
 

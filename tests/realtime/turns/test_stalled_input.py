@@ -15,11 +15,11 @@ def test_what_is_there_is_asked_about_once_more_and_all_of_it_shown(detection: b
     dialog = Dialog(delay=delay, detection=detection)
     dialog.speak(700, "press one")
     dialog.speak(200)
-    if dialog.asked:
+    if dialog.pending:
         dialog.answer("press one for")
     shown = dialog.text("item_1")
     dialog.wait(0.1)
-    assert not dialog.asked, "a frame may be late"
+    assert not dialog.pending, "a frame may be late"
     dialog.wait(1.0)
     question = dialog.question()
     assert (question.final, question.end_sample) == (False, dialog.num_samples // 512 * 512)
@@ -27,7 +27,7 @@ def test_what_is_there_is_asked_about_once_more_and_all_of_it_shown(detection: b
     assert dialog.text("item_1").startswith(shown)
     assert dialog.text("item_1") == "press one for sales and two"
     dialog.wait(30.0)
-    assert not dialog.asked, "once"
+    assert not dialog.pending, "once"
     assert not dialog.of("committed"), "the turn is open"
 
 
@@ -35,7 +35,7 @@ def test_the_turn_goes_on_when_sound_comes_again() -> None:
     dialog = Dialog(delay="low")
     dialog.speak(700, "press one")
     dialog.wait(2.0)
-    if dialog.asked:
+    if dialog.pending:
         dialog.answer("press one for")
     dialog.speak(1500, "press one for sales")
     dialog.silence(256)
@@ -56,7 +56,7 @@ def test_an_answer_that_is_due_is_waited_for_and_a_failure_not_asked_again() -> 
     assert dialog.question().end_sample > first.end_sample
     dialog.fail()
     dialog.wait(5.0)
-    assert not dialog.asked
+    assert not dialog.pending
     assert dialog.text("item_1") == "one two"
 
 
@@ -67,7 +67,7 @@ def test_a_pause_was_asked_about_already() -> None:
     assert dialog.question().final
     dialog.answer("yes please")
     dialog.wait(3.0)
-    assert not dialog.asked
+    assert not dialog.pending
     assert dialog.text("item_1") == "yes please"
     assert not dialog.of("committed")
 

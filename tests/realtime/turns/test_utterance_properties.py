@@ -35,7 +35,7 @@ class Honest:
         self._seen: dict[ItemId, tuple[Transcribe, int]] = {}
         self._num_frames = 0
         self._num_read = 0
-        self.told: list[tuple[int, int, int]] = []
+        self.reported: list[tuple[int, int, int]] = []
         """Of each end: the end of the last word, how far was heard, and how many words were shown."""
 
     def play(self, kind: str, ms: int) -> None:
@@ -45,20 +45,20 @@ class Honest:
             start = self.dialog.num_samples
             self.words.append((start, start + ms_to_samples(ms)))
         for _ in range(ms // 32):
-            self.dialog.hear(512, 0.02 if kind == "silence" else 0.95)
+            self.dialog.append_audio(512, 0.02 if kind == "silence" else 0.95)
             self._num_frames += 1
             self._answer()
         self._note()
 
     def _answer(self) -> None:
-        for item_id, question in tuple(self.dialog.asked.items()):
+        for item_id, question in tuple(self.dialog.pending.items()):
             known, since = self._seen.get(item_id, (None, 0))
             if known != question:
                 self._seen[item_id] = question, self._num_frames
             elif self._num_frames - since >= self._delay:
                 start, end = question.start_sample, question.end_sample
-                heard = [n for n, word in enumerate(self.words) if start <= word[0] and word[1] <= end]
-                self.dialog.answer(" ".join(f"w{n}" for n in heard), item_id=item_id)
+                words_inside = [n for n, word in enumerate(self.words) if start <= word[0] and word[1] <= end]
+                self.dialog.answer(" ".join(f"w{n}" for n in words_inside), item_id=item_id)
         self._note()
 
     def _note(self) -> None:
@@ -71,7 +71,7 @@ class Honest:
                     for each in earlier
                     if each.get("item_id") == event["item_id"]
                 )
-                self.told.append(
+                self.reported.append(
                     (ms_to_samples(event["last_word_end_ms"]), self.dialog.num_samples, shown.count("w"))
                 )
                 self._check_order(event["item_id"], earlier)
@@ -99,21 +99,23 @@ def test_whatever_is_said_an_end_is_told_once_and_has_no_word_behind_it(
     engine.play("silence", 640)
     engine.play("flush", 0)
     engine.play("silence", wait_ms + 1600)
-    assert not dialog.asked
+    assert not dialog.pending
     wait, slack = ms_to_samples(wait_ms), ms_to_samples(1)
     before = 0
-    for end, heard_end, num_shown in engine.told:
-        assert heard_end - end >= wait - slack, "never before there was so much audio"
+    for end, received_end, num_shown in engine.reported:
+        assert received_end - end >= wait - slack, "never before there was so much audio"
         assert not any(end + slack < start < end + wait - slack for start, _ in engine.words), "none follows"
         assert any(before < word_end <= end + slack for _, word_end in engine.words), (
             "it has words of its own"
         )
         assert num_shown, "its words were shown"
         before = end
-    assert (before + slack >= engine.words[-1][1]) if engine.words else not engine.told, (
+    assert (before + slack >= engine.words[-1][1]) if engine.words else not engine.reported, (
         "the last one is told"
     )
     for (_, end), (start, _) in zip(engine.words, engine.words[1:], strict=False):
         # By voice activity, and by hypotheses: they come every 400 ms, and nothing of a word need be in them.
         if start - end >= wait + ms_to_samples(1400 + 2 * 32 * delay_frames):
-            assert any(end - slack <= told < start for told, _, _ in engine.told), "a gap like this is found"
+            assert any(end - slack <= reported < start for reported, _, _ in engine.reported), (
+                "a gap like this is found"
+            )

@@ -13,7 +13,7 @@ from sensorium.protocols.transcription.transcript import Word
 from sensorium.realtime.effects import Send
 from sensorium.realtime.events import DrainStarted
 from sensorium.realtime.vllm_session import FlatSession
-from support.dialogs import Dialog, said
+from support.dialogs import Dialog, make_transcript
 from support.talks import Talk
 
 ENDED = "input_audio_buffer.utterance_ended"
@@ -27,7 +27,7 @@ def listening(audio_input: dict[str, Any] | None = None, *, wait_ms: int = WAIT_
     return dialog
 
 
-def say(dialog: Dialog, ms: int, text: str) -> None:
+def speak_words(dialog: Dialog, ms: int, text: str) -> None:
     """Speech whose last word is understood when it has been said, about."""
     dialog.speak(ms - 320, "" if " " not in text else text.rpartition(" ")[0])
     dialog.speak(320, text)
@@ -44,7 +44,7 @@ def ends(dialog: Dialog) -> list[tuple[str, int]]:
 
 def test_nothing_is_told_unless_it_is_asked_for() -> None:
     dialog = Dialog()
-    say(dialog, 960, "hello there")
+    speak_words(dialog, 960, "hello there")
     dialog.silence(10_000, "hello there")
     assert not ends(dialog)
     assert "utterance_end_ms" not in dialog.sent[0]["session"]["audio"]["input"]["transcription"]
@@ -52,7 +52,7 @@ def test_nothing_is_told_unless_it_is_asked_for() -> None:
 
 def test_it_comes_once_behind_the_answer_and_not_before_its_time() -> None:
     dialog = listening()
-    say(dialog, 960, "hello there")
+    speak_words(dialog, 960, "hello there")
     dialog.silence(WAIT_MS - 8, "hello there.")
     assert not ends(dialog)
     assert dialog.names()[-1] == "completed"
@@ -78,12 +78,12 @@ def test_noise_behind_the_words_keeps_the_turn_open_and_not_the_utterance(
     detection: dict[str, Any] | None,
 ) -> None:
     dialog = listening({"turn_detection": detection})
-    say(dialog, 960, "hello there")
+    speak_words(dialog, 960, "hello there")
     dialog.read()
     noise(dialog, 3000, "hello there")
-    (told,) = dialog.of(ENDED)
-    assert told["item_id"] == "item_1"
-    assert 0 < told["last_word_end_ms"] <= 960
+    (ended,) = dialog.of(ENDED)
+    assert ended["item_id"] == "item_1"
+    assert 0 < ended["last_word_end_ms"] <= 960
     assert "hello there" in dialog.text("item_1"), "nothing of it is withheld"
     assert dialog.names()[-2:] == ["delta", ENDED]
     assert not dialog.of("speech_stopped")
@@ -100,7 +100,7 @@ def test_noise_behind_the_words_keeps_the_turn_open_and_not_the_utterance(
 
 def test_what_a_hypothesis_does_not_cover_may_hold_a_word() -> None:
     dialog = listening()
-    say(dialog, 960, "hello there")
+    speak_words(dialog, 960, "hello there")
     noise(dialog, 5000)
     assert not ends(dialog), "the question is not answered"
     dialog.answer("hello there")
@@ -111,7 +111,7 @@ def test_what_a_hypothesis_does_not_cover_may_hold_a_word() -> None:
 
 def test_the_newest_sound_may_hold_a_word_that_is_not_understood_yet() -> None:
     dialog = listening({"turn_detection": None})
-    say(dialog, 960, "hello")
+    speak_words(dialog, 960, "hello")
     for _ in range(100):
         if not ends(dialog):
             noise(dialog, 32, "hello")
@@ -133,7 +133,7 @@ def test_while_words_come_nothing_has_ended() -> None:
 
 def test_noise_begins_turns_that_put_nothing_off_and_end_nothing() -> None:
     dialog = listening()
-    say(dialog, 960, "hello")
+    speak_words(dialog, 960, "hello")
     dialog.silence(608, "hello")
     assert len(dialog.of("completed")) == 1
     noise(dialog, 2000, "")
@@ -147,7 +147,7 @@ def test_noise_begins_turns_that_put_nothing_off_and_end_nothing() -> None:
 
 def test_words_that_were_not_there_after_all_take_the_end_of_what_was_said_from_nobody() -> None:
     dialog = listening()
-    say(dialog, 960, "hello")
+    speak_words(dialog, 960, "hello")
     dialog.silence(608, "hello")
     noise(dialog, 640, "you")
     dialog.silence(2000, "")
@@ -159,10 +159,10 @@ def test_words_that_were_not_there_after_all_take_the_end_of_what_was_said_from_
 def test_where_words_have_times_the_last_one_has(goes_on: bool) -> None:
     dialog = listening()
     dialog.silence(1600)
-    say(dialog, 960, "hello there")
+    speak_words(dialog, 960, "hello there")
     dialog.silence(224)
     words = (Word("hello", 0.3, 0.5), Word("there", 0.55, 0.875))
-    final = msgspec.structs.replace(said("hello there"), words=words)
+    final = msgspec.structs.replace(make_transcript("hello there"), words=words)
     assert dialog.question().final
     start_ms = samples_to_ms(dialog.answer(final).start_sample)
     if goes_on:
@@ -174,7 +174,7 @@ def test_where_words_have_times_the_last_one_has(goes_on: bool) -> None:
 
 def test_without_detection_the_words_end_it_before_the_client_ends_the_turn() -> None:
     dialog = listening({"turn_detection": None})
-    say(dialog, 960, "hello there")
+    speak_words(dialog, 960, "hello there")
     dialog.silence(1500, "hello there")
     assert ends(dialog) == [("item_1", 960)]
     assert not dialog.of("committed")
@@ -185,9 +185,9 @@ def test_without_detection_the_words_end_it_before_the_client_ends_the_turn() ->
 
 def test_a_last_word_that_was_cut_by_the_question_is_asked_about_again() -> None:
     dialog = listening({"turn_detection": None}, wait_ms=500)
-    while not (dialog.asked and dialog.question().end_sample == dialog.num_samples > ms_to_samples(800)):
+    while not (dialog.pending and dialog.question().end_sample == dialog.num_samples > ms_to_samples(800)):
         dialog.speak(32)
-        if dialog.asked and dialog.question().end_sample < ms_to_samples(800):
+        if dialog.pending and dialog.question().end_sample < ms_to_samples(800):
             dialog.answer("hello")
     spoken_ms = samples_to_ms(dialog.num_samples)
     dialog.silence(700)  # the answer takes longer than the pause
@@ -199,7 +199,7 @@ def test_a_last_word_that_was_cut_by_the_question_is_asked_about_again() -> None
 
 def test_a_word_more_in_what_was_told_is_no_other_utterance() -> None:
     dialog = listening({"turn_detection": None})
-    say(dialog, 960, "hello there")
+    speak_words(dialog, 960, "hello there")
     dialog.silence(1500, "hello there")
     dialog.commit()
     dialog.silence(2000, "Hello there, you.")
@@ -218,7 +218,7 @@ def test_a_word_too_short_for_a_turn_may_be_committed() -> None:
 
 def test_a_silence_that_ends_no_turn_ends_an_utterance() -> None:
     dialog = listening({"turn_detection": {"type": "semantic_vad", "eagerness": "low"}})
-    say(dialog, 960, "and then my")
+    speak_words(dialog, 960, "and then my")
     dialog.silence(1504, "and then my")
     assert ends(dialog) == [("item_1", 960)]
     assert not dialog.of("speech_stopped")
@@ -252,7 +252,7 @@ def test_what_waits_for_its_turn_is_told_behind_the_end_before_it() -> None:
     noisy.silence(704)
     for number in range(100):
         noisy.speak(32)
-        if "item_2" in noisy.asked:
+        if "item_2" in noisy.pending:
             noisy.answer("" if number < 50 else "two three", item_id="item_2")
     noisy.read()
     noisy.answer("one", item_id="item_1")
@@ -261,9 +261,9 @@ def test_what_waits_for_its_turn_is_told_behind_the_end_before_it() -> None:
 
 def test_a_word_that_has_just_begun_in_time_is_waited_for() -> None:
     dialog = listening()
-    say(dialog, 960, "one")
+    speak_words(dialog, 960, "one")
     dialog.silence(960, "one")
-    say(dialog, 640, "two")
+    speak_words(dialog, 640, "two")
     dialog.silence(3000, "two")
     assert [item_id for item_id, _ in ends(dialog)] == ["item_2"]
 
@@ -281,9 +281,9 @@ def test_late_answers_to_turns_close_together_are_one_utterance() -> None:
 
 def test_a_turn_that_failed_has_the_words_that_were_told_of_it() -> None:
     dialog = listening()
-    say(dialog, 960, "hello there")
+    speak_words(dialog, 960, "hello there")
     dialog.silence(640)
-    while dialog.asked:
+    while dialog.pending:
         dialog.fail()
     assert dialog.of("failed")
     dialog.silence(1000)
@@ -291,7 +291,7 @@ def test_a_turn_that_failed_has_the_words_that_were_told_of_it() -> None:
     nothing = listening()
     nothing.speak(960)
     nothing.silence(640)
-    while nothing.asked:
+    while nothing.pending:
         nothing.fail(InternalError("no"))
     nothing.silence(3000)
     assert nothing.of("failed")
@@ -301,9 +301,9 @@ def test_a_turn_that_failed_has_the_words_that_were_told_of_it() -> None:
 @pytest.mark.parametrize("end", ["commit", "flush", "drain"])
 def test_of_audio_that_has_not_come_nothing_is_concluded(end: str) -> None:
     dialog = listening()
-    say(dialog, 960, "hello")
+    speak_words(dialog, 960, "hello")
     if end == "drain":
-        dialog.tell(DrainStarted())
+        dialog.receive(DrainStarted())
         dialog.wait(1.1)  # nothing comes: the turn is over
     else:
         dialog.client({"type": f"input_audio_buffer.{end}"})
@@ -318,12 +318,12 @@ def test_of_audio_that_has_not_come_nothing_is_concluded(end: str) -> None:
 
 def test_a_clear_drops_what_was_not_committed_and_nothing_else() -> None:
     dropped = listening()
-    say(dropped, 960, "hello")
+    speak_words(dropped, 960, "hello")
     dropped.clear()
     dropped.silence(3000)
     assert not ends(dropped)
     kept = listening()
-    say(kept, 960, "hello")
+    speak_words(kept, 960, "hello")
     kept.silence(640, "hello")
     kept.speak(320, "you")
     kept.clear()
@@ -333,19 +333,19 @@ def test_a_clear_drops_what_was_not_committed_and_nothing_else() -> None:
 
 def test_it_may_be_asked_for_at_any_time_and_not_any_more() -> None:
     dialog = Dialog()
-    say(dialog, 960, "hello")
+    speak_words(dialog, 960, "hello")
     dialog.update({"transcription": {"utterance_end_ms": 2000}})
     dialog.speak(448, "hello there")
     assert not ends(dialog)
     dialog.update({"transcription": {"utterance_end_ms": 1000}})
     dialog.silence(2000, "hello there")
     assert ends(dialog) == [("item_1", 1408)]
-    say(dialog, 960, "gone")
+    speak_words(dialog, 960, "gone")
     dialog.update({"transcription": {"utterance_end_ms": None}})
     dialog.silence(800, "gone")
     dialog.update({"transcription": {"utterance_end_ms": 1000}})
     dialog.silence(5000)
-    say(dialog, 960, "once more")
+    speak_words(dialog, 960, "once more")
     dialog.silence(800, "once more")
     dialog.update({"transcription": None})
     dialog.silence(320)
@@ -354,7 +354,7 @@ def test_it_may_be_asked_for_at_any_time_and_not_any_more() -> None:
     assert len(dialog.of("completed")) == 3
     assert len(ends(dialog)) == 1, "of what was said to its end meanwhile nothing is known"
     later = Dialog()
-    say(later, 960, "hello")
+    speak_words(later, 960, "hello")
     later.silence(320, "hello")
     later.update({"transcription": {"utterance_end_ms": 1000}})
     later.silence(1000)
@@ -377,7 +377,7 @@ def test_the_flat_dialect_has_no_name_for_it() -> None:
     dialog = listening()
     flat = FlatSession(dialog.session)
     dialog.perform(flat.receive(FlatUpdate(model="small"), now=0.0))
-    say(dialog, 960, "hello")
+    speak_words(dialog, 960, "hello")
     dialog.silence(3000, "hello")
     (ended,) = [e.event for e in dialog.effects if isinstance(e, Send) and "UtteranceEnded" in repr(e.event)]
     assert flat.words(ended) == ()
@@ -389,6 +389,6 @@ def test_each_channel_has_its_own() -> None:
     dialog.together(2000, False, True, reply="hello")
     dialog.together(640, False, True, reply="hello there")
     dialog.together(3000, False, False, reply="hello there")
-    told = [(event["channel"], event["item_id"]) for event in dialog.of(ENDED)]
-    assert told[0] == (0, "item_1")
-    assert told[1:] == [(1, "item_2")] * 2, "noise on the other side, then another word"
+    ended = [(event["channel"], event["item_id"]) for event in dialog.of(ENDED)]
+    assert ended[0] == (0, "item_1")
+    assert ended[1:] == [(1, "item_2")] * 2, "noise on the other side, then another word"

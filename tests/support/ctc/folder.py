@@ -37,7 +37,7 @@ def make_ctc_folder(path: Path, seed: int = 0) -> Path:
     return path
 
 
-def said(folder: Path, samples: FloatArray) -> str:
+def transcript_of(folder: Path, samples: FloatArray) -> str:
     """What a checkpoint says of one window, computed by hand."""
     features = torch.from_numpy(log_mel(FeatureConfig.from_folder(folder, CtcInfo.extractors), samples))
     tensors = load_file(folder / "model.safetensors")

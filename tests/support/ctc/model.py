@@ -62,8 +62,8 @@ class CtcModel:
         frames = torch.frombuffer(bytearray(item.data), dtype=torch.float32).view(1, *item.shape)
         hidden = torch.conv1d(frames.to(self.dtype), self._kernel, stride=STRIDE, padding=1)[0].t().tanh()
         best = (hidden @ self._head.t()).argmax(-1)
-        said = (best != torch.cat([torch.tensor([BLANK]), best[:-1]])) & (best != BLANK)
-        return Labels(best[said], said.nonzero()[:, 0])
+        is_kept = (best != torch.cat([torch.tensor([BLANK]), best[:-1]])) & (best != BLANK)
+        return Labels(best[is_kept], is_kept.nonzero()[:, 0])
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """The label of each row: one number instead of a hidden state."""

@@ -11,16 +11,16 @@ from sensorium.protocols.shared.audio_format import AudioFormat
 
 
 @pytest.mark.parametrize(
-    ("asked", "transcription"),
+    ("options", "transcription"),
     [
         ({}, {"delay": "low"}),
         ({"delay": "high", "language": "de", "model": "any"}, {"delay": "high", "language": "de"}),
     ],
 )
 def test_text_comes_soon_unless_the_address_says_otherwise(
-    asked: dict[str, str], transcription: dict[str, str]
+    options: dict[str, str], transcription: dict[str, str]
 ) -> None:
-    patch: dict[str, Any] = msgspec.to_builtins(_patch(asked, AudioFormat("pcmu", 8_000)))
+    patch: dict[str, Any] = msgspec.to_builtins(_patch(options, AudioFormat("pcmu", 8_000)))
     found = patch["audio"]["input"]
     assert {name: value for name, value in found["transcription"].items() if value} == transcription
     assert found["format"]["type"] == "audio/pcmu"

@@ -10,9 +10,11 @@ from sensorium.actors.http.chat.text_requests import text_model
 from sensorium.actors.http.service import ServedModel, Service
 from sensorium.protocols.errors import BadRequestError
 
-HEARS: Any = object()
-SPEECH = ServedModel("speech", cast(Any, None), 0, transcription=HEARS)
-HEARING = ServedModel("hearing", cast(Any, None), 0, transcription=HEARS, text=cast(Any, "hearing"))
+TRANSCRIPTION: Any = object()
+SPEECH = ServedModel("speech", cast(Any, None), 0, transcription=TRANSCRIPTION)
+TRANSCRIBING_CHAT = ServedModel(
+    "hearing", cast(Any, None), 0, transcription=TRANSCRIPTION, text=cast(Any, "hearing")
+)
 CHAT = ServedModel("chat", cast(Any, None), 0, text=cast(Any, "chat"))
 OTHER = ServedModel("other", cast(Any, None), 0, text=cast(Any, "other"))
 
@@ -24,9 +26,9 @@ def service(*models: ServedModel) -> Service:
 @pytest.mark.parametrize(
     ("models", "answers"),
     [
-        ((SPEECH, HEARING, CHAT, OTHER), "chat"),
-        ((OTHER, HEARING, CHAT), "other"),
-        ((SPEECH, HEARING), "hearing"),
+        ((SPEECH, TRANSCRIBING_CHAT, CHAT, OTHER), "chat"),
+        ((OTHER, TRANSCRIBING_CHAT, CHAT), "other"),
+        ((SPEECH, TRANSCRIBING_CHAT), "hearing"),
     ],
 )
 def test_models_that_transcribe_answer_only_where_there_is_no_other(

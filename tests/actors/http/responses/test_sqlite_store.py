@@ -81,13 +81,13 @@ def test_a_response_comes_back_as_it_was(path: Path) -> None:
         *whole.messages,
     )
     response = msgspec.structs.replace(whole.response, output=output, metadata={"a": "b"})
-    asked = KeptResponse(MINE, response, [msgspec.Raw(b'{"id": "x"}')], messages)
-    assert from_row(MINE, to_row(asked)) == asked
+    original = KeptResponse(MINE, response, [msgspec.Raw(b'{"id": "x"}')], messages)
+    assert from_row(MINE, to_row(original)) == original
     file = opened(path)
-    file.save(asked, now=1.0)
-    assert file.load("a", now=2.0) == asked
+    file.save(original, now=1.0)
+    assert file.load("a", now=2.0) == original
     file.close()
-    assert opened(path).load("a", now=2.0) == asked
+    assert opened(path).load("a", now=2.0) == original
 
 
 def test_integers_of_any_size_come_back(path: Path) -> None:
@@ -99,12 +99,12 @@ def test_integers_of_any_size_come_back(path: Path) -> None:
     message = ChatMessage(role="assistant", content=None, extra={"tool_calls": [call]}, param="input[0]")
     whole = kept("a", image=b"\x00\xff")
     response = msgspec.structs.replace(whole.response, tools=msgspec.Raw(tools))
-    asked = KeptResponse(MINE, response, [msgspec.Raw(b'{"id": "x"}')], (message, *whole.messages))
+    original = KeptResponse(MINE, response, [msgspec.Raw(b'{"id": "x"}')], (message, *whole.messages))
     file = opened(path)
-    file.save(asked, now=1.0)
+    file.save(original, now=1.0)
     found = file.load("a", now=2.0)
     assert found is not None
-    assert found.messages == asked.messages
+    assert found.messages == original.messages
     assert bytes(found.input_items[0]) == b'{"id": "x"}'
     assert msgspec.json.encode(found.response) == msgspec.json.encode(response)
 
@@ -272,7 +272,7 @@ def test_what_is_no_file_of_ours_is_named_and_left_as_it_is(path: Path, tmp_path
         base.execute("CREATE TABLE bookmarks (url TEXT)")
     base.close()
     before = foreign.read_bytes()
-    assert refused(foreign) == "it is no store of responses"
+    assert refused(foreign) == "it is not a store of responses"
     assert foreign.read_bytes() == before
     assert refused(tmp_path) == "Is a directory"
     assert refused(tmp_path / "nowhere" / "responses.db") == "No such file or directory"
@@ -474,6 +474,6 @@ def test_what_lies_there_and_is_no_store_is_left_alone(path: Path) -> None:
 
 def test_what_is_no_regular_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ConfigError, match="it is no regular file"):
+    with pytest.raises(ConfigError, match="it is not a regular file"):
         opened(tmp_path / "pipe")
     assert [each.name for each in tmp_path.iterdir()] == ["pipe"]

@@ -286,9 +286,9 @@ async def test_a_full_disk_loses_no_answer_and_is_told_once(
             await store.saved(name)
         for name in ("before", "a", "b"):
             assert (await store.get(MINE, name)).response.id == name
-        for asked in (store.ready, partial(store.forget, "b")):
+        for operation in (store.ready, partial(store.forget, "b")):
             with pytest.raises(UnavailableError) as caught:
-                await asked()
+                await operation()
             assert caught.value.code == "response_store_unavailable"
         assert len([each for each in caplog.records if each.levelname == "ERROR"]) == 1
         limit_pages(file, 10_000)

@@ -21,7 +21,7 @@ from sensorium.engine.models.qwen3_asr.text import parse_answer
 from sensorium.engine.planning.plan import Plan, StepResult
 from sensorium.media.transcript.answer_guard import LoopGuard, cut_loops, token_budget
 from sensorium.media.transcript.range_answer import Samples
-from sensorium.protocols.engine.messages import Generate, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import Request, RequestId, Sample, SamplingParams
 from sensorium.protocols.engine.statistics import EngineStatistics
 from sensorium.protocols.errors import BadRequestError, UnavailableError
 from sensorium.protocols.transcription.transcript import TranscriptionOptions
@@ -44,11 +44,13 @@ async def full_recompute(asr: RunningSpeech, samples: Samples, number: int) -> s
     features.append(samples)
     items = features.items()
     prompt = text.prompt(items)
-    request = Generate(
+    request = Request(
         RequestId(f"full-{number}"),
         prompt.token_ids,
-        SamplingParams(
-            max_tokens=token_budget(len(samples) / 16_000), stop_token_ids=text.info.stop_token_ids
+        Sample(
+            SamplingParams(
+                max_tokens=token_budget(len(samples) / 16_000), stop_token_ids=text.info.stop_token_ids
+            )
         ),
         media=prompt.spans,
         cache_salt=f"{number}",

@@ -14,7 +14,7 @@ import trio
 from sensorium.actors.speech.families import whisper as whisper_family
 from sensorium.kernels.attention.kv_quantization import KvDtype
 from sensorium.media.transcript.range_answer import Samples
-from sensorium.protocols.engine.messages import Align, Generate, TextGenerated, TokensAligned
+from sensorium.protocols.engine.messages import AnyRequest, Outcome, SampleRequest, TextGenerated
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.transcription.transcript import TranscriptionOptions
 from support.running_speech import EXACT, random_asr_folder, random_folder, running_speech, sound
@@ -70,7 +70,7 @@ async def test_a_loop_is_ended_as_soon_as_it_is_one(is_live: bool) -> None:
         num_said = 0
 
         @asynccontextmanager
-        async def generate(request: Generate) -> AsyncIterator[AsyncIterator[TextGenerated]]:
+        async def generate(request: SampleRequest) -> AsyncIterator[AsyncIterator[TextGenerated]]:
             async def tokens() -> AsyncGenerator[TextGenerated, None]:
                 nonlocal num_said
                 for number in range(400):
@@ -122,7 +122,7 @@ async def test_a_long_window_is_asked_for_the_language_of_its_halves(
         engine: Any = whisper.engine
         complete = engine.complete
 
-        async def noted(request: Generate) -> TextGenerated:
+        async def noted(request: SampleRequest) -> TextGenerated:
             spans.append(request.encoder_span)
             answer: TextGenerated = await complete(request)
             return answer
@@ -220,16 +220,16 @@ async def test_words_are_aligned_behind_the_prompt_that_they_were_said_to(
 ) -> None:
     audio = sound(30_000, seed=7)
     async with running_speech() as whisper:
-        text, align, aligned = whisper.whisper().text, whisper.engine.align, list[Align]()
+        text, perform, aligned = whisper.whisper().text, whisper.engine.perform, list[AnyRequest]()
 
-        async def spy(command: Align) -> TokensAligned:
-            aligned.append(command)
-            return await align(command)
+        async def spy(request: AnyRequest) -> Outcome:
+            aligned.append(request)
+            return await perform(request)
 
-        monkeypatch.setattr(whisper.engine, "align", spy)
+        monkeypatch.setattr(whisper.engine, "perform", spy)
         for task in whisper.speech.tasks:
             options = TranscriptionOptions(language="de", task=task, word_timestamps=True)
             assert (await whisper.speech.transcribe(audio, options)).words
             prompt = text.prompt(language="de", task=task)
-            assert aligned[-1].token_ids[: len(prompt)] == prompt
-        assert len({command.token_ids[:3] for command in aligned}) == 2
+            assert aligned[-1].prompt_token_ids[: len(prompt)] == prompt
+        assert len({command.prompt_token_ids[:3] for command in aligned}) == 2

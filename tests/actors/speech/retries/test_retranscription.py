@@ -81,6 +81,48 @@ async def test_a_loop_where_somebody_speaks_is_counted(count: int, pause_s: floa
         )
 
 
+@pytest.mark.parametrize("most", [8, 99], ids=["a loop", "no loop"])
+@pytest.mark.parametrize("count", [6, 9, 16])
+async def test_a_word_counted_too_often_is_counted_in_the_sound(count: int, most: int) -> None:
+    """whisper-base writes "seven" 13 times for 9, and "tomorrow" 22 times for 18."""
+    talk = Talk()
+    for _ in range(count):
+        talk.say("seven", 0.2)
+
+    def hear(said: list[Said], request: RangeRequest) -> RangeAnswer:
+        if len(said) > most:
+            return answer("7, 7,", is_cut=True)
+        return answer(" ".join(["7,"] * round(1.4 * len(said))))
+
+    transcript = await heard(HearingFamily(talk, hear))
+    assert transcript.text == " ".join(["7,"] * count)
+    assert [each.reason for each in transcript.retranscribed] == ["cut"]
+
+
+@pytest.mark.parametrize("count", [6, 8, 12])
+async def test_a_digit_counted_too_often_is_counted_among_others(count: int) -> None:
+    """whisper-base writes ten zeros of a card number as thirteen."""
+    talk = Talk()
+    for word in ("five", "four", *["seven"] * count, "six", "three"):
+        talk.say(word, 0.1)
+
+    def hear(said: list[Said], request: RangeRequest) -> RangeAnswer:
+        texts = [each.text for each in said]
+        place = texts.index("seven")
+        return answer(" ".join(texts[:place] + ["seven"] * (count // 4) + texts[place:]))
+
+    transcript = await heard(HearingFamily(talk, hear))
+    assert transcript.text == " ".join(["five", "four", *["seven"] * count, "six", "three"])
+    assert [each.reason for each in transcript.retranscribed] == ["cut"]
+
+
+async def test_what_has_no_period_is_not_counted() -> None:
+    """The model is believed."""
+    talk = Talk().say("seven eight nine ten eleven twelve")
+    transcript = await heard(HearingFamily(talk, lambda said, request: answer("7, 7, 7, 7, 7, 7,")))
+    assert transcript.text == "7, 7, 7, 7, 7, 7,"
+
+
 async def test_retakes_and_echoes_are_kept() -> None:
     talk = (
         Talk().say("The meeting starts at").say(MEETING).say("In the large hall.").say("In the large hall.")

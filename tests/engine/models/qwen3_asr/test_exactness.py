@@ -81,16 +81,16 @@ class Checkpoint:
         context, language = self.rng.choice(_CONTEXTS), self.rng.choice(_LANGUAGES)
         return self.case_of(samples, transcription(self.source, samples, context=context, language=language))
 
-    def case_of(self, samples: FloatArray, asked: Transcription, num_tokens: int = NUM_TOKENS) -> Case:
+    def case_of(self, samples: FloatArray, prepared: Transcription, num_tokens: int = NUM_TOKENS) -> Case:
         """What `transformers` answers to a prompt about `samples`."""
         inputs: Any = self._extractor(
             samples, sampling_rate=16_000, padding=True, return_attention_mask=True, return_tensors="pt"
         )
         return reference_case(
             self._reference,
-            asked.prompt.token_ids,
-            items=asked.items,
-            spans=asked.prompt.spans,
+            prepared.prompt.token_ids,
+            items=prepared.items,
+            spans=prepared.prompt.spans,
             num_tokens=num_tokens,
             input_features=inputs["input_features"],
             input_features_mask=inputs["attention_mask"],
@@ -151,8 +151,8 @@ def test_every_hypothesis_of_a_growing_utterance_equals_one_from_scratch(tmp_pat
     num_fed = num_windows = 0
     for samples, items in grow(checkpoint, utterance):
         assert items == transcription(checkpoint.source, samples).items
-        asked = Transcription(text.prompt(items, context="words"), items)
-        case = checkpoint.case_of(samples, asked, num_tokens=24)
+        prepared = Transcription(text.prompt(items, context="words"), items)
+        case = checkpoint.case_of(samples, prepared, num_tokens=24)
         request = live.submit(case, draft=hypothesis, session="utterance", num_tokens=24)
         live.run()
         case.check(live.tokens(request), f"after {len(samples)} samples")

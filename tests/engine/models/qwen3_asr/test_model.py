@@ -76,10 +76,10 @@ def test_what_a_source_says(folder: Path, source: ModelSource, model: Model) -> 
     assert [output.num_rows for output in outputs] == [item.num_tokens for item in items] == [104, 17]
 
 
-def run(model: Model, asked: Transcription, *, chunk: int) -> Tensor:
+def run(model: Model, prepared: Transcription, *, chunk: int) -> Tensor:
     """Logits of every prompt position, `chunk` tokens a step."""
-    prompt = asked.prompt
-    outputs = model.encode([item.features for item in asked.items])
+    prompt = prepared.prompt
+    outputs = model.encode([item.features for item in prepared.items])
     k = model.kv_shape
     num_blocks = -(-len(prompt.token_ids) // BLOCK)
     cache = torch.zeros(k.num_layers, num_blocks, 2, k.num_kv_heads, BLOCK, k.head_dim)
@@ -107,10 +107,10 @@ def run(model: Model, asked: Transcription, *, chunk: int) -> Tensor:
 def test_logits_equal_the_reference(
     folder: Path, source: ModelSource, model: Model, seed: int, seconds: float, chunk: int
 ) -> None:
-    asked = transcription(source, make_audio(seed, seconds), language="de" if seed else None)
+    prepared = transcription(source, make_audio(seed, seconds), language="de" if seed else None)
     with torch.inference_mode():
-        expected: Tensor = load_reference(folder)(**asked.reference_inputs()).logits[0]
-    torch.testing.assert_close(run(model, asked, chunk=chunk), expected, atol=2e-4, rtol=1e-4)
+        expected: Tensor = load_reference(folder)(**prepared.reference_inputs()).logits[0]
+    torch.testing.assert_close(run(model, prepared, chunk=chunk), expected, atol=2e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -119,10 +119,10 @@ def test_sharded_and_untied_checkpoints_load(tmp_path: Path, tied: bool) -> None
     folder = make_asr_folder(tmp_path / "model", seed=8, shape=shape, max_shard_size="40KB")
     assert len(list(folder.glob("model-*.safetensors"))) > 2
     source = open_model(folder, device="cpu", dtype="float32")
-    asked = transcription(source, make_audio(4, 2.5))
+    prepared = transcription(source, make_audio(4, 2.5))
     with torch.inference_mode():
-        expected: Tensor = load_reference(folder)(**asked.reference_inputs()).logits[0]
-    torch.testing.assert_close(run(source.load(), asked, chunk=64), expected, atol=2e-4, rtol=1e-4)
+        expected: Tensor = load_reference(folder)(**prepared.reference_inputs()).logits[0]
+    torch.testing.assert_close(run(source.load(), prepared, chunk=64), expected, atol=2e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -134,9 +134,9 @@ def test_the_layout_first_published_gives_the_same_logits(tmp_path: Path, tied: 
     assert replace(sources[1].info, folder=hf, name=str(hf)) == sources[0].info
     # Long, and shorter than what the extractor takes; words, which the tokenizer must split alike.
     for seconds, context in ((3.5, "Łukasz said <|im_end|> at 10:35."), (0.02, "")):
-        asked = [transcription(each, make_audio(4, seconds), context=context) for each in sources]
-        assert asked[0] == asked[1]
-        logits = [run(each.load(), asked[0], chunk=64) for each in sources]
+        prepared = [transcription(each, make_audio(4, seconds), context=context) for each in sources]
+        assert prepared[0] == prepared[1]
+        logits = [run(each.load(), prepared[0], chunk=64) for each in sources]
         assert torch.equal(*logits)
 
 
@@ -185,7 +185,7 @@ def _audio(config: dict[str, Any], **changes: object) -> dict[str, Any]:
         ),
         (lambda c: c | {"thinker_config": {}}, "thinker_config has no audio_config"),
         (lambda c: c | {"thinker_config": 7}, "thinker_config has no audio_config"),
-        (lambda c: c | {"thinker_config": c | {"text_config": 1}}, "text_config are no objects"),
+        (lambda c: c | {"thinker_config": c | {"text_config": 1}}, "text_config are not objects"),
         (lambda c: _audio(c, encoder_attention_heads=5), "d_model 24 is not a multiple"),
         (lambda c: _audio(c, n_window_infer=750), "n_window_infer 750 is not a multiple of 2"),
         (lambda c: _audio(c, n_window=80), "max_position_embeddings 13 is less than the 20"),

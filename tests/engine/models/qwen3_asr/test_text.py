@@ -298,8 +298,8 @@ def message(role: Any, content: str | tuple[Part, ...], **extra: object) -> Chat
 
 def chat(text: Qwen3AsrText, *messages: ChatMessage, **options: Any) -> Prompt:  # noqa: ANN401
     """The prompt of a conversation with one second of sound."""
-    asked = Conversation(messages=messages, **{"template_kwargs": {}, **options})
-    return Qwen3AsrPrompts(text).chat(asked, [MediaItems("audio", tuple(items_of(100)))])
+    conversation = Conversation(messages=messages, **{"template_kwargs": {}, **options})
+    return Qwen3AsrPrompts(text).chat(conversation, [MediaItems("audio", tuple(items_of(100)))])
 
 
 def test_the_beginning_of_an_answer_goes_on(text: Qwen3AsrText) -> None:

@@ -21,10 +21,10 @@ from support.vl_prompts import expand
 from transformers import AutoTokenizer, Qwen3VLForConditionalGeneration
 
 DATA = Path(__file__).parents[4] / "examples" / "data"
-ASKED: dict[str, list[dict[str, str]]] = json.loads((DATA / "pictures.json").read_text("utf-8"))
+QUESTIONS: dict[str, list[dict[str, str]]] = json.loads((DATA / "pictures.json").read_text("utf-8"))
 
 
-@pytest.mark.parametrize("name", sorted(ASKED))
+@pytest.mark.parametrize("name", sorted(QUESTIONS))
 @torch.inference_mode()
 def test_it_says_what_is_there_as_transformers_says_it(name: str) -> None:
     torch.set_num_threads(1)
@@ -37,7 +37,7 @@ def test_it_says_what_is_there_as_transformers_says_it(name: str) -> None:
     images = prepare_image(data, config.image).items if kind == "image" else ()
     videos = [prepare_video(data, config.video)] if kind == "video" else []
     cases, end = [], template.eos_token_id
-    for each in ASKED[name]:
+    for each in QUESTIONS[name]:
         content = [{"type": kind}, {"type": "text", "text": each["question"]}]
         written = template.apply_chat_template(
             [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True

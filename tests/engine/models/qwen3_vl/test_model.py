@@ -15,10 +15,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from sensorium.engine.models.base import Model
 from sensorium.engine.models.dense.model import EmbeddedRows
+from sensorium.engine.models.qwen3_vl.positions import RotaryPositions
 from sensorium.engine.models.qwen3_vl.text import VisionTokens, read_vision_tokens
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.source import ModelSource
-from sensorium.engine.planning.positions import RotaryPositions
 from sensorium.engine.text.tokenizer import TextTokenizer
 from sensorium.media.embeds import embeds_item
 from sensorium.media.vision.config import VisionConfig, read_vision_config
@@ -340,9 +340,9 @@ def test_every_tensor_is_accounted_for(
     ("part", "field", "value", "message"),
     [
         ("vision_config", "out_hidden_size", 31, "out_hidden_size 31 is not text_config.hidden_size 32"),
-        ("vision_config", "num_heads", 3, "no multiple of 4 times num_heads 3"),
+        ("vision_config", "num_heads", 3, "not a multiple of 4 times num_heads 3"),
         ("vision_config", "hidden_act", "swish", "hidden_act 'swish' is not supported"),
-        ("vision_config", "deepstack_visual_indexes", [2, 9], "no rising layer numbers below depth 3"),
+        ("vision_config", "deepstack_visual_indexes", [2, 9], "not rising layer numbers below depth 3"),
         ("vision_config", "depth", 0, "depth is 0"),
         (
             "text_config",

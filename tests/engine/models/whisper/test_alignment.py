@@ -12,8 +12,8 @@ import torch
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.whisper.alignment import median_filter, row_starts, token_boundaries
-from sensorium.engine.planning.plan import AlignStep, Plan
-from sensorium.protocols.engine.messages import Align, ContentHash, RequestId
+from sensorium.engine.planning.plan import Plan, WholeStep
+from sensorium.protocols.engine.messages import Align, ContentHash, Request, RequestId, TokensAligned
 from support.plan_loop import encode
 from support.whisper_folder import WhisperShape, make_whisper_folder, special_tokens
 from transformers import WhisperForConditionalGeneration
@@ -97,10 +97,14 @@ def test_equals_transformers_token_timestamps(tmp_path: Path, seed: int) -> None
     # Through the runner: rows as openai/whisper chooses them, attention computed by us.
     runner = Runner(open_model(folder, device="cpu", dtype="float32").load(), num_blocks=4)
     encode(runner, [window])
-    command = Align(RequestId("a"), ContentHash("h"), tokens, len(prompt), len(prompt) + len(text), 100)
-    result = runner.execute(Plan(0, aligns=(AlignStep(command, 0),)))
+    command = Request(
+        RequestId("a"),
+        tokens,
+        Align(len(prompt), len(prompt) + len(text), 100),
+        encoder_hash=ContentHash("h"),
+    )
+    result = runner.execute(Plan(0, wholes=(WholeStep(command, 0),)))
     expected = token_boundaries(weights, len(prompt) - 1, len(text) + 1)
-    got = result.boundaries[RequestId("a")]
-    assert got == expected
-    assert len(got) == len(text) + 1
-    assert list(got) == sorted(got)
+    assert result.wholes == {"a": TokensAligned(RequestId("a"), expected)}
+    assert len(expected) == len(text) + 1
+    assert list(expected) == sorted(expected)

@@ -15,17 +15,28 @@ from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.whisper.model import CrossKeyValues, WhisperModel
 from sensorium.engine.models.whisper.text import WhisperText
 from sensorium.engine.planning.plan import (
-    AlignStep,
     EncodeStep,
     Plan,
     SequenceId,
     SequenceStart,
     SequenceStep,
+    WholeStep,
 )
 from sensorium.kernels.attention.kv_quantization import KvDtype, decode
 from sensorium.kernels.attention.paged_attention import PagedSequence, paged_batch
-from sensorium.protocols.engine.messages import Align, ContentHash, Features, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import (
+    Align,
+    ContentHash,
+    Features,
+    Request,
+    RequestId,
+    Sample,
+    SamplingParams,
+    TaskFailed,
+    TokensAligned,
+)
 from support.plan_loop import Job, encode, run_jobs, to_features
+from support.toy_runner import sampled
 from support.whisper_folder import WhisperShape, make_whisper_folder
 from transformers import WhisperForConditionalGeneration
 
@@ -62,7 +73,7 @@ def window(seed: int = 0) -> torch.Tensor:
 
 def first_step(text: WhisperText, number: int, *, slot: int | None = 0, block: int = 0) -> SequenceStep:
     prompt = text.prompt(language="en")
-    begin = SequenceStart(RequestId("r"), prompt, (), text.sampling(num_prompt=len(prompt)))
+    begin = SequenceStart(RequestId("r"), prompt, (), Sample(text.sampling(num_prompt=len(prompt))))
     return SequenceStep(SequenceId(number), prompt, 0, (block,), slot, begin=begin)
 
 
@@ -102,18 +113,18 @@ def test_windows_of_several_lengths_are_encoded_together_and_alike(runner: Runne
 def test_what_is_in_front_is_heard_and_not_kept(folder: Path, num_before: int, kv_dtype: KvDtype) -> None:
     model = load(folder, kv_dtype=kv_dtype)
     whole, other = to_features(window()), to_features(window(1)[:, :40])
-    behind = msgspec.structs.replace(whole, num_before=num_before)
-    model.check_features(behind)
-    outputs = model.encode([whole, behind, other])
-    full, part, beside = (positions(each) for each in outputs)
+    continued = msgspec.structs.replace(whole, num_before=num_before)
+    model.check_features(continued)
+    outputs = model.encode([whole, continued, other])
+    full, part, other_rows = (positions(each) for each in outputs)
     assert torch.equal(full[num_before // 2 :], part)
-    assert torch.equal(beside, positions(model.encode([other])[0]))
+    assert torch.equal(other_rows, positions(model.encode([other])[0]))
 
 
 @pytest.mark.parametrize("num_before", [-2, 3, 200, 202])
 def test_what_cannot_be_in_front(folder: Path, num_before: int) -> None:
     features = msgspec.structs.replace(to_features(window()), num_before=num_before)
-    with pytest.raises(ValueError, match="cannot be heard in front"):
+    with pytest.raises(ValueError, match="cannot be context"):
         load(folder).check_features(features)
 
 
@@ -165,11 +176,11 @@ def test_features_that_are_no_part_of_a_window_fail_alone(runner: Runner, shape:
 
 def test_a_sequence_without_its_window_fails_alone(runner: Runner, text: WhisperText) -> None:
     encode(runner, [window()])
-    alone = runner.execute(Plan(0, sequences=(first_step(text, 0),))).sampled[0]
+    alone = sampled(runner.execute(Plan(0, sequences=(first_step(text, 0),))))[0]
     steps = (first_step(text, 1, slot=3), first_step(text, 2), first_step(text, 3, slot=None))
-    result = runner.execute(Plan(1, sequences=steps)).sampled
+    result = sampled(runner.execute(Plan(1, sequences=steps)))
     assert "window of this request is gone" in (result[0].error or "")
-    assert result[1] == msgspec.structs.replace(alone, sequence_id=SequenceId(2))
+    assert result[1] == alone
     assert "window of this request is gone" in (result[2].error or "")
 
 
@@ -191,18 +202,18 @@ def test_faulty_windows_fail_alone(runner: Runner) -> None:
 def test_a_window_that_overflows_poisons_its_listeners_only(runner: Runner, text: WhisperText) -> None:
     """Now, and for later users of their blocks."""
     encode(runner, [window(), window(1)])
-    before = runner.execute(
-        Plan(0, sequences=(first_step(text, 0), first_step(text, 1, slot=1, block=1)))
-    ).sampled
+    before = sampled(
+        runner.execute(Plan(0, sequences=(first_step(text, 0), first_step(text, 1, slot=1, block=1))))
+    )
     with torch.inference_mode():
         kept(runner, 0).memory[:, 1].fill_(math.nan)
-    after = runner.execute(
-        Plan(1, sequences=(first_step(text, 2), first_step(text, 3, slot=1, block=1)))
-    ).sampled
+    after = sampled(
+        runner.execute(Plan(1, sequences=(first_step(text, 2), first_step(text, 3, slot=1, block=1))))
+    )
     assert "not finite" in (after[0].error or "")
     assert after[1].token_ids == before[1].token_ids
     healthy = first_step(text, 4, slot=1, block=0)
-    assert runner.execute(Plan(2, sequences=(healthy,))).sampled[0].token_ids == before[1].token_ids
+    assert sampled(runner.execute(Plan(2, sequences=(healthy,))))[0].token_ids == before[1].token_ids
 
 
 def test_windows_encoded_together_equal_windows_encoded_alone(folder: Path) -> None:
@@ -250,21 +261,24 @@ def test_random_answers_do_not_depend_on_company_or_drafts(runner: Runner, text:
 def test_alignment_errors_are_reported_alone(runner: Runner) -> None:
     encode(runner, [window()])
 
-    def command(name: str, tokens: tuple[int, ...], start: int, end: int) -> Align:
-        return Align(RequestId(name), ContentHash("h"), tokens, start, end, 50)
+    def command(name: str, tokens: tuple[int, ...], start: int, end: int) -> Request[Align]:
+        return Request(RequestId(name), tokens, Align(start, end, 50), encoder_hash=ContentHash("h"))
 
     good, tokens = command("good", (1, 2, 3, 4), 1, 3), (1, 2, 3, 4)
     aligns = (
-        AlignStep(command("gone", tokens, 1, 3), 2),
-        AlignStep(good, 0),
-        AlignStep(command("range", tokens, 0, 3), 0),
-        AlignStep(command("vocab", (1, 10**6, 3), 1, 2), 0),
-        AlignStep(command("empty", tokens, 2, 2), 0),
+        WholeStep(command("gone", tokens, 1, 3), 2),
+        WholeStep(good, 0),
+        WholeStep(command("range", tokens, 0, 3), 0),
+        WholeStep(command("vocab", (1, 10**6, 3), 1, 2), 0),
+        WholeStep(command("empty", tokens, 2, 2), 0),
     )
-    result = runner.execute(Plan(0, aligns=aligns))
-    assert set(result.align_errors) == {"gone", "range", "vocab"}
-    assert len(result.boundaries[RequestId("good")]) == 3
-    assert result.boundaries[RequestId("empty")] == (50,)
+    result = runner.execute(Plan(0, wholes=aligns)).wholes
+    failed = {each.request_id for each in result.values() if isinstance(each, TaskFailed)}
+    assert failed == {"gone", "range", "vocab"}
+    aligned = result[RequestId("good")]
+    assert isinstance(aligned, TokensAligned)
+    assert len(aligned.boundaries) == 3
+    assert result[RequestId("empty")] == TokensAligned(RequestId("empty"), (50,))
 
 
 def test_bfloat16_errs_no_more_than_transformers(folder: Path) -> None:
@@ -308,8 +322,8 @@ def test_rows_may_listen_to_a_part_of_a_window(folder: Path) -> None:
     theirs: Any = WhisperForConditionalGeneration.from_pretrained(folder).eval()
     encoded = theirs.model.encoder(window()[None]).last_hidden_state
     for logits, span in zip(found, spans, strict=True):
-        heard = encoded if span is None else encoded[:, slice(*span)]
-        want = theirs(encoder_outputs=(heard,), decoder_input_ids=tokens[None]).logits[0]
+        states = encoded if span is None else encoded[:, slice(*span)]
+        want = theirs(encoder_outputs=(states,), decoder_input_ids=tokens[None]).logits[0]
         torch.testing.assert_close(logits, want, rtol=1e-4, atol=1e-4)
 
 
@@ -331,7 +345,7 @@ def test_a_part_of_a_coded_window_has_its_codes(folder: Path, span: tuple[int, i
 def test_warm_up_leaves_no_trace(runner: Runner, text: WhisperText) -> None:
     runner.warm_up()
     assert not runner._encodings
-    assert runner.execute(Plan(0, sequences=(first_step(text, 0),))).sampled[0].error is not None
+    assert sampled(runner.execute(Plan(0, sequences=(first_step(text, 0),))))[0].error is not None
 
 
 def test_english_only_checkpoints_run(tmp_path: Path) -> None:

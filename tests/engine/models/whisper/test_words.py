@@ -32,8 +32,8 @@ def theirs(folder: Path) -> WhisperTokenizer:
     return WhisperTokenizer.from_pretrained(folder)
 
 
-def words_of(text: WhisperText, said: str) -> list[str]:
-    pieces = [text.token_bytes(token_id) for token_id in text.encode(said)]
+def words_of(text: WhisperText, sentence: str) -> list[str]:
+    pieces = [text.token_bytes(token_id) for token_id in text.encode(sentence)]
     return [group.text.strip() for group in split_words(pieces)]
 
 
@@ -57,13 +57,13 @@ def test_words_are_those_of_transformers(text: WhisperText, theirs: WhisperToken
 
 def test_scripts_part_words_whatever_the_language(text: WhisperText) -> None:
     """A translation from Japanese is English, and in Chinese there may be an English name."""
-    said = " 世界 unavailable世界。Retry, 世"
-    assert words_of(text, said) == ["世", "界", "unavailable", "世", "界。", "Retry,", "世"]
+    sentence = " 世界 unavailable世界。Retry, 世"
+    assert words_of(text, sentence) == ["世", "界", "unavailable", "世", "界。", "Retry,", "世"]
 
 
 def test_what_a_hyphen_or_a_point_joins_is_one_word(text: WhisperText) -> None:
-    said = "A well-known, ill-disposed 3.5 % (or so) - yes."
-    assert words_of(text, " " + said) == [
+    sentence = "A well-known, ill-disposed 3.5 % (or so) - yes."
+    assert words_of(text, " " + sentence) == [
         "A",
         "well-known,",
         "ill-disposed",

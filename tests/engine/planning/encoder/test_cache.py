@@ -241,7 +241,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.better: Counter[tuple[Ticket, int]] = Counter()  # than that class, served while the claim waited
         self.worse: Counter[tuple[Ticket, int]] = Counter()  # of that class, served while the claim waited
         self.granted: dict[Ticket, tuple[int, ...]] = {}
-        self.asked: dict[Ticket, tuple[ContentHash, ...]] = {}  # who is to send, and what
+        self.to_supply: dict[Ticket, tuple[ContentHash, ...]] = {}  # who is to send, and what
         self.encoding: dict[int, str] = {}  # what the scheduler was told to encode
         self.contents: dict[int, str] = {}  # what is in the slots
         self.failed: dict[int, str] = {}
@@ -280,9 +280,9 @@ class LedgerMachine(RuleBasedStateMachine):
                 case FeaturesNeeded(ticket, missing):
                     assert ticket not in self.granted
                     assert not set(missing) & set(self.live()), "asked for what is here"
-                    for other, theirs in self.asked.items():
+                    for other, theirs in self.to_supply.items():
                         assert other == ticket or not set(theirs) & set(missing), "asked of two"
-                    self.asked[ticket] = missing
+                    self.to_supply[ticket] = missing
                 case Free(slot):
                     assert not self.is_held(slot), "freed while held"
                     del self.contents[slot]
@@ -320,17 +320,17 @@ class LedgerMachine(RuleBasedStateMachine):
         del self.claims[ticket]
         self.waiting.pop(ticket, None)
         self.granted.pop(ticket, None)
-        self.asked.pop(ticket, None)
+        self.to_supply.pop(ticket, None)
         self.perform(self.cache.release(ticket, is_passing=is_passing))
 
-    @precondition(lambda self: self.asked)
+    @precondition(lambda self: self.to_supply)
     @rule(data=st.data(), num=st.integers(1, 4))
     def send(self, data: st.DataObject, num: int) -> None:
         """All of it or a part: what one is asked for may grow while its answer is on its way."""
-        ticket = data.draw(st.sampled_from(sorted(self.asked)))
-        missing = self.asked.pop(ticket)
+        ticket = data.draw(st.sampled_from(sorted(self.to_supply)))
+        missing = self.to_supply.pop(ticket)
         self.perform(self.cache.supply(ticket, features(missing[:num])))
-        assert (ticket in self.asked) == (len(missing) > num)
+        assert (ticket in self.to_supply) == (len(missing) > num)
 
     @precondition(lambda self: self.encoding)
     @rule(data=st.data(), is_failure=st.booleans(), more=st.sampled_from([-10, 0, 20]))
@@ -357,7 +357,7 @@ class LedgerMachine(RuleBasedStateMachine):
         return [slot for slot in sorted(self.encoding) if not self.is_held(slot)]
 
     @invariant()
-    def what_is_granted_is_what_was_asked_for(self) -> None:
+    def only_requested_items_are_granted(self) -> None:
         self.cache.check()
         assert self.cache.num_waiting == len(self.waiting)
         everything = self.contents | self.encoding | self.failed
@@ -366,7 +366,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_budget_is_kept_but_for_wrong_estimates(self) -> None:
-        expected = {name for missing in self.asked.values() for name in missing}
+        expected = {name for missing in self.to_supply.values() for name in missing}
         assert self.cache.num_bytes == sum(self.bytes.values()) + sum(int(name[1:]) for name in expected)
         surplus = sum(max(0, self.bytes[slot] - int(name[1:])) for slot, name in self.contents.items())
         assert self.cache.num_bytes <= 300 + surplus
@@ -374,13 +374,13 @@ class LedgerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whatever happened, everybody is served in the end and everything is given back."""
         while self.claims or self.encoding:
-            for ticket in sorted(self.asked):
-                missing = self.asked.pop(ticket)
+            for ticket in sorted(self.to_supply):
+                missing = self.to_supply.pop(ticket)
                 self.perform(self.cache.supply(ticket, features(missing)))
             for slot in sorted(self.encoding):
                 self.contents[slot] = self.encoding.pop(slot)
                 self.perform(self.cache.encoded(slot, self.bytes[slot]))
-            assert self.granted or self.asked or not self.claims, "all wait"
+            assert self.granted or self.to_supply or not self.claims, "all wait"
             for ticket in sorted(self.granted):
                 del self.claims[ticket], self.granted[ticket]
                 self.perform(self.cache.release(ticket))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from sensorium.engine.planning.events import AlignFailed, EncodeDropped, EncodeFailed, WindowEncoded
+from sensorium.engine.planning.events import EncodeDropped, EncodeFailed, WindowEncoded
 from sensorium.engine.planning.plan import MediaRows
 from sensorium.engine.planning.service_classes import HEAVY_PATIENCE
-from sensorium.protocols.engine.messages import RequestId, TokensAligned
+from sensorium.protocols.engine.messages import RequestId, TaskFailed, TokensAligned
 from sensorium.protocols.errors import InternalError
 from support.fake_runner import NAN_ID, UNENCODABLE, item
 from support.scheduler_dialogs import align, expect_all_free, expect_answer, generate, ids, make_loop, span
@@ -112,14 +112,14 @@ def test_a_failed_encode_fails_its_users_only() -> None:
     loop.scheduler.encode(1, item("A").features)
     loop.submit(generate("bad", on=bad), 0)
     loop.submit(generate("bad picture", media=(span(bad, 1, 2),)), None, (0,))
-    loop.scheduler.align(align("bad align"), 0)
+    loop.scheduler.submit(align("bad align"), 0)
     loop.submit(generate("good", on="A"), 1)
     loop.plan()
     loop.run()
     for name in ("bad", "bad picture"):
         end = loop.ends[RequestId(name)]
         assert (end.finish_reason, end.error) == ("error", "these features cannot be encoded")
-    assert isinstance(loop.aligned[RequestId("bad align")], AlignFailed)
+    assert isinstance(loop.outcomes[RequestId("bad align")], TaskFailed)
     assert EncodeFailed(0, "these features cannot be encoded") in loop.encode_events
     expect_answer(loop, generate("good", on="A"))
     with pytest.raises(InternalError, match="cannot be encoded"):
@@ -170,25 +170,25 @@ def test_alignments_run_beside_sequences_and_fail_alone() -> None:
     loop = make_loop(max_tokens_per_step=8)
     loop.scheduler.encode(0, item("A").features)
     for name in ("x", "y", "gone"):
-        loop.scheduler.align(align(name), 0)
-    loop.scheduler.align(align("bad", token_ids=(1, 2, 3, NAN_ID, 5)), 0)
+        loop.scheduler.submit(align(name), 0)
+    loop.scheduler.submit(align("bad", token_ids=(1, 2, 3, NAN_ID, 5)), 0)
     assert loop.scheduler.abort(RequestId("gone"))
     loop.run()
-    assert [len(plan.aligns) for plan in loop.plans] == [1, 1, 1], "a budget of 8 tokens holds one of 5"
+    assert [len(plan.wholes) for plan in loop.plans] == [1, 1, 1], "a budget of 8 tokens holds one of 5"
     first = b"A"[0] % 10
-    assert loop.aligned[RequestId("x")] == TokensAligned(RequestId("x"), (first, first + 1, first + 2))
-    assert loop.aligned[RequestId("bad")] == AlignFailed(RequestId("bad"), "the alignment has no path")
-    assert RequestId("gone") not in loop.aligned
+    assert loop.outcomes[RequestId("x")] == TokensAligned(RequestId("x"), (first, first + 1, first + 2))
+    assert loop.outcomes[RequestId("bad")] == TaskFailed(RequestId("bad"), "the alignment has no path")
+    assert RequestId("gone") not in loop.outcomes
 
 
 def test_an_alignment_aborted_in_flight_is_silent() -> None:
     loop = make_loop()
     loop.scheduler.encode(0, item("A").features)
-    loop.scheduler.align(align("x"), 0)
+    loop.scheduler.submit(align("x"), 0)
     loop.plan()
     loop.scheduler.abort(RequestId("x"))
     loop.run()
-    assert not loop.aligned
+    assert not loop.outcomes
 
 
 def test_what_is_attended_to_counts_by_its_frames() -> None:

@@ -7,7 +7,14 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.engine.planning.kv.names import BlockHash, BlockHasher
-from sensorium.protocols.engine.messages import ContentHash, Generate, MediaSpan, RequestId, SamplingParams
+from sensorium.protocols.engine.messages import (
+    ContentHash,
+    MediaSpan,
+    Request,
+    RequestId,
+    Sample,
+    SamplingParams,
+)
 
 SIZE = 4
 TOKENS = tuple([9] * 16)
@@ -17,15 +24,15 @@ def names(
     tokens: tuple[int, ...] = TOKENS,
     *media: MediaSpan,
     encoder: str | None = None,
-    heard: tuple[int, int] | None = None,
+    encoder_span: tuple[int, int] | None = None,
     salt: str = "",
 ) -> list[BlockHash]:
-    request = Generate(
+    request = Request(
         RequestId("r"),
         tokens,
-        SamplingParams(max_tokens=1),
+        Sample(SamplingParams(max_tokens=1)),
         encoder_hash=None if encoder is None else ContentHash(encoder),
-        encoder_span=heard,
+        encoder_span=encoder_span,
         media=media,
         cache_salt=salt,
     )
@@ -55,7 +62,7 @@ def test_a_token_changes_its_block_and_all_behind(tokens: list[int], data: st.Da
 @given(st.lists(st.integers(0, 5), max_size=40), st.lists(st.integers(0, 10), max_size=5))
 def test_names_do_not_depend_on_when_they_are_asked_for(tokens: list[int], cuts: list[int]) -> None:
     media = (span("A", 0, 2), span("B", 5, 9), span("A", 14, 1)) if len(tokens) > 15 else ()
-    request = Generate(RequestId("r"), tuple(tokens), SamplingParams(max_tokens=1), media=media)
+    request = Request(RequestId("r"), tuple(tokens), Sample(SamplingParams(max_tokens=1)), media=media)
     hasher = BlockHasher(request, SIZE)
     for cut in sorted(cuts):
         hasher.extend(tokens, min(cut, len(tokens) // SIZE))
@@ -63,8 +70,12 @@ def test_names_do_not_depend_on_when_they_are_asked_for(tokens: list[int], cuts:
 
 
 def test_what_holds_for_the_whole_sequence_is_in_every_name() -> None:
-    heard = (names(encoder="A"), names(encoder="B"), *(names(encoder="A", heard=(at, 9)) for at in (0, 1)))
-    for one, other in combinations((names(), *heard, names(salt="A")), 2):
+    encoder_span = (
+        names(encoder="A"),
+        names(encoder="B"),
+        *(names(encoder="A", encoder_span=(at, 9)) for at in (0, 1)),
+    )
+    for one, other in combinations((names(), *encoder_span, names(salt="A")), 2):
         assert num_shared(one, other) == 0
     halves = names(salt="\ud800"), names(salt="\udc00"), names(salt="\\ud800")  # no UTF-8 has the first two
     assert all(num_shared(one, other) == 0 for one, other in combinations(halves, 2))

@@ -13,9 +13,11 @@ from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.scheduler import Scheduler
 from sensorium.protocols.engine.messages import (
     ContentHash,
-    Generate,
     MediaSpan,
+    Request,
     RequestId,
+    Sample,
+    SampleRequest,
     SamplingParams,
     SessionKey,
 )
@@ -52,35 +54,35 @@ def generate(
     max_tokens: int = 6,
     media: tuple[MediaSpan, ...] = (),
     on: str | None = None,
-    heard: tuple[int, int] | None = None,
+    encoder_span: tuple[int, int] | None = None,
     salt: str = "",
-) -> Generate:
-    return Generate(
+) -> SampleRequest:
+    return Request(
         RequestId(name),
         tuple(prompt),
-        SamplingParams(max_tokens=max_tokens),
+        Sample(SamplingParams(max_tokens=max_tokens)),
         encoder_hash=None if on is None else ContentHash(on),
-        encoder_span=heard,
+        encoder_span=encoder_span,
         media=media,
         session=None if session is None else SessionKey(session),
         cache_salt=salt,
     )
 
 
-def expect_answer(loop: StepLoop, request: Generate, *, num_cached: int) -> None:
+def expect_answer(loop: StepLoop, request: SampleRequest, *, num_cached: int) -> None:
     """It was given what it gets alone, and had KV of so many prompt tokens to begin with."""
     name = request.request_id
     assert (tuple(loop.tokens[name]), loop.ends[name].finish_reason) == answer_alone(request)
     assert loop.first[name].num_cached == num_cached
 
 
-def run(loop: StepLoop, request: Generate) -> tuple[int, ...]:
+def run(loop: StepLoop, request: SampleRequest) -> tuple[int, ...]:
     loop.submit(request)
     loop.run()
     return tuple(loop.tokens[request.request_id])
 
 
-def check(loop: StepLoop, request: Generate, *, num_cached: int) -> None:
+def check(loop: StepLoop, request: SampleRequest, *, num_cached: int) -> None:
     run(loop, request)
     expect_answer(loop, request, num_cached=num_cached)
 
@@ -165,9 +167,9 @@ def test_another_encoding_or_salt_takes_over_nothing() -> None:
     loop = make_loop()
     for slot, name in enumerate("AB"):
         loop.scheduler.encode(slot, item(name).features)
-    asked = [(0, "A", "", None), (1, "B", "", None), (1, "B", "x", None), (1, "B", "x", (0, 9))]
-    for number, (slot, name, salt, heard) in enumerate(asked):
-        request = generate(str(number), PROMPT, on=name, salt=salt, heard=heard)
+    cases = [(0, "A", "", None), (1, "B", "", None), (1, "B", "x", None), (1, "B", "x", (0, 9))]
+    for number, (slot, name, salt, encoder_span) in enumerate(cases):
+        request = generate(str(number), PROMPT, on=name, salt=salt, encoder_span=encoder_span)
         loop.submit(request, slot)
         loop.run()
         expect_answer(loop, request, num_cached=0)
@@ -274,7 +276,10 @@ def test_a_probed_or_scored_prompt_is_fed_as_far_as_it_must() -> None:
     loop = make_loop()
     run(loop, generate("a", PROMPT))
     request = generate("b", PROMPT)
-    scored = msgspec.structs.replace(request, sampling=SamplingParams(max_tokens=6, prompt_logprobs=0))
+    scored = msgspec.structs.replace(
+        request,
+        task=msgspec.structs.replace(request.task, sampling=SamplingParams(max_tokens=6, prompt_logprobs=0)),
+    )
     run(loop, scored)
     expect_answer(loop, scored, num_cached=0)
     assert loop.first[RequestId("b")].prompt_logprobs is not None

@@ -12,7 +12,7 @@ from sensorium.engine.text.tools.machine import AnswerFormat, AnswerMachine, rea
 from sensorium.protocols.chat.tools import Tool
 from sensorium.protocols.engine.messages import Grammar
 from sensorium.protocols.errors import BadRequestError
-from support.answers import said
+from support.answers import as_tuples
 from support.grammar_sampler import Sampler
 
 DEFS = {
@@ -67,7 +67,7 @@ def forced(sampler: Sampler, schema: dict[str, Any]) -> Grammar:
 
 
 def arguments(sampler: Sampler, schema: dict[str, Any], text: str) -> dict[str, Any]:
-    found = said(read_whole(AnswerMachine(sampler.kind, {"f": schema}, thinking="closed"), text))
+    found = as_tuples(read_whole(AnswerMachine(sampler.kind, {"f": schema}, thinking="closed"), text))
     ((_, __, written),) = [each for each in found if each[0] == "call"]
     read: dict[str, Any] = json.loads(written)
     return read

@@ -13,7 +13,7 @@ from sensorium.engine.text.tools.formats import FORMATS, FormatName
 from sensorium.engine.text.tools.machine import AnswerFormat, AnswerMachine
 from sensorium.engine.text.tools.thinking import THINK
 from sensorium.protocols.chat.answer_events import Event
-from support.answers import TOOLS, Said, said
+from support.answers import TOOLS, EventTuple, as_tuples
 
 NAMES = ("<|box|>", "<|boxes|>", "<pad>", "<s>")
 CALLS = {
@@ -49,16 +49,16 @@ def test_every_cut_finds_the_same_names(text: str, edges: list[int]) -> None:
     assert not any(name in plain for plain in whole[::2] for name in NAMES)
 
 
-def read(name: FormatName, text: str, edges: Sequence[int], asides: Sequence[str]) -> list[Said]:
+def read(name: FormatName, text: str, edges: Sequence[int], asides: Sequence[str]) -> list[EventTuple]:
     tags = None if name == "harmony" else THINK
     machine = AnswerMachine(AnswerFormat(FORMATS[name], tags), TOOLS, asides=asides)
     events: list[Event] = [event for piece in pieces(text, edges) for event in machine.push(piece)]
-    return said([*events, *machine.finish()])
+    return as_tuples([*events, *machine.finish()])
 
 
-def without_names(found: Sequence[Said]) -> list[Said]:
+def without_names(found: Sequence[EventTuple]) -> list[EventTuple]:
     """Without the names, the layout's white space, and what is empty then."""
-    plain: list[Said] = []
+    plain: list[EventTuple] = []
     for kind, *rest in found:
         *names, text = rest
         for name in NAMES if kind != "call" else ():
@@ -67,7 +67,7 @@ def without_names(found: Sequence[Said]) -> list[Said]:
             text = "".join(text.split())
         if kind == "call" or text:
             plain.append((kind, *names, text))
-    merged: list[Said] = []
+    merged: list[EventTuple] = []
     for each in plain:
         if merged and each[0] == merged[-1][0] != "call":
             merged[-1] = (each[0], merged[-1][1] + each[1])
@@ -114,5 +114,5 @@ def test_calls_and_thoughts_are_read_as_without(
         ("a <s", [("text", "a <s")]),
     ],
 )
-def test_where_they_stand(text: str, expected: list[Said]) -> None:
+def test_where_they_stand(text: str, expected: list[EventTuple]) -> None:
     assert read("hermes", text, [], NAMES) == expected

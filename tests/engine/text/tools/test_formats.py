@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from sensorium.engine.text.tools.formats import FORMATS, FormatName, format_of
 from sensorium.engine.text.tools.machine import read_whole
-from support.answers import Said, ids, machine, said
+from support.answers import EventTuple, as_tuples, ids, machine
 
 PARIS = ("call", "get_weather", '{"city": "Paris"}')
 NOW = ("call", "now", "{}")
 
-WRITTEN: list[tuple[FormatName, str, list[Said]]] = [
+WRITTEN: list[tuple[FormatName, str, list[EventTuple]]] = [
     ("hermes", '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>', [PARIS]),
     (
         "hermes",
@@ -202,8 +202,8 @@ WRITTEN: list[tuple[FormatName, str, list[Said]]] = [
 
 
 @pytest.mark.parametrize(("name", "text", "expected"), WRITTEN)
-def test_what_a_family_writes(name: FormatName, text: str, expected: list[Said]) -> None:
-    assert said(read_whole(machine(name), text)) == expected
+def test_what_a_family_writes(name: FormatName, text: str, expected: list[EventTuple]) -> None:
+    assert as_tuples(read_whole(machine(name), text)) == expected
 
 
 def test_every_format_has_an_example_of_two_calls() -> None:

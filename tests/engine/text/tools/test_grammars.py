@@ -14,7 +14,7 @@ from sensorium.protocols.chat.answer_events import Event
 from sensorium.protocols.chat.tools import NO_ARGUMENTS, Tool
 from sensorium.protocols.engine.messages import Grammar
 from sensorium.protocols.errors import BadRequestError
-from support.answers import said
+from support.answers import as_tuples
 from support.grammar_sampler import Sampler
 from support.grammars import matcher_of
 
@@ -65,7 +65,7 @@ def test_whatever_is_sampled_is_calls(name: FormatName, has_tokens: bool) -> Non
         assert grammar is not None
         for seed in SEEDS:
             text = sampler.sample(grammar, seed)
-            found = said(events(sampler, text))
+            found = as_tuples(events(sampler, text))
             check([each for each in found if each[0] != "thought"], text)
             if not is_parallel:
                 assert len([each for each in found if each[0] == "call"]) == 1
@@ -82,7 +82,7 @@ def test_of_calls_that_are_cut_anywhere_nothing_becomes_text(name: FormatName) -
     for seed in range(4):
         text = sampler.sample(grammar, seed)
         for end in range(len(text)):
-            found = said(read_whole(AnswerMachine(kind, schemas, only_calls=True), text[:end]))
+            found = as_tuples(read_whole(AnswerMachine(kind, schemas, only_calls=True), text[:end]))
             kinds |= {each[0] for each in found}
     assert kinds == {"thought", "call"}
 
@@ -102,10 +102,10 @@ def test_where_calls_may_come_beside_a_form_all_is_one_or_the_other(
     kinds = set()
     for seed in range(40):
         text = sampler.sample(grammar, seed)
-        found = [each for each in said(events(sampler, text)) if each[0] != "thought"]
+        found = [each for each in as_tuples(events(sampler, text)) if each[0] != "thought"]
         kinds.add(found[0][0])
         if found[0][0] == "text":
-            assert json.loads("".join(told for _, told in found)) == {"a": 1}
+            assert json.loads("".join(text_of_event for _, text_of_event in found)) == {"a": 1}
         else:
             check(found, text)
     assert kinds == {"text", "call"}
@@ -118,14 +118,14 @@ def test_what_is_at_fault_in_a_form_or_beside_it_is_named() -> None:
     good, bad = Grammar("json_schema", SCHEMA), Grammar("json_schema", broken)
     crooked = Tool("f", {"type": "object", "properties": {"a": json.loads(broken)}})
 
-    def beside(tool: Tool, form: Grammar | None) -> Grammar | None:
+    def combined(tool: Tool, form: Grammar | None) -> Grammar | None:
         return call_grammar(kind, (tool,), token_id, is_parallel=True, thinking="open", form=form)
 
     for grammar, param in (
-        (beside(TOOLS[0], bad), "response_format"),
-        (beside(crooked, good), "tools"),
-        (beside(crooked, bad), "response_format"),
-        (beside(crooked, None), "tools"),
+        (combined(TOOLS[0], bad), "response_format"),
+        (combined(crooked, good), "tools"),
+        (combined(crooked, bad), "response_format"),
+        (combined(crooked, None), "tools"),
         (after_thinking(kind, bad, token_id, "open"), "response_format"),
         (after_thinking(kind, Grammar("regex", "("), token_id, "open"), "response_format"),
     ):
@@ -144,7 +144,7 @@ def test_a_named_tool_is_the_one_that_is_called() -> None:
     )
     assert grammar is not None
     for seed in SEEDS:
-        ((kind, name, _),) = said(events(sampler, sampler.sample(grammar, seed)))
+        ((kind, name, _),) = as_tuples(events(sampler, sampler.sample(grammar, seed)))
         assert (kind, name) == ("call", "now")
 
 
@@ -161,7 +161,7 @@ def test_a_model_may_think_in_front(thinking: Thinking, has_tokens: bool) -> Non
     text = f"{start}Hm, <b>?\n</think>\n\n{answer}"
     matcher.advance(sampler.text.encode(text, allow_special=True))
     assert matcher.is_complete
-    assert said(events(sampler, text, thinking)) == [("thought", "Hm, <b>?"), ("call", "now", "{}")]
+    assert as_tuples(events(sampler, text, thinking)) == [("thought", "Hm, <b>?"), ("call", "now", "{}")]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from sensorium.protocols.chat.answer_events import (
     TextAdded,
     merged,
 )
-from support.answers import TOOLS, machine, said
+from support.answers import TOOLS, as_tuples, machine
 
 names = st.sampled_from(sorted(FORMATS))
 PIECES = [
@@ -68,9 +68,9 @@ def test_each_text_is_where_it_is_said_to_be(
     after = 0
     for start, end in (*itertools.pairwise(places), (None, None)):
         events = reader.finish() if start is None else reader.push(text[start:end])
-        told = [event.text for event in events if isinstance(event, TextAdded)]
+        texts = [event.text for event in events if isinstance(event, TextAdded)]
         spans = reader.take_spans()
-        assert ["".join(text[a:b] for a, b in each) for each in spans] == told
+        assert ["".join(text[a:b] for a, b in each) for each in spans] == texts
         for a, b in (span for each in spans for span in each):
             assert after <= a < b
             after = b
@@ -123,7 +123,7 @@ def test_any_json_arguments_come_back_verbatim(
         "llama": f'{{"name": "now", "parameters": {written}}}',
         "harmony": f"<|channel|>commentary to=functions.now<|message|>{written}<|call|>",
     }[name]
-    assert said(pushed(name, text, edges)) == [("call", "now", written)]
+    assert as_tuples(pushed(name, text, edges)) == [("call", "now", written)]
 
 
 @given(st.text(max_size=30), cuts)
@@ -131,14 +131,14 @@ def test_any_text_is_a_string_argument(value: str, edges: list[int]) -> None:
     text = f"<function=get_weather><parameter=city>\n{value}\n</parameter></function>"
     if "</parameter>" in value:
         return
-    ((_, _, arguments),) = said(pushed("qwen3_coder", text, edges))
+    ((_, _, arguments),) = as_tuples(pushed("qwen3_coder", text, edges))
     assert json.loads(arguments) == {"city": value}
 
 
 def test_text_goes_out_as_soon_as_it_cannot_be_a_mark() -> None:
     reader = machine("hermes")
-    assert said(reader.push("Hello <")) == [("text", "Hello")]
-    assert said(reader.push("b> and")) == [("text", " <b> and")]
+    assert as_tuples(reader.push("Hello <")) == [("text", "Hello")]
+    assert as_tuples(reader.push("b> and")) == [("text", " <b> and")]
 
 
 def test_a_name_is_told_before_its_arguments_and_these_as_they_grow() -> None:
@@ -160,12 +160,12 @@ def test_a_string_between_tags_grows_as_well() -> None:
 def test_calls_beyond_the_number_asked_for_are_left_out() -> None:
     call = '<tool_call>{"name": "now"}</tool_call>'
     reader = machine("hermes", max_calls=1)
-    assert said(read_whole(reader, f"{call}{call}Bye.")) == [("call", "now", "{}"), ("text", "Bye.")]
+    assert as_tuples(read_whole(reader, f"{call}{call}Bye.")) == [("call", "now", "{}"), ("text", "Bye.")]
 
 
 def test_without_tools_calls_stay_text() -> None:
     call = '<tool_call>{"name": "now"}</tool_call>'
-    assert said(read_whole(machine("hermes", None), call)) == [("text", call)]
+    assert as_tuples(read_whole(machine("hermes", None), call)) == [("text", call)]
 
 
 @pytest.mark.parametrize(
@@ -181,14 +181,14 @@ def test_without_tools_calls_stay_text() -> None:
     ],
 )
 def test_reasoning_stands_apart(thinking: Thinking, text: str, expected: list[tuple[str, ...]]) -> None:
-    assert said(read_whole(machine("hermes", thinking=thinking), text)) == expected
+    assert as_tuples(read_whole(machine("hermes", thinking=thinking), text)) == expected
 
 
 def test_a_call_ends_reasoning_where_its_marks_are_control_tokens() -> None:
     tags = tags_of("</think> <|tool_calls_section_begin|>")
     call = "<|tool_call_begin|>now:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
     text = f"hm<|tool_calls_section_begin|>{call}"
-    found = said(read_whole(machine("kimi_k2", tags=tags, thinking="open"), text))
+    found = as_tuples(read_whole(machine("kimi_k2", tags=tags, thinking="open"), text))
     assert found == [("thought", "hm"), ("call", "now", "{}")]
 
 

@@ -39,27 +39,27 @@ class LoudnessStream:
         return [(place, 0.95 if samples[place - first - 1] else 0.02) for place in places]
 
 
-class DirectEar:
+class DirectVadStream:
     """Scores where it is asked, frame by frame."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
 
-    async def hear(self, samples: Samples, *, is_pushed: bool = False) -> list[tuple[int, float]]:
+    async def score(self, samples: Samples, *, is_pushed: bool = False) -> list[tuple[int, float]]:
         return self._stream.push(samples)
 
     def reset(self) -> None:
         self._stream.reset()
 
 
-def loudness_ear(_caller: str = "") -> DirectEar:
+def loudness_vad(_caller: str = "") -> DirectVadStream:
     """An ear that takes sound for speech."""
-    return DirectEar(LoudnessStream())
+    return DirectVadStream(LoudnessStream())
 
 
-def network_ear(model: VoiceActivityModel) -> DirectEar:
+def network_vad(model: VoiceActivityModel) -> DirectVadStream:
     """An ear that uses the network on the loop."""
-    return DirectEar(VoiceActivityStream(model))
+    return DirectVadStream(VoiceActivityStream(model))
 
 
 def settled(
@@ -69,7 +69,7 @@ def settled(
     for effect in effects:
         match effect:
             case Detect(samples):
-                yield from settled(machine, machine.heard(stream.push(samples), now=now), stream, now=now)
+                yield from settled(machine, machine.scored(stream.push(samples), now=now), stream, now=now)
             case Then():
                 yield from settled(machine, machine.proceed(effect, now=now), stream, now=now)
             case Decode() | EndSound():

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sensorium.engine.planning.positions import RotaryPositions, rotary_positions
+from sensorium.engine.models.qwen3_vl.positions import RotaryPositions, rotary_positions
 from sensorium.protocols.engine.messages import ContentHash, MediaSpan
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
 

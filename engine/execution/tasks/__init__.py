@@ -1,0 +1,1 @@
+"""What a step makes of hidden states, a file for each task of `protocols/engine/messages.py`."""

@@ -1,0 +1,309 @@
+"""The console in a real browser, whose microphone says a sentence and whose camera shows three shapes."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from sensorium.actors.config.server import DEFAULT_MODELS, ListenConfig, RealtimeConfig
+from support.browser import CHROMIUM, SKIP, WAIT_MS, chromium, delayed, opened, write_film
+from support.cutting_proxy import cutting_proxy
+from support.server import Server, make_config, running_server
+
+DATA = Path(__file__).parents[2] / "examples" / "data"
+LIGHTS = "Set the kitchen lights to ninety percent."
+SHAPES = re.compile("red circle.*yellow star.*blue square")
+FULL = "<style>* { margin: 0 } img { width: 100vw; height: 100vh }</style>"
+MAX_TRANSCRIPT_NODES = 500
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=SKIP)
+expect.set_options(timeout=WAIT_MS)
+
+
+@pytest.fixture(scope="module")
+def console() -> Iterator[Server]:
+    """A server of one model that hears and one that sees, whose lost sessions wait for long."""
+    realtime = RealtimeConfig(resume_grace_s=20.0)
+    with running_server(make_config(*DEFAULT_MODELS, realtime=realtime)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def keyed() -> Iterator[Server]:
+    """One that needs a key, and has a name."""
+    listen = ListenConfig(port=0, drain_s=5.0, api_key=("alice",), allowed_hosts=("speech.test",))
+    with running_server(make_config(listen=listen)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    folder = tmp_path_factory.mktemp("devices")
+    film = write_film(DATA / "shapes.png", folder / "shapes.y4m")
+    speech = delayed(DATA / "kitchen_lights.wav", folder)
+    with chromium(speech, film, "--auto-select-tab-capture-source-by-title=shapes") as found:
+        yield found
+
+
+def ready(page: Page) -> None:
+    expect(page.locator("#status")).to_have_text("Connected")
+
+
+def finished_turns(page: Page) -> list[str]:
+    return page.locator("#live-done .turn > span").all_inner_texts()
+
+
+def ask(page: Page, question: str) -> None:
+    page.fill("#chat-text", question)
+    page.press("#chat-text", "Enter")
+
+
+@pytest.mark.parametrize("recording", ["pcm", "opus"])
+def test_speech_becomes_text_and_subtitles(console: Server, browser: Browser, recording: str) -> None:
+    with opened(browser, f"{console.url}/") as page:
+        ready(page)
+        assert page.url == f"{console.url}/console"
+        page.select_option("#live-recording", recording)
+        page.click("#live-toggle")
+        expect(page.locator("#live-done .turn")).to_have_count(1)
+        assert finished_turns(page) == [LIGHTS]
+        expect(page.locator("#live-language")).to_have_text("English")
+        expect(page.locator("#live-first")).to_have_text(re.compile(r"\d\.\d\d s"))
+        expect(page.locator("#live-final")).to_have_text(re.compile(r"\d\.\d\d s"))
+        with page.expect_download() as download:
+            page.click("#view-live [data-save=srt]")
+        cues = download.value.path().read_text()
+        assert re.match(r"1\n00:00:0\d,\d{3} --> 00:00:0\d,\d{3}\n", cues), cues
+        assert LIGHTS in cues
+        page.click("#live-toggle")
+        expect(page.locator("#live-state")).to_have_text("Press Start and speak.")
+        assert finished_turns(page) == [LIGHTS]
+    console.wait_quiet()
+
+
+def test_a_cut_connection_is_resumed_in_the_middle_of_a_sentence(console: Server, browser: Browser) -> None:
+    with (
+        cutting_proxy(console.port) as proxy,
+        opened(browser, f"{proxy.url}/console", allows_failures=True) as page,
+    ):
+        ready(page)
+        page.click("#live-toggle")
+        expect(page.locator("#live-open .turn")).to_have_count(1)
+        proxy.refusing = True
+        proxy.cut()
+        expect(page.locator("#live-state")).to_have_text(re.compile("The connection is lost"))
+        proxy.refusing = False
+        expect(page.locator("#live-state")).to_have_text("The connection is back. Nothing was lost.")
+        expect(page.locator("#live-done .turn")).to_have_count(1)
+        assert finished_turns(page) == [LIGHTS]
+    console.wait_quiet()
+
+
+def test_two_tabs_hear_at_once(console: Server, browser: Browser) -> None:
+    with opened(browser, f"{console.url}/console") as one, opened(browser, f"{console.url}/console") as other:
+        for page in (one, other):
+            ready(page)
+            page.click("#live-toggle")
+        for page in (one, other):
+            expect(page.locator("#live-done .turn")).to_have_count(1)
+            assert finished_turns(page) == [LIGHTS]
+    console.wait_quiet()
+
+
+def test_a_server_that_is_gone_is_told_and_found_again(console: Server, browser: Browser) -> None:
+    with (
+        cutting_proxy(console.port) as proxy,
+        opened(browser, f"{proxy.url}/console#files", allows_failures=True) as page,
+    ):
+        ready(page)
+        proxy.refusing = True
+        proxy.cut()
+        page.set_input_files("#files-input", DATA / "kitchen_lights.wav")
+        expect(page.locator("#notice")).to_contain_text("does not answer")
+        expect(page.locator("#status")).to_have_text("No answer. Trying again…")
+        expect(page.locator(".job p.wrong")).to_contain_text("No server answers")
+        proxy.refusing = False
+        ready(page)
+        expect(page.locator("#notice")).to_be_hidden()
+
+
+def test_a_file_becomes_text_whose_words_are_marked_and_subtitles(console: Server, browser: Browser) -> None:
+    with opened(browser, f"{console.url}/console#files") as page:
+        ready(page)
+        page.set_input_files("#files-input", DATA / "kitchen_lights.wav")
+        with page.expect_download() as download:
+            page.locator(".job").get_by_text("VTT").click()
+        assert download.value.suggested_filename == "kitchen_lights.vtt"
+        written = download.value.path().read_text()
+        assert written.startswith("WEBVTT\n\n00:00:0")
+        assert LIGHTS in written
+        expect(page.locator(".words")).to_have_text(LIGHTS)
+        page.locator(".job audio").evaluate("player => { player.currentTime = 1.5 }")
+        marked = "() => [...CSS.highlights.get('spoken') ?? []].map(String).join()"
+        page.wait_for_timeout(0)
+        expect(page.locator(".job audio")).to_have_js_property("seeking", value=False)
+        assert page.evaluate(marked) in LIGHTS.split()
+    console.wait_quiet()
+
+
+def test_a_picture_is_asked_about(console: Server, browser: Browser) -> None:
+    with opened(browser, f"{console.url}/console#chat") as page:
+        ready(page)
+        page.set_input_files("#chat-file", DATA / "shapes.png")
+        expect(page.locator("#chat-attachments li")).to_have_count(1)
+        ask(page, "What is where?")
+        expect(page.locator(".message:not(.user) .body")).to_have_text(SHAPES)
+        page.click("text=Regenerate")
+        expect(page.locator(".message:not(.user) .body")).to_have_text(SHAPES)
+        expect(page.locator(".message")).to_have_count(2)
+        page.set_input_files("#chat-file", DATA / "kitchen_lights.wav")
+        expect(page.locator(".message.wrong")).to_contain_text("takes no recordings. Choose tiny-qwen3-asr")
+        for language in ("curl", "openai"):
+            page.locator("#chat-code").get_by_text(language, exact=True).click()
+            expect(page.locator("#chat-code pre")).to_contain_text("What is where?")
+    console.wait_quiet()
+
+
+@pytest.mark.parametrize("kind", ["camera", "screen"])
+def test_what_a_camera_or_the_screen_shows_is_asked_about(
+    console: Server, browser: Browser, kind: str
+) -> None:
+    picture = base64.b64encode((DATA / "shapes.png").read_bytes()).decode()
+    with opened(browser, f"{console.url}/console#chat") as page:
+        ready(page)
+        tab = page.context.new_page()
+        tab.set_content(f"<title>shapes</title>{FULL}<img src='data:image/png;base64,{picture}'>")
+        page.bring_to_front()
+        page.click(f"#chat-{kind}")
+        expect(page.locator("#chat-watching")).to_contain_text("watches")
+        ask(page, "What is where?")
+        expect(page.locator(".message:not(.user) .body")).to_have_text(SHAPES)
+        page.click(f"#chat-{kind}")
+        expect(page.locator("#chat-preview")).to_be_hidden()
+    console.wait_quiet()
+
+
+def test_a_key_is_asked_for_and_a_wrong_one_explained(keyed: Server, browser: Browser) -> None:
+    with opened(browser, f"{keyed.url}/console", allows_failures=True) as page:
+        expect(page.locator("#key-text")).to_contain_text("--api-key-file")
+        page.fill("#key-input", "bob")
+        page.press("#key-input", "Enter")
+        expect(page.locator("#key-text")).to_contain_text("The API key is not accepted.")
+        page.fill("#key-input", "alice")
+        page.click("text=Use key")
+        ready(page)
+        page.click("#live-toggle")
+        expect(page.locator("#live-done .turn")).to_have_count(1)
+        stored = "() => JSON.stringify([localStorage, sessionStorage, document.cookie, location.href])"
+        assert "alice" not in page.evaluate(stored)
+    keyed.wait_quiet()
+
+
+def test_a_page_without_tls_says_why_there_is_no_microphone(keyed: Server, browser: Browser) -> None:
+    with opened(browser, f"http://speech.test:{keyed.port}/console", allows_failures=True) as page:
+        page.fill("#key-input", "alice")
+        page.press("#key-input", "Enter")
+        ready(page)
+        expect(page.locator("#live-state")).to_contain_text(f"ssh -L {keyed.port}:127.0.0.1:{keyed.port}")
+        expect(page.locator("#live-toggle")).to_be_disabled()
+        page.click("nav a[href='#chat']")
+        expect(page.locator("#chat-camera")).to_be_hidden()
+
+
+def test_a_long_transcript_stays_few_nodes_and_whole_in_its_export(console: Server, browser: Browser) -> None:
+    fill = """async () => {
+      const { Transcript } = await import("/console/transcript.js");
+      const at = (id) => document.getElementById(id);
+      const made = new Transcript(at("live-transcript"), at("live-done"), at("live-open"));
+      for (let turn = 0; turn < 1000; turn++) {
+        made.partial("id", turn, "one wrong word of several ");
+        const text = `turn ${turn} one right word of several`;
+        made.final("id", { start: turn, end: turn + 1, text, words: [] });
+      }
+      const nodes = document.createTreeWalker(at("live-transcript"), NodeFilter.SHOW_ALL);
+      let num = 0;
+      while (nodes.nextNode()) num += 1;
+      return [num, at("live-done").textContent.match(/turn \\d+/g).length, made.srt.match(/-->/g).length];
+    }"""
+    with opened(browser, f"{console.url}/console") as page:
+        ready(page)
+        num_nodes, num_shown, num_cues = page.evaluate(fill)
+    assert num_nodes <= MAX_TRANSCRIPT_NODES
+    assert (num_shown, num_cues) == (1000, 1000)
+
+
+@pytest.mark.parametrize("width", [360, 1440])
+def test_no_view_is_wider_than_the_window(console: Server, browser: Browser, width: int) -> None:
+    with opened(browser, f"{console.url}/console", width=width) as page:
+        ready(page)
+        for view in ("live", "files", "chat", "server"):
+            page.click(f"nav a[href='#{view}']")
+            expect(page.locator(f"#view-{view}")).to_be_visible()
+            assert page.evaluate("() => document.documentElement.scrollWidth") <= width, view
+        expect(page.locator("#server-models tr")).to_have_count(2)
+        expect(page.locator(".plot").last.locator("strong")).to_have_text(re.compile("[MG]B"))
+
+
+def test_the_page_is_served_to_browsers_with_its_policy_and_no_key(keyed: Server) -> None:
+    html = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    front = httpx.get(keyed.url, headers=html)
+    assert (front.status_code, front.headers["location"]) == (307, "console")
+    assert httpx.get(keyed.url).status_code == 401
+    page = httpx.get(f"{keyed.url}/console")
+    assert page.status_code == 200
+    assert "default-src 'none'; script-src 'self'" in page.headers["content-security-policy"]
+    assert not re.search(r"<script>|<style|\sstyle=|\son\w+=|https?://", page.text)
+    for name in re.findall(r'(?:href|src)="(console/[^"]+)"', page.text):
+        assert httpx.get(f"{keyed.url}/{name}").status_code == 200, name
+    again = httpx.get(f"{keyed.url}/console", headers={"If-None-Match": page.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert httpx.get(f"{keyed.url}/console/sdk/../../secret").status_code in (401, 404)
+    absent = httpx.get(f"{keyed.url}/console/absent.js")
+    assert (absent.status_code, absent.json()["error"]["code"]) == (404, "not_found")
+    foreign = httpx.get(f"{keyed.url}/console", headers={"Origin": "https://evil.example"})
+    assert foreign.status_code == 403
+    named = httpx.get(f"{keyed.url}/console", headers={"Host": "evil.example"})
+    assert named.json()["error"]["code"] == "host_not_allowed"
+
+
+def test_a_server_without_the_page_answers_as_if_there_were_none() -> None:
+    html = {"Accept": "text/html"}
+    with running_server(dataclasses.replace(make_config(), console=False)) as server:
+        for path in ("/", "/console", "/console/app.js"):
+            assert httpx.get(f"{server.url}{path}", headers=html).status_code == 404, path
+        assert "/console" not in httpx.get(f"{server.url}/openapi.json").json()["paths"]
+
+
+@pytest.mark.parametrize("view", ["files", "chat", "server"])
+def test_the_lines_of_python_do_what_the_view_did(console: Server, browser: Browser, view: str) -> None:
+    with opened(browser, f"{console.url}/console#{view}") as page:
+        ready(page)
+        if view == "files":
+            page.set_input_files("#files-input", DATA / "kitchen_lights.wav")
+            expect(page.locator(".words")).to_have_text(LIGHTS)
+        if view == "chat":
+            page.set_input_files("#chat-file", DATA / "shapes.png")
+            ask(page, "What is where?")
+            expect(page.locator(".message:not(.user) .body")).to_have_text(SHAPES)
+        lines = page.locator(f"#{view}-code pre")
+        page.locator(f"#{view}-code").get_by_text("Python", exact=True).click()
+        expect(lines).to_contain_text("from sensorium import Client")
+        sdk = lines.inner_text()
+        page.locator(f"#{view}-code").get_by_text("openai", exact=True).click()
+        expect(lines).to_contain_text("from openai import OpenAI")
+        openai = lines.inner_text()
+    expected = {"files": LIGHTS[:-1], "chat": "red circle", "server": DEFAULT_MODELS[0]}[view]
+    for code in (sdk, openai) if view != "chat" else (sdk,):  # openai's shows no picture of this machine
+        done = subprocess.run(
+            (sys.executable, "-c", code), cwd=DATA, capture_output=True, text=True, check=False
+        )
+        assert expected in " ".join(done.stdout.split()), (code, done.stderr)
+    console.wait_quiet()
