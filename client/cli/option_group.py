@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, TypedDict
+from typing import Annotated, Any, Final, TypedDict
 
 from ...protocols.transcription.option_table import Option, options_of
 
@@ -30,16 +30,15 @@ def option_group(table: type) -> Any:  # noqa: ANN401 (a type that is made here)
 
 def _kind(option: Option) -> Any:  # noqa: ANN401 (a type)
     """What is written after the option; one that may be repeated is a list."""
-    if option.kind is Mapping:
+    if option.base is Mapping:
         return dict[str, float]
-    kind: Any = Literal[option.choices] if option.choices else option.kind
     if option.takes_text:
         return str
-    return list[kind] if option.takes_several else kind
+    return list[option.base] if option.takes_several else option.base
 
 
 def _help(option: Option) -> str:
     text = re.sub(r"`(\w+)`", lambda name: f"--{name[1].replace('_', '-')}", option.description)
-    if option.kind is Mapping:
+    if option.base is Mapping:
         return f"{text} Written as --{option.name.replace('_', '-')}.threshold 0.6."
     return f"{text} Repeat it for each." if option.takes_several and not option.takes_text else text

@@ -32,8 +32,8 @@ from ..chat.tools import ToolUse, read_tool_use
 from ..errors import BadRequestError, wrong
 from ..shared.data_uri import read_base64
 from ..shared.generation import StreamOptions, check_common
-from ..shared.json_body import Encoded, check_range, decoder, given, refuse, unsupported
-from ..shared.sampling import MAX_INT, CacheSalt, Priority, Seed, Temperature, TokenLimit, TopK, TopP
+from ..shared.json_body import Encoded, decoder, given, refuse, unsupported
+from ..shared.sampling import CacheSalt, Count, Priority, Seed, Temperature, TokenLimit, TopK, TopP
 from ..shared.structured_outputs import StructuredOutputs
 from ..shared.unsupported_fields import check_unserved
 from .output_config import OutputConfig, check_context_management, effort_of, form_of
@@ -84,7 +84,7 @@ class ThinkingConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`thinking`."""
 
     type: str
-    budget_tokens: int | None = None
+    budget_tokens: Count | None = None
     display: str | None = None
 
 
@@ -224,7 +224,6 @@ def _enables_thinking(request: MessageCountRequest) -> bool | None:
         return None
     if request.thinking.type not in ("enabled", "disabled", "adaptive"):
         raise refuse("thinking.type", request.thinking.type, "enabled, disabled, adaptive")
-    check_range("thinking.budget_tokens", request.thinking.budget_tokens, 0, MAX_INT)
     return request.thinking.type != "disabled"
 
 

@@ -120,16 +120,21 @@ class SamplingDefaults(Struct, frozen=True, kw_only=True):
 NO_SAMPLING_DEFAULTS: Final = SamplingDefaults()
 
 
+def range_of(hint: object) -> Meta | None:
+    """The declared range of a type, or of one of a union."""
+    for part in (hint, *get_args(hint)):
+        for note in getattr(part, "__metadata__", ()):
+            if (note.le, note.max_length) != (None, None):
+                found: Meta = note
+                return found
+    return None
+
+
 @lru_cache
 def ranges_of(kind: type[Struct]) -> Mapping[str, Meta]:
     """The declared range of each field that has one."""
-    return {
-        field.name: meta
-        for field in structs.fields(kind)
-        for part in (field.type, *get_args(field.type))
-        for meta in getattr(part, "__metadata__", ())
-        if isinstance(meta, Meta)
-    }
+    ranges = {field.name: range_of(field.type) for field in structs.fields(kind)}
+    return {name: limits for name, limits in ranges.items() if limits is not None}
 
 
 def is_outside(value: object, meta: Meta) -> bool:
@@ -147,4 +152,4 @@ def allowed_range(meta: Meta) -> str:
     if meta.max_length is not None:
         return f"{meta.min_length or 0} to {meta.max_length} characters"
     low, high = (f"{end:g}" if isinstance(end, float) else str(end) for end in (meta.ge, meta.le))
-    return f"{low} to {high}" if meta.gt is None else f"above {meta.gt}, up to {high}"
+    return f"{low} to {high}" if meta.gt is None else f"above {meta.gt} up to {high}"

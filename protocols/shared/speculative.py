@@ -6,9 +6,9 @@ Knows no tokenizer. Inherited by `protocols/shared/generation.py`; what drafts i
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from ..engine.messages import NgramDraft
 from ..errors import wrong
@@ -39,8 +39,8 @@ class Speculative(Struct, frozen=True, forbid_unknown_fields=True):
     """How to guess ahead, by the names vLLM has for it; 0 tokens: not at all."""
 
     method: str = "ngram"
-    num_speculative_tokens: int | None = None
-    prompt_lookup_max: int | None = None
+    num_speculative_tokens: Annotated[int, Meta(ge=0, le=MAX_DRAFTS)] | None = None
+    prompt_lookup_max: Annotated[int, Meta(ge=1, le=MAX_MATCH)] | None = None
     prompt_lookup_min: int | None = None
 
 
@@ -60,8 +60,6 @@ def check_drafts(request: Drafted) -> None:
         return
     if options.method != "ngram":
         raise refuse("speculative.method", options.method, "ngram")
-    check_range("speculative.num_speculative_tokens", options.num_speculative_tokens, 0, MAX_DRAFTS)
-    check_range("speculative.prompt_lookup_max", options.prompt_lookup_max, 1, MAX_MATCH)
     most = options.prompt_lookup_max or MAX_MATCH
     check_range("speculative.prompt_lookup_min", options.prompt_lookup_min, 1, most)
 

@@ -28,6 +28,7 @@ from .vad_form import parse_speech_filter
 SUBTITLES: Final = ("srt", "vtt")
 TIMED_TEXTS: Final = (*SUBTITLES, "tsv")
 """Documents with times, which come as a whole."""
+MAX_TEMPERATURES: Final = 8
 MAX_CLIPS: Final = 256
 """Each may take a window of the encoder, as half a minute does."""
 
@@ -36,7 +37,7 @@ FIELDS: Final[Mapping[str, Option]] = {
 }
 """The task is the route."""
 _DEFAULTS: Final = TranscriptionOptions()
-_OBJECTS: Final = tuple(f"{name}[" for name, option in FIELDS.items() if option.kind is Mapping)
+_OBJECTS: Final = tuple(f"{name}[" for name, option in FIELDS.items() if option.base is Mapping)
 """Beginnings of the fields of an object that is not sent as JSON."""
 _OF_BEAMS: Final = ("length_penalty", "patience")
 _NOT_OF_BEAMS: Final = ("presence_penalty", "frequency_penalty")
@@ -111,7 +112,7 @@ def _values(texts: Mapping[str, list[str]]) -> FormOptions:
     form: dict[str, Any] = {}
     for name, option in FIELDS.items():
         filled = [text for text in texts.get(name, ()) if text.strip()]
-        if not filled or option.kind is Mapping:
+        if not filled or option.base is Mapping:
             continue
         if parse := _PARSERS.get(name):
             form[name] = parse(filled)
@@ -233,9 +234,9 @@ def _hotwords(texts: Sequence[str]) -> tuple[str, ...]:
 
 def _temperatures(texts: Sequence[str]) -> tuple[float, ...]:
     """One, or those to be tried one after the other, rising."""
-    param, most = "temperature", FIELDS["temperature"].max_length
-    if most is not None and len(texts) > most:
-        raise wrong(param, f"holds more than {most} values")
+    param = "temperature"
+    if len(texts) > MAX_TEMPERATURES:
+        raise wrong(param, f"holds more than {MAX_TEMPERATURES} values")
     if any(text.lstrip().startswith("[") for text in texts):
         raise wrong(param, "is given once for each of several values, not as a list")
     temperatures = tuple(FIELDS[param].parse(text) for text in texts)
@@ -288,7 +289,7 @@ def _refused(name: str, value: str, task: Task) -> BadRequestError:
 def _takes(option: Option, text: str) -> bool:
     """Whether a value that was given under another name may be one of this field. A word takes anything but a
     number and a truth value, which belong elsewhere."""
-    if option.kind in (str, Mapping) and not option.choices:
+    if option.base in (str, Mapping):
         return text.strip().lower() not in ("true", "false") and not _is_number(text)
     with suppress(BadRequestError):
         for part in text.split(",") if option.takes_text else [text]:

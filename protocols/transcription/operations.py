@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from typing import Final
 
+import msgspec
 from msgspec import structs
 
 from ..openapi.operation import Operation, Operations, Schema
-from .form import FIELDS
+from .form import FIELDS, MAX_TEMPERATURES
 from .option_table import Option
 from .rest import (
     TranscriptionBody,
@@ -22,26 +23,20 @@ from .vllm_chunks import TranscriptionChunk
 
 _IN_ADDRESS: Final = frozenset({"dialect"})
 """Fields that are described as options of the address."""
-_KINDS: Final = {bool: "boolean", int: "integer", float: "number"}
 _DEFAULTS: Final = structs.asdict(TranscriptionOptions()) | {"n": 1, "response_format": "json"}
 
 
 def _schema(option: Option) -> Schema:
     """A field of the form."""
     schema: Schema = {"type": "string"}
-    if option.choices:
-        schema = {"enum": list(option.choices)}
-    elif not option.takes_text:
-        schema = {"type": _KINDS.get(option.kind, "string")}
-    if option.high < math.inf and not option.takes_text:
-        low = "exclusiveMinimum" if option.is_above else "minimum"
-        schema |= {low: option.low, "maximum": option.high}
-    if option.takes_several and not option.takes_text:
-        schema = {"type": "array", "items": schema, "maxItems": option.max_length}
-    else:
-        default = _DEFAULTS.get(option.name)
-        schema |= {"maxLength": option.max_length, "default": None if default is False else default}
+    if not option.takes_text and option.base is not Mapping:
+        schema = msgspec.json.schema(option.item)
     schema["description"] = option.description
+    default = _DEFAULTS.get(option.name)
+    if option.takes_several and not option.takes_text:
+        schema = {"type": "array", "items": schema, "description": schema.pop("description")}
+    elif default is not False:
+        schema["default"] = default
     return {name: value for name, value in schema.items() if value not in (None, "", ())}
 
 
@@ -54,6 +49,7 @@ SPEECH_FORM: Final[Schema] = {
         **{name: _schema(option) for name, option in FIELDS.items() if name not in _IN_ADDRESS},
     },
 }
+SPEECH_FORM["properties"]["temperature"]["maxItems"] = MAX_TEMPERATURES
 SPEECH_QUERY: Final = {name: _schema(FIELDS[name]) for name in sorted(_IN_ADDRESS)}
 
 

@@ -40,6 +40,7 @@ UtteranceEnd = Annotated[int, Meta(ge=500, le=10_000)]
 """Milliseconds. Hypotheses come every 240 to 600 ms: gaps much shorter than that are not seen in them."""
 LeftContext = Annotated[int, Meta(ge=0, le=24_000)]
 """Milliseconds: a model hears at most 30 s at once, the turn among them."""
+Seconds = Annotated[float, Meta(ge=0, le=7 * 24 * 3600)]
 DrawTemperature = Annotated[float, Meta(ge=0, le=1)]
 NumAnswers = Annotated[int, Meta(ge=1, le=8)]
 MAX_AUDIO_TRACKS: Final = 64
@@ -134,7 +135,6 @@ class RecordingOptions(SpeechOptions, SubtitleOptions, total=False):
     temperature: Annotated[
         DrawTemperature | Sequence[float] | None,
         Meta(
-            max_length=8,
             description="How freely tokens are drawn, from 0 (not at all) to 1. Of several, rising, each is "
             "tried while the answer repeats itself or is unlikely.",
         ),
@@ -173,10 +173,8 @@ class RecordingOptions(SpeechOptions, SubtitleOptions, total=False):
         Meta(gt=0, le=60, description="Leave out sentences during which this many seconds are silent."),
     ]
     clip_timestamps: Annotated[
-        str | Sequence[float] | None,
+        str | Sequence[Seconds] | None,
         Meta(
-            ge=0,
-            le=7 * 24 * 3600,
             description="Parts to transcribe, in seconds: start,end,start,…; the last end may be missing.",
         ),
     ]

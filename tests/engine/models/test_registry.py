@@ -288,7 +288,7 @@ def test_sampling_is_what_the_generation_config_says(folder: Path) -> None:
     assert sampling_defaults(folder, is_greedy=True).temperature == 1.0
     edit_json(path, top_p=1.5)
     with pytest.raises(
-        ModelLoadError, match=r"generation_config.json: top_p is 1.5; allowed: a number, above 0, up to 1"
+        ModelLoadError, match=r"generation_config.json: top_p is 1.5; allowed: a number, above 0 up to 1"
     ):
         sampling_defaults(folder)
     path.unlink()
