@@ -10,6 +10,7 @@ from .anthropic.dialect import ANTHROPIC
 from .calls.dialect import CALLS
 from .chat.dialect import CHAT
 from .dialect import Dialect
+from .embeddings.dialect import EMBEDDINGS
 from .error_bodies import OPENAI_ERRORS, ErrorShape
 from .realtime.dialect import REALTIME
 from .responses.dialect import RESPONSES
@@ -20,6 +21,7 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
     SERVER,
     TRANSCRIPTION,
     CHAT,
+    EMBEDDINGS,
     RESPONSES,
     ANTHROPIC,
     REALTIME,

@@ -77,8 +77,9 @@ def text_model(service: Service, name: str | None) -> TextModel:
         model = service.model(name)
     found = None if model is None else model.text
     if found is None:
+        abilities = "nothing of text" if model is None else ", ".join(model.abilities)
         raise BadRequestError(
-            f"The model `{(name or '')[:80]}` only transcribes; it does not answer prompts.",
+            f"The model `{(name or '')[:80]}` does not answer prompts; it can {abilities}.",
             param="model",
             code="unsupported_task",
         )

@@ -1,0 +1,1 @@
+"""Text encoders of transformers (BERT, XLM-R, ModernBERT, MPNet, base models of decoders): vectors of texts."""
