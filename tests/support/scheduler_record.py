@@ -12,7 +12,6 @@ from sensorium.engine.planning.scheduler import Scheduler
 Call = tuple[str, tuple[Any, ...]]
 _CALLS = (
     "submit",
-    "align",
     "encode",
     "drop_encode",
     "free",

@@ -108,12 +108,14 @@ def _read_published(
 
 @contextmanager
 def _without_bars() -> Iterator[None]:
-    """Progress on standard error is not a line of a log."""
-    shown = logging.is_progress_bar_enabled()
+    """Progress on standard error is not a line of a log, and what does not fit is an error of ours."""
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(verbosity)
         if shown:
             logging.enable_progress_bar()
 
