@@ -251,7 +251,9 @@ METRICS: Final = Call("/metrics", lambda body: parse_metrics(body.decode()))
 HEALTH: Final = Call("/health", bytes)
 
 
-def embedding(texts: str | Sequence[str], model: str | None, dimensions: int | None) -> Call[list[list[float]]]:
+def embedding(
+    texts: str | Sequence[str], model: str | None, dimensions: int | None
+) -> Call[list[list[float]]]:
     """The vectors of texts; they come as base64, which is a fifth of what numbers take."""
     asked = {
         "input": texts if isinstance(texts, str) else list(texts),

@@ -85,7 +85,9 @@ class _LocalModel:
                 budget, limits = MediaBudget(wait_s=math.inf), MediaLimits(takes_embeds=True)
                 prompter = Prompter(loaded.prompts, ThreadOpener(), budget=budget, limits=limits)
                 text = TextModel(name, loaded.engine, prompter)
-            return LoadedLocal(name=name, run=loaded.engine.run, text=text, speech=loaded.speech, embeds=loaded.embeds)
+            return LoadedLocal(
+                name=name, run=loaded.engine.run, text=text, speech=loaded.speech, embeds=loaded.embeds
+            )
 
         return LocalCore(load, max_running=config.max_running or _DEFAULT_RUNNING)
 
@@ -149,9 +151,7 @@ class LocalEngine(_LocalModel):
         threaded, options = self._running, sampling or SamplingOptions()
         return drain(threaded, partial(threaded.core.stream, prompt, options, template_kwargs))
 
-    def embed(
-        self, texts: str | Sequence[str | Sequence[int]], *, dimensions: int | None = None
-    ) -> Vectors:
+    def embed(self, texts: str | Sequence[str | Sequence[int]], *, dimensions: int | None = None) -> Vectors:
         """The vectors of one or many texts, or of lists of token ids: float32 [texts, size], or [texts,
         dimensions] where the first dimensions are asked for.
 

@@ -118,7 +118,11 @@ def test_base64_is_the_same_numbers(server: Server) -> None:
         ({"input": "a", "encoding_format": "hex"}, "encoding_format", "hex"),
         ({"input": "a", "inputs": "b"}, "inputs", "not a known field"),
         ({"input": "a b " * 200}, "input", "takes up to 128 tokens"),
-        ({"input": "a", "model": "chat"}, "model", "`chat` does not embed; it can complete, chat. Served here: bert"),
+        (
+            {"input": "a", "model": "chat"},
+            "model",
+            "`chat` does not embed; it can complete, chat. Served here: bert",
+        ),
     ],
 )
 def test_errors_name_the_field(server: Server, body: dict[str, object], param: str, message: str) -> None:
@@ -157,7 +161,10 @@ def test_the_first_model_that_embeds_is_the_default(server: Server) -> None:
 async def test_the_sdk_embeds(server: Server, folders: dict[str, Path]) -> None:
     async with AsyncClient(server.url) as client:
         vectors = await client.embed(TEXTS, model="bert")
-    assert cosines(np.array(vectors, np.float32), reference_vectors(folders["bert"], TEXTS, "mean")).min() >= 0.99999
+    assert (
+        cosines(np.array(vectors, np.float32), reference_vectors(folders["bert"], TEXTS, "mean")).min()
+        >= 0.99999
+    )
 
 
 def test_the_sdk_embeds_one_text(server: Server) -> None:

@@ -16,7 +16,11 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 Mode = Literal["cls", "mean", "lasttoken"]
-_MODES = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens", "lasttoken": "pooling_mode_lasttoken"}
+_MODES = {
+    "cls": "pooling_mode_cls_token",
+    "mean": "pooling_mode_mean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
 
 COMMON: dict[str, Any] = {
     "hidden_size": 32,
@@ -116,7 +120,12 @@ def write_modules(path: Path, mode: Mode, *, is_normalized: bool = True) -> None
     """The files that say how the folder embeds."""
     names = ["Transformer", "Pooling", *(["Normalize"] if is_normalized else [])]
     modules = [
-        {"idx": i, "name": str(i), "path": f"{i}_{name}" if i else "", "type": f"sentence_transformers.models.{name}"}
+        {
+            "idx": i,
+            "name": str(i),
+            "path": f"{i}_{name}" if i else "",
+            "type": f"sentence_transformers.models.{name}",
+        }
         for i, name in enumerate(names)
     ]
     (path / "modules.json").write_text(json.dumps(modules))

@@ -103,7 +103,9 @@ class EncoderModel:
         for rows, expected in zip(together, alone, strict=True):
             difference = (rows[: len(expected)] - expected).abs().max() / expected.abs().max().clamp_min(1.0)
             if not float(difference) <= _TOLERANCE[self.dtype]:
-                reason = f"hidden states differ by {float(difference):.2g} of the largest beside longer prompts"
+                reason = (
+                    f"hidden states differ by {float(difference):.2g} of the largest beside longer prompts"
+                )
                 raise ModelLoadError(_refusal(self.info, reason))
 
     def check_features(self, features: Features) -> None:

@@ -39,7 +39,17 @@ from sensorium.protocols.engine.messages import (
     TaskFailed,
 )
 from sensorium.protocols.errors import BadRequestError, OverloadedError
-from support.fake_runner import NAN_ID, STOP_ID, UNENCODABLE, FakeRunner, answer_alone, fails_alone, item, pooled_alone, probability
+from support.fake_runner import (
+    NAN_ID,
+    STOP_ID,
+    UNENCODABLE,
+    FakeRunner,
+    answer_alone,
+    fails_alone,
+    item,
+    pooled_alone,
+    probability,
+)
 from support.scheduler_record import record, replay
 from support.step_loop import StepLoop
 
