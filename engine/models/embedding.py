@@ -134,7 +134,6 @@ def _prompts(folder: Path) -> tuple[dict[str, str], str]:
         raise ModelLoadError(f"{path}: prompts is {str(prompts)[:80]!r}; allowed: texts by their names")
     name = config.get("default_prompt_name")
     if name is not None and name not in prompts:
-        raise ModelLoadError(
-            f"{path}: default_prompt_name is {name!r}; allowed: {', '.join(prompts) or 'none, without prompts'}"
-        )
+        allowed = ", ".join(prompts) or "none, without prompts"
+        raise ModelLoadError(f"{path}: default_prompt_name is {name!r}; allowed: {allowed}")
     return prompts, prompts.get(name, "")

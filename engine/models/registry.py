@@ -104,7 +104,8 @@ def _family(path: Path, config: dict[str, Any]) -> _Family:
         supported = ", ".join(entry.architecture for entry in families.FAMILIES)
         raise ModelLoadError(
             f"{path}: {what} is not supported; supported are {supported} "
-            "and the causal language models and text encoders that come with transformers (no code of a checkpoint is run)"
+            "and the causal language models and text encoders that come with transformers "
+            "(no code of a checkpoint is run)"
         )
     if fallback.has_towers(architecture, model_type):
         raise ModelLoadError(

@@ -21,7 +21,6 @@ from support.encoder_folder import TEXTS, cosines, make_embedding_folder, refere
 from support.server import Server, make_config, running_server
 from support.text_folder import make_qwen3_folder
 
-
 pytestmark = pytest.mark.slow
 
 
@@ -80,7 +79,7 @@ def test_inputs_are_texts_and_token_ids(server: Server) -> None:
     assert len(post("A cat.")) == 1
     assert len(post(["A cat.", "A dog."])) == 2
     assert post([2, 40, 41, 3]) == post([[2, 40, 41, 3]])
-    (from_text,), (from_ids,) = post("A cat.", model="qwen3"), post(ids + [last_id(server)], model="qwen3")
+    (from_text,), (from_ids,) = post("A cat.", model="qwen3"), post([*ids, last_id(server)], model="qwen3")
     assert from_text == pytest.approx(from_ids, abs=1e-6)
     (short,) = post("A cat.", dimensions=8)
     assert len(short) == 8

@@ -152,7 +152,7 @@ def answer_alone(request: SampleRequest, content: bytes | None = None) -> tuple[
 
 
 def fails_alone(request: AnyRequest) -> bool:
-    """Whether it fails whatever else runs: a token that gives no numbers, or an item that cannot be encoded."""
+    """Whether it fails whatever else runs: by a token without numbers, or an item that cannot be encoded."""
     names = {span.content_hash for span in request.media} | {request.encoder_hash}
     return NAN_ID in request.prompt_token_ids or UNENCODABLE.decode() in names
 

@@ -1,1 +1,1 @@
-"""Text encoders of transformers (BERT, XLM-R, ModernBERT, MPNet, base models of decoders): vectors of texts."""
+"""Text encoders of transformers for embeddings: BERT, XLM-R, ModernBERT, MPNet, base models of decoders."""

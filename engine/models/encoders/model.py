@@ -1,8 +1,8 @@
 """Any text encoder of `transformers`, run by its own code on padded batches of whole prompts; no cache.
 
 An encoder is what `AutoModel` makes of a text config: a base model (`BertModel`, `Qwen3Model`) or the body of
-a masked language model. Padding is masked; that the model heeds the mask is checked before it is used. How its
-hidden states become a vector is `engine/models/embedding.py`.
+a masked language model. Padding is masked; that the model heeds the mask is checked before it is used. How
+its hidden states become a vector is `engine/models/embedding.py`.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def open_source(opening: Opening) -> ModelSource:
     shapes = {name: tuple(parameter.shape) for name, parameter in skeleton.named_parameters()}
     rounded = linear_names(skeleton)
     tensors = None if opening.published is None else tensor_reader(opening, shapes)
-    attention = "sdpa" if skeleton._supports_sdpa else "eager"  # noqa: SLF001 (transformers has no other name)
+    attention = "sdpa" if skeleton._supports_sdpa else "eager"
     return ModelSource(
         info=info,
         device=opening.device,
@@ -190,7 +190,7 @@ def open_source(opening: Opening) -> ModelSource:
 
 
 def _skeleton(opening: Opening, config: PreTrainedConfig) -> tuple[PreTrainedModel, dict[str, bool]]:
-    """The model without weights, and without the head that makes a vector of the first token for classifiers."""
+    """The model without weights and without BERT's pooler, which is for classifiers."""
     kind: Any = MODEL_MAPPING[type(config)]
     if isinstance(kind, tuple):
         kind = kind[0]
@@ -199,7 +199,7 @@ def _skeleton(opening: Opening, config: PreTrainedConfig) -> tuple[PreTrainedMod
         options["add_pooling_layer"] = False
     try:
         with torch.device("meta"):
-            return cast(PreTrainedModel, kind._from_config(config, **options).eval()), options  # noqa: SLF001
+            return cast(PreTrainedModel, kind._from_config(config, **options).eval()), options
     except Exception as error:  # whatever a model's own code raises
         raise ModelLoadError(f"{opening.folder}: this model cannot be made: {message_of(error)}") from error
 

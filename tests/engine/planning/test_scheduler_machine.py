@@ -1,5 +1,4 @@
-"""The scheduler under random histories: every request ends once, with what it would get alone: tokens, a vector, or
-keys and values that the next one finds.
+"""The scheduler under random histories: every request ends once, with what it would get alone.
 
 Pools are tiny, so that preemption and eviction are common; prompts repeat and continue each other, so that
 cached and parked KV is found; up to three plans are in flight; items are encoded (in steps, or beside some of
