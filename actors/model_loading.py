@@ -168,6 +168,7 @@ def open_engine(
             overlap_encoder=overlap_encoder,
             max_rows_during_live=None if overlap_encoder else choices.max_rows_during_live,
             max_plans_in_flight=config.plans_in_flight or choices.max_plans_in_flight,
+            is_bidirectional=info.is_bidirectional,
             vocab_size=info.vocab_size,
             positions=source.positions,
         ),
@@ -282,7 +283,7 @@ def _runner_maker(
 def _grammars(source: ModelSource) -> GrammarStore | None:
     """None for models whose answers are no free text, or whose tokens' bytes are not known."""
     tokenizer = source.side.text.grammar_json
-    if tokenizer is None:
+    if tokenizer is None or source.info.is_bidirectional:
         return None
     try:
         store = GrammarStore(

@@ -30,6 +30,7 @@ from .inference.client import EngineClient
 from .speech.families.family import SpeechFamily
 from .speech.model import SpeechModel
 from .speech.transcriber import Transcriber
+from .text.embedding import EmbeddingModel, embedding_model
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,8 @@ class LoadedModel(Generic[EngineT]):
     """Transcribes: speech models."""
     prompts: PromptBuilder | None
     """Builds prompts: models that answer those of clients."""
+    embeds: EmbeddingModel | None = None
+    """Makes vectors of texts: models whose folder says how."""
 
 
 def loaded_model(
@@ -85,7 +88,8 @@ def loaded_model(
             # It compiles the template, for which the first chat would hold the loop.
             with suppress(BadRequestError):
                 prompts.chat(_HELLO)
-    return LoadedModel(info.name, engine, info, speech, prompts)
+    embeds = embedding_model(info.name, engine, info, side.embeds)
+    return LoadedModel(info.name, engine, info, speech, prompts, embeds)
 
 
 def _give_up_templates(name: str, text: TextTokenizer) -> None:

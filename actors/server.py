@@ -167,7 +167,9 @@ async def _load(
         if loaded.speech is not None:
             metrics.add_speech(loaded.name, loaded.speech.statistics)
         text = _text_model(loaded, config, prompter)
-        models[loaded.name] = ServedModel(loaded.name, loaded.engine, int(time.time()), loaded.speech, text)
+        models[loaded.name] = ServedModel(
+            loaded.name, loaded.engine, int(time.time()), loaded.speech, text, loaded.embeds
+        )
     voice_activity = VoiceActivityActor(activity)
     await actors.start(voice_activity.run)
     sound = SoundActor()

@@ -6,7 +6,7 @@ Same methods as `client/client.py`, from the same requests. Read next:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from functools import cached_property, partial
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
@@ -45,6 +45,7 @@ from .requests import (
     TranscriptFormat,
     TranscriptOptions,
     check_status,
+    embedding,
     streamed_transcription,
     transcription,
 )
@@ -206,6 +207,12 @@ class AsyncClient:
     async def _connect(self, session: AsyncLiveShell) -> None:
         with readable_connect_errors(self.options):
             await session.connect()
+
+    async def embed(
+        self, texts: str | Sequence[str], *, model: str | None = None, dimensions: int | None = None
+    ) -> list[list[float]]:
+        """See `Client.embed`."""
+        return await self._ask(embedding(texts, model, dimensions))
 
     async def models(self) -> list[Model]:
         """The models the server offers."""

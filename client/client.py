@@ -7,7 +7,7 @@ for asyncio and trio; `client/realtime/transcription.py` for live sessions.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property, partial
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
@@ -44,6 +44,7 @@ from .requests import (
     TranscriptFormat,
     TranscriptOptions,
     check_status,
+    embedding,
     streamed_transcription,
     transcription,
 )
@@ -219,6 +220,12 @@ class Client:
     def _connect(self, session: LiveShell) -> None:
         with readable_connect_errors(self.options):
             session.connect()
+
+    def embed(
+        self, texts: str | Sequence[str], *, model: str | None = None, dimensions: int | None = None
+    ) -> list[list[float]]:
+        """The vectors of one or many texts, in order. `dimensions` keeps the first so many of each."""
+        return self._ask(embedding(texts, model, dimensions))
 
     def models(self) -> list[Model]:
         """The models the server offers."""

@@ -65,7 +65,7 @@ def _madvise() -> Callable[[int, int, int], int] | None:
 
 def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Zeros, which on a CPU take memory only where they have been written to, by large pages."""
-    if device.type != "cpu":
+    if device.type != "cpu" or 0 in shape:
         return torch.zeros(shape, dtype=dtype, device=device)
     return torch.frombuffer(_new_pages(_num_bytes(shape, dtype)), dtype=dtype).view(shape)
 
@@ -79,12 +79,13 @@ class Ahead:
 
     def __init__(self, cache: Tensor) -> None:
         self._cache = cache
-        self._margin = min(_POSITIONS_AHEAD // cache.shape[4], _MAX_AHEAD * cache.shape[1] // cache.nbytes)
+        num_bytes = max(cache.nbytes, 1)  # a model without a cache has one of no layers
+        self._margin = min(_POSITIONS_AHEAD // cache.shape[4], _MAX_AHEAD * cache.shape[1] // num_bytes)
         self._done = 0  # blocks
         self._is_idle = threading.Event()
         self._is_idle.set()
         self._thread: threading.Thread | None = None
-        self._is_possible = cache.device.type == "cpu" and _madvise() is not None
+        self._is_possible = cache.device.type == "cpu" and cache.nbytes > 0 and _madvise() is not None
         self._reach(0)
 
     @contextlib.contextmanager

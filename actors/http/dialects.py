@@ -11,6 +11,7 @@ from .calls.dialect import CALLS
 from .chat.dialect import CHAT
 from .console.dialect import CONSOLE
 from .dialect import Dialect
+from .embeddings.dialect import EMBEDDINGS
 from .error_bodies import OPENAI_ERRORS, ErrorShape
 from .realtime.dialect import REALTIME
 from .responses.dialect import RESPONSES
@@ -21,6 +22,7 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
     SERVER,
     TRANSCRIPTION,
     CHAT,
+    EMBEDDINGS,
     RESPONSES,
     ANTHROPIC,
     REALTIME,

@@ -35,6 +35,7 @@ from ..runtime.compute_pool import LANE
 from ..service_class import lane_of
 from ..speech.model import SpeechModel
 from ..telemetry.metrics import Metrics
+from ..text.embedding import EmbeddingModel
 from ..text.generation import TextModel
 from ..text.media_urls import AddressBook
 from .api_keys import ApiKeys, note_key, sent_key
@@ -60,6 +61,8 @@ class ServedModel:
     """Files and live audio into text."""
     text: TextModel | None = None
     """Prompts into answers."""
+    embeds: EmbeddingModel | None = None
+    """Texts into vectors."""
 
     @property
     def can_translate(self) -> bool:
@@ -81,6 +84,8 @@ class ServedModel:
             found.append("complete")
             if self.can_chat:
                 found.append("chat")
+        if self.embeds is not None:
+            found.append("embed")
         return tuple(found)
 
     @property
@@ -89,6 +94,8 @@ class ServedModel:
         kinds: set[str] = set() if self.transcription is None else {"audio"}
         if self.text is not None:
             kinds |= {"text", *self.text.prompter.builder.media.kinds}
+        if self.embeds is not None:
+            kinds.add("text")
         return tuple(kind for kind in ("text", "image", "video", "audio") if kind in kinds)
 
     @property

@@ -15,6 +15,7 @@ import trio
 
 from ...engine.memory_limits import naming_shortage
 from ...engine.models.prompts import Prompt as EnginePrompt
+from ...protocols.embeddings.embeddings import checked_input
 from ...protocols.engine.messages import Lane, SamplingParams, TextGenerated
 from ...protocols.errors import BadRequestError, UnavailableError, wrong
 from ...protocols.shared.audio_format import INTERNAL_RATE
@@ -27,6 +28,7 @@ from ..runtime.off_loop import off_loop
 from ..runtime.supervisor import RunActor
 from ..service_class import lane_of
 from ..speech.model import SpeechModel
+from ..text.embedding import NO_EMBEDDING, EmbeddingModel, embed_all
 from ..text.generation import Answer, TextModel, answer_all, answer_one
 from .options import Completion, Delta, ParsedPrompt, Prompt, SamplingOptions, check_template, read_prompt
 from .speech import Document, Recording, read_recording, read_request_options
@@ -37,12 +39,13 @@ _PER_RUNNING: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedLocal:
-    """A model, what runs its engine, and what it can do: one of the last two at least."""
+    """A model, what runs its engine, and what it can do: one of the last three at least."""
 
     name: str
     run: RunActor
     text: TextModel | None
     speech: SpeechModel | None
+    embeds: EmbeddingModel | None = None
 
 
 class LocalCore:
@@ -79,8 +82,20 @@ class LocalCore:
         """What answers prompts. Raises BadRequestError where the model cannot."""
         loaded = self.loaded
         if loaded.text is None:
-            raise BadRequestError(f"The model `{loaded.name}` takes no prompts; `transcribe` with it.")
+            way = "transcribe" if loaded.embeds is None else "embed"
+            raise BadRequestError(f"The model `{loaded.name}` takes no prompts; `{way}` with it.")
         return loaded.text
+
+    async def embed(self, texts: Sequence[str | Sequence[int]], dimensions: int | None) -> list[bytes]:
+        """The vectors of texts or token ids, float32. Raises BadRequestError naming the text at fault."""
+        loaded = self.loaded
+        if loaded.embeds is None:
+            raise BadRequestError(f"The model `{loaded.name}` does not embed: {NO_EMBEDDING}.")
+        inputs = [
+            (f"texts[{place}]", checked_input(f"texts[{place}]", each)) for place, each in enumerate(texts)
+        ]
+        lane = lane_of(num_answers=len(inputs))
+        return (await embed_all(loaded.embeds, inputs, dimensions=dimensions, lane=lane)).vectors
 
     async def transcribe(
         self,

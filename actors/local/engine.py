@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Never, Self, Unpack, overload
 
 import numpy as np
+import numpy.typing as npt
 import sniffio
 
 from ...media.speech.voice_activity import VoiceActivityModel
@@ -34,6 +35,7 @@ from .speech import Document, Recording, TranscribeOptions
 
 Sampling = SamplingOptions | Sequence[SamplingOptions] | None
 """For all prompts, or one for each; None: greedy."""
+Vectors = npt.NDArray[np.float32]
 
 _DEFAULT_RUNNING: Final = 64
 
@@ -83,7 +85,9 @@ class _LocalModel:
                 budget, limits = MediaBudget(wait_s=math.inf), MediaLimits(takes_embeds=True)
                 prompter = Prompter(loaded.prompts, ThreadOpener(), budget=budget, limits=limits)
                 text = TextModel(name, loaded.engine, prompter)
-            return LoadedLocal(name=name, run=loaded.engine.run, text=text, speech=loaded.speech)
+            return LoadedLocal(
+                name=name, run=loaded.engine.run, text=text, speech=loaded.speech, embeds=loaded.embeds
+            )
 
         return LocalCore(load, max_running=config.max_running or _DEFAULT_RUNNING)
 
@@ -146,6 +150,16 @@ class LocalEngine(_LocalModel):
         """One answer as it comes. Leaving the loop (or dropping the iterator) aborts it."""
         threaded, options = self._running, sampling or SamplingOptions()
         return drain(threaded, partial(threaded.core.stream, prompt, options, template_kwargs))
+
+    def embed(self, texts: str | Sequence[str | Sequence[int]], *, dimensions: int | None = None) -> Vectors:
+        """The vectors of one or many texts, or of lists of token ids: float32 [texts, size], or [texts,
+        dimensions] where the first dimensions are asked for.
+
+        They are pooled and normalized as the checkpoint's folder says. Raises BadRequestError naming the text
+        at fault, and where the model does not embed.
+        """
+        threaded = self._running
+        return vectors_of(wait(threaded.start(threaded.core.embed, as_texts(texts), dimensions)))
 
     @overload
     def transcribe(self, recording: Recording, **options: Unpack[TranscribeOptions]) -> Transcript: ...
@@ -246,6 +260,13 @@ class AsyncLocalEngine(_LocalModel):
         shell, options = self._running, sampling or SamplingOptions()
         return shell.stream(partial(shell.core.stream, prompt, options, template_kwargs))
 
+    async def embed(
+        self, texts: str | Sequence[str | Sequence[int]], *, dimensions: int | None = None
+    ) -> Vectors:
+        """See `LocalEngine.embed`."""
+        shell = self._running
+        return vectors_of(await shell.call(shell.core.embed, as_texts(texts), dimensions))
+
     @overload
     async def transcribe(self, recording: Recording, **options: Unpack[TranscribeOptions]) -> Transcript: ...
 
@@ -277,6 +298,16 @@ class AsyncLocalEngine(_LocalModel):
         if self._shell is None:
             raise UnavailableError(CLOSED.replace("with", "async with").replace("Local", "AsyncLocal"))
         return self._shell
+
+
+def as_texts(texts: str | Sequence[str | Sequence[int]]) -> list[str | Sequence[int]]:
+    """A list of texts or lists of token ids; one text is a list of itself."""
+    return [texts] if isinstance(texts, str) else list(texts)
+
+
+def vectors_of(found: Sequence[bytes]) -> Vectors:
+    """The rows of an array."""
+    return np.frombuffer(b"".join(found), dtype="<f4").reshape(len(found), -1 if found else 0)
 
 
 def _conversation(messages: str | Sequence[Message]) -> Prompt:

@@ -1,1 +1,1 @@
-"""The client's commands: transcribe, listen, chat and watch."""
+"""The client's commands: transcribe, listen, chat, embed and watch."""

@@ -21,6 +21,7 @@ from ..realtime.conversation_machine import DialogueOptions
 from ..requests import FileOptions
 from ..terminal import guarded, one_line, usage
 from .chat import Files, answer_once, converse, read_question
+from .embed import embed
 from .listen import listen_to
 from .option_group import option_group
 from .transcribe import Format, fault_of, output_name, stream_files, transcribe_files
@@ -314,6 +315,7 @@ def mount(app: Any) -> None:  # noqa: ANN401 (cyclopts is not in the base instal
     app.command(transcribe, default_parameter=with_input)
     app.command(listen, default_parameter=usual)
     app.command(chat, default_parameter=with_input)
+    app.command(embed, default_parameter=with_input)
     app.command(watch, default_parameter=usual)
     app.command(bench, default_parameter=usual)
     app.command(bench_text, default_parameter=usual)

@@ -98,7 +98,7 @@ class Runner:
         self._tasks: dict[type[Task], SequenceTask[Any]] = {
             Sample: self._sampling,
             Prefill: PrefillTask(),
-            Pool: PoolTask(),
+            Pool: PoolTask(model),
         }
         self._rules = RuleBook(model.info.vocab_size, model.device)
         self._threads = StepThreads(num_threads, model.weight_bytes)

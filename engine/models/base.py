@@ -147,6 +147,14 @@ class AligningModel(Protocol):
 
 
 @runtime_checkable
+class NormingModel(Protocol):
+    """A model whose `logits` begins with the decoder's last norm: `forward` gives what is in front of it."""
+
+    def final_norm(self, hidden: Tensor) -> Tensor:
+        """The decoder's last hidden states [rows, hidden], of what `forward` gives."""
+
+
+@runtime_checkable
 class BidirectionalModel(Protocol):
     """A model whose tokens attend to what follows them, too: its prompts are run as a whole."""
 

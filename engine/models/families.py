@@ -36,6 +36,9 @@ FAMILIES: tuple[FamilyEntry, ...] = (
 """One line an architecture; `transformers` stands for all others."""
 
 FALLBACK: Final = FamilyEntry("", "", ".transformers.model", ".dense.side")
+"""Causal language models of `transformers`."""
+ENCODERS: Final = FamilyEntry("", "", ".encoders.model", ".dense.side")
+"""Its base models and masked language models of texts."""
 
 
 def architecture_of(config: Mapping[str, Any]) -> str | None:

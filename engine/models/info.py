@@ -21,6 +21,7 @@ from ...protocols.shared.sampling import (
     is_outside,
     ranges_of,
 )
+from .embedding import Embedding
 
 _DEPTHS: Final = frozenset(
     {"num_hidden_layers", "encoder_layers", "decoder_layers", "depth", "n_layer", "n_layers", "num_layers"}
@@ -53,6 +54,10 @@ class ModelInfo:
     """How text is sampled where a request does not say."""
     replayable: bool = False
     """Decode steps are device work alone, without a decision of the host on what it computed."""
+    embedding: Embedding | None = None
+    """How it makes vectors of texts; None if it does not."""
+    is_bidirectional: bool = False
+    """Tokens attend to what follows them, too: it embeds texts and generates none."""
     attended_shape: tuple[int, int] | None = None
     """Shape of the features of the one item that every row attends to, at most; None: encodings lie in
     prompts."""

@@ -124,6 +124,11 @@ class MemoryPlan:
         encoder = f", encoder cache {show(self.encoder_bytes)}" if self.encoder_bytes else ""
         if self.activation_bytes:
             encoder += f", encoding the largest image {show(self.activation_bytes)}"
+        if not self.block_bytes:
+            return (
+                f"weights {show(self.weight_bytes)}, no KV, {self.context} tokens of context; "
+                f"{show(self.free_bytes)} were free"
+            )
         return (
             f"weights {show(self.weight_bytes)}, KV {show(self.num_blocks * self.block_bytes)}"
             f"{' of ' + self.kv_dtype if self.kv_dtype else ''} = "
@@ -179,7 +184,7 @@ def plan_memory(request: MemoryRequest, free_bytes: int) -> MemoryPlan:
         device=request.device,
         kv_dtype=request.kv_dtype,
     )
-    if num_blocks < needed:
+    if block_bytes and num_blocks < needed:
         raise ModelLoadError(_too_small(request, plan, needed, after_encoder))
     if num_blocks * block_bytes > after_encoder:
         raise ModelLoadError(
@@ -207,6 +212,8 @@ def _encoder_bytes(request: MemoryRequest, left: int) -> int:
 
 def _num_blocks(request: MemoryRequest, free_bytes: int) -> int:
     block_bytes = request.token_bytes * request.block_size
+    if not block_bytes:  # a model without a cache: an engine has one block at least
+        return 1
     if request.num_blocks is not None:
         return request.num_blocks
     if request.kv_memory is not None:

@@ -93,6 +93,9 @@ def _family(path: Path, config: dict[str, Any]) -> _Family:
     architecture, model_type = families.architecture_of(config), config.get("model_type")
     fallback = import_module(families.FALLBACK.module, __package__)
     if not fallback.is_causal_lm(architecture, model_type):
+        encoders = import_module(families.ENCODERS.module, __package__)
+        if encoders.is_text_encoder(architecture, model_type):
+            return cast(_Family, encoders)
         what = f"architecture {architecture!r}" if architecture else f"model_type {model_type!r}"
         if (path.parent / "model.bin").is_file() and not architecture and model_type is None:
             raise ModelLoadError(
@@ -101,7 +104,8 @@ def _family(path: Path, config: dict[str, Any]) -> _Family:
         supported = ", ".join(entry.architecture for entry in families.FAMILIES)
         raise ModelLoadError(
             f"{path}: {what} is not supported; supported are {supported} "
-            "and the causal language models that come with transformers (no code of a checkpoint is run)"
+            "and the causal language models and text encoders that come with transformers "
+            "(no code of a checkpoint is run)"
         )
     if fallback.has_towers(architecture, model_type):
         raise ModelLoadError(

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol, cast
 import msgspec
 
 from ...protocols.shared.json_file import read_json
+from ..text.tokenizer import TextTokenizer
 from .families import FALLBACK, entry_of
 from .info import Listens, ModelInfo, ModelText
 from .prompts import ChatPrompts
@@ -28,6 +29,8 @@ class ModelSide:
     text: ModelText
     prompts: ChatPrompts | None = None
     """How it is prompted; None if it answers no prompts of clients."""
+    embeds: TextTokenizer | None = None
+    """What texts to embed are tokenized by, if `ModelInfo.embedding` says how they are embedded."""
     listens: Listens | None = None
     """How it is served as a speech model, if it is one."""
 

@@ -9,10 +9,13 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from ..engine.messages import Pooling
+
 
 class ModelCard(Struct, frozen=True):
     """One entry of `/v1/models`; `abilities`, `input_modalities` (what prompts may hold, or what is
-    transcribed), `languages` (ISO codes of speech) and `vocab_size` (of models that answer prompts) are ours.
+    transcribed), `languages` (ISO codes of speech), `vocab_size` (of models that answer prompts),
+    `embedding_size` and `pooling` (of models that embed texts) are ours.
     vLLM's are `root`, the model that an alias means (a model's own name otherwise), `parent`, of which there
     are none, and `max_model_len`, the tokens of a prompt and its answer. Anthropic's are `type`,
     `display_name`, `created_at` and `lifecycle` ("active": what is listed is served).
@@ -24,6 +27,8 @@ class ModelCard(Struct, frozen=True):
     input_modalities: tuple[str, ...] = ()
     languages: tuple[str, ...] | UnsetType = UNSET
     vocab_size: int | UnsetType = UNSET
+    embedding_size: int | UnsetType = UNSET
+    pooling: Pooling | UnsetType = UNSET
     root: str | UnsetType = UNSET
     parent: None = None
     max_model_len: int | UnsetType = UNSET

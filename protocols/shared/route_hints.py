@@ -19,6 +19,7 @@ _INSTEAD: Final = (
     ("/v1/completions", r"/(generate|generate_stream|completion|engines/[^/]+/completions|api/generate)"),
     ("/v1/chat/completions", r"/(edits|chat|api/chat|chat/completion)"),
     ("/tokenize", r"/(api/tokenize|tokens)"),
+    ("/v1/embeddings", r"/(embed|api/embed|api/embeddings|engines/[^/]+/embeddings)"),
 )
 """The route to use, and paths of other servers after their version, if they have one."""
 _NEEDS: Final = {
@@ -29,6 +30,7 @@ _NEEDS: Final = {
     "/tokenize": "generates text",
     "/detokenize": "generates text",
     "/v1/chat/completions": "chats",
+    "/v1/embeddings": "embeds texts",
     "/v1/messages": "chats",
     "/v1/messages/count_tokens": "chats",
     "/v1/responses": "chats",
@@ -37,10 +39,7 @@ _NEEDS: Final = {
 """What a model must do for a route to be served."""
 _ABSENT: Final = (
     ("speech is not synthesized", r"/(audio/speech|audio/voices|speak|tts|text-to-speech(/.*)?)"),
-    (
-        "vectors and scores are not computed",
-        r"/(embeddings|embed|api/embed|api/embeddings|score|re-?rank|classify|pooling)",
-    ),
+    ("scores are not computed", r"/(score|re-?rank|classify|pooling)"),
     ("images and videos are not made", r"/(images|videos)(/.*)?"),
     ("content is not moderated", r"/moderations"),
     (

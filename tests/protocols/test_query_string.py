@@ -58,7 +58,7 @@ def test_a_setting_in_the_address_of_a_session_is_refused_with_its_place(name: s
         ("/api/chat", "Use /v1/chat/completions."),
         ("/v1/threads/thread_1/runs", "Use /v1/responses."),
         ("/v1/audio/speech", "Here speech is not synthesized."),
-        ("/v1/embeddings", "Here vectors and scores are not computed."),
+        ("/v1/score", "Here scores are not computed."),
         ("/v1/images/generations", "Here images and videos are not made."),
         ("/v1/v1/models", "Did you mean /v1/models?"),
         ("/openai/deployments/whisper/audio/transcriptions", "Did you mean /v1/audio/transcriptions?"),

@@ -138,8 +138,7 @@ def answer_alone(request: SampleRequest, content: bytes | None = None) -> tuple[
     """
     if content is None and request.encoder_hash is not None:
         content = request.encoder_hash.encode()
-    names = {span.content_hash for span in request.media} | {request.encoder_hash}
-    if NAN_ID in request.prompt_token_ids or UNENCODABLE.decode() in names or content == UNENCODABLE:
+    if fails_alone(request) or content == UNENCODABLE:
         return (), "error"
     past = _past_alone(request, content)
     generated: list[int] = []
@@ -150,6 +149,18 @@ def answer_alone(request: SampleRequest, content: bytes | None = None) -> tuple[
         generated.append(token)
         past.append(key_value(past, token, _axes_alone(request, len(past)), None, content))
     return tuple(generated), "length"
+
+
+def fails_alone(request: AnyRequest) -> bool:
+    """Whether it fails whatever else runs: by a token without numbers, or an item that cannot be encoded."""
+    names = {span.content_hash for span in request.media} | {request.encoder_hash}
+    return NAN_ID in request.prompt_token_ids or UNENCODABLE.decode() in names
+
+
+def pooled_alone(request: AnyRequest, task: Pool) -> bytes:
+    """The vector of the request's prompt."""
+    content = None if request.encoder_hash is None else request.encoder_hash.encode()
+    return pooled(_past_alone(request, content), task)
 
 
 def _past_alone(request: AnyRequest, content: bytes | None) -> list[Kv]:

@@ -14,7 +14,9 @@ from .routes import ChatRoutes
 
 
 def _routes(service: Service) -> list[Route]:
-    if not any(model.text for model in service.models.values()):
+    # A model that only embeds answers these with an error that names it.
+    embeds = any(model.embeds for model in service.models.values())
+    if not embeds and not any(model.text for model in service.models.values()):
         return []
     completions = CompletionRoutes(service)
     found = [
@@ -23,7 +25,7 @@ def _routes(service: Service) -> list[Route]:
         route("/detokenize", completions.detokenize, "POST", options=()),
         route("/tokenizer_info", completions.tokenizer_info, "GET", options=("model",)),
     ]
-    if service.has_chat_template:
+    if embeds or service.has_chat_template:
         chat = ChatRoutes(service).chat_completions
         found.append(route("/v1/chat/completions", chat, "POST", options=()))
     return found

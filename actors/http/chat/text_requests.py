@@ -71,15 +71,12 @@ def text_model(service: Service, name: str | None) -> TextModel:
     """The model of that name, or the `preferred` one that generates text where there is none.
 
     Raises NotFoundError or BadRequestError."""
-    if not name:
-        model = preferred(each for each in service.models.values() if each.text is not None)
-    else:
-        model = service.model(name)
-    found = None if model is None else model.text
-    if found is None:
+    able = preferred(each for each in service.models.values() if each.text is not None)
+    model = able if able is not None and not name else service.model(name)
+    if model.text is None:
         raise BadRequestError(
-            f"The model `{(name or '')[:80]}` only transcribes; it does not answer prompts.",
+            f"The model `{model.name}` does not answer prompts; it can {', '.join(model.abilities)}.",
             param="model",
             code="unsupported_task",
         )
-    return found
+    return model.text

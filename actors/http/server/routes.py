@@ -73,6 +73,7 @@ def _card(model: ServedModel, name: str) -> ModelCard:
     speech = model.transcription
     languages = UNSET if speech is None else speech.languages
     info = None if model.text is None else model.text.prompter.builder.info
+    embedding = None if model.embeds is None else model.embeds.embedding
     return ModelCard(
         id=name,
         created=model.created,
@@ -80,6 +81,8 @@ def _card(model: ServedModel, name: str) -> ModelCard:
         input_modalities=model.input_modalities,
         languages=languages,
         vocab_size=UNSET if info is None else info.vocab_size,
+        embedding_size=UNSET if embedding is None else embedding.size,
+        pooling=UNSET if embedding is None else embedding.pooling,
         root=model.name,
         max_model_len=model.engine.info.max_context,
         display_name=name,

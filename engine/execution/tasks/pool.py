@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ....protocols.engine.messages import Pool, Pooled, RequestId, TaskFailed, TokensSampled
-from ...models.base import BidirectionalModel
+from ...models.base import BidirectionalModel, Model, NormingModel
 from ..sampler import NOT_FINITE
 from ..step import FedSequence
 from .base import Rows, SequenceTask
@@ -25,6 +25,9 @@ _MAX_PADDED: Final = 4096
 
 class PoolTask(SequenceTask[Tensor | None]):
     """See `Pool`."""
+
+    def __init__(self, model: Model) -> None:
+        self._norm = model.final_norm if isinstance(model, NormingModel) else None
 
     def num_wanted(self, fed: FedSequence, /) -> int:
         """See `SequenceTask`."""
@@ -52,11 +55,14 @@ class PoolTask(SequenceTask[Tensor | None]):
     def _part(self, rows: Rows, hidden: Tensor) -> Tensor | None:
         match _task(rows.fed).pooling:
             case "mean":
-                return hidden.float().sum(0)
+                return self._normed(hidden).sum(0)
             case "cls":
-                return hidden[0].float() if rows.fed.step.start == 0 else None
+                return self._normed(hidden[:1])[0] if rows.fed.step.start == 0 else None
             case "last":
-                return hidden[-1].float() if rows.fed.step.answers else None
+                return self._normed(hidden[-1:])[0] if rows.fed.step.answers else None
+
+    def _normed(self, hidden: Tensor) -> Tensor:
+        return (hidden if self._norm is None else self._norm(hidden)).float()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from ....kernels.rotary import RotaryTable, rotary_table
 from ....protocols.engine.messages import Features
 from ...text.tokenizer import TextTokenizer
 from ..base import EncoderOutput, MediaEmbedding, StepBatch, is_whole, values_of
+from ..embedding import decoder_embedding
 from ..info import ModelInfo
 from ..source import ModelSource, Opening
 from ..weights import TensorReader
@@ -142,9 +143,13 @@ class Decoder:
         gate_up = linear(x, layer.up, before=layer.last_norm)
         return linear(gate_up, layer.down, before="silu_mul", residual=x)
 
+    def final_norm(self, hidden: Tensor) -> Tensor:
+        """What hidden states as `forward` gives them are in front of the output projection."""
+        return rms_norm(hidden, self._norm, self.config.norm_eps)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 [rows, vocab] of hidden states as `forward` gives them."""
-        return head_logits(rms_norm(hidden, self._norm, self.config.norm_eps), self._head)
+        return head_logits(self.final_norm(hidden), self._head)
 
 
 def _layer(c: DecoderConfig, tensors: TensorReader, name: str, number: int) -> LayerParts:
@@ -254,6 +259,10 @@ class DecoderModel:
         """See `engine/models/base.py`."""
         return self._decoder.forward(batch, cache)
 
+    def final_norm(self, hidden: Tensor) -> Tensor:
+        """See `NormingModel`."""
+        return self._decoder.final_norm(hidden)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """See `engine/models/base.py`."""
         return self._decoder.logits(hidden)
@@ -278,7 +287,8 @@ def open_source(opening: Opening) -> ModelSource:
     config = decoder_config(parsed, path, tied=bool(parsed.tie_word_embeddings), traits=traits)
     text = TextTokenizer.from_folder(opening.folder)
     facts = decoder_facts(opening, config, text, parsed.eos_token_id)
-    info = ModelInfo(family=config_class.model_type, **facts)
+    embedding = decoder_embedding(opening.folder, config.hidden_size)
+    info = ModelInfo(family=config_class.model_type, embedding=embedding, **facts)
     return decoder_source(
         opening, config, info, side_of(text), lambda tensors: DenseModel(info, config, tensors)
     )

@@ -34,6 +34,7 @@ from ...text.tokenizer import TextTokenizer
 from ..base import EncoderOutput, KvShape, StepBatch
 from ..dense.config import check_size, max_context, parse_config, stop_token_ids
 from ..dense.side import side_of
+from ..embedding import decoder_embedding
 from ..info import ModelInfo
 from ..quantization_config import FIELDS
 from ..source import ModelSource, Opening, tensor_reader
@@ -249,6 +250,7 @@ def open_source(opening: Opening) -> ModelSource:
         vocab_size=check_size(config, "vocab_size", path),
         max_context=min([max_context(config, path), *_limits(config, step)]),
         stop_token_ids=stop_token_ids(folder, config.eos_token_id, text.end_ids),
+        embedding=decoder_embedding(folder, int(getattr(config, "hidden_size", 0))),
     )
     check_files(folder)
     shapes = {name: tuple(parameter.shape) for name, parameter in skeleton.named_parameters()}

@@ -6,7 +6,7 @@ layers of `rounded.py`. What the model is run by is `engine/models/transformers/
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
@@ -27,22 +27,34 @@ _PLAIN: Final = "eager"
 
 
 def read_model(
-    opening: Opening, config: PreTrainedConfig, skeleton: PreTrainedModel, tensors: CheckedTensors | None
+    opening: Opening,
+    config: PreTrainedConfig,
+    skeleton: PreTrainedModel,
+    tensors: CheckedTensors | None,
+    *,
+    attention: str = _PLAIN,
+    is_ignored: Callable[[str], bool] = lambda _: False,
+    **options: bool,
 ) -> PreTrainedModel:
-    """The model with its weights, each accounted for; `tensors` of a checkpoint in fewer bits."""
+    """The model with its weights, each accounted for; `tensors` of a checkpoint in fewer bits.
+
+    `is_ignored` names tensors that the checkpoint may have though the model does not use them; `options` are
+    those of the model's class.
+    """
     numbers, layers = (None, {}) if tensors is None else _read_published(tensors.read(), skeleton)
     try:
         with _without_bars():
-            model, report = model_class(config).from_pretrained(
+            model, report = type(skeleton).from_pretrained(
                 opening.folder if numbers is None else None,
                 state_dict=numbers,
                 config=config,
                 dtype=opening.dtype,
                 use_safetensors=True,
                 local_files_only=True,
-                attn_implementation=_PLAIN,
+                attn_implementation=attention,
                 ignore_mismatched_sizes=True,  # they are in the report
                 output_loading_info=True,
+                **options,
             )
     except Exception as error:  # transformers raises whatever its many readers raise
         raise ModelLoadError(f"{opening.folder}: {message_of(error)}") from error
@@ -52,7 +64,7 @@ def read_model(
     ]
     kinds = (
         ("missing", sorted(report["missing_keys"])),
-        ("unexpected", sorted(report["unexpected_keys"])),
+        ("unexpected", sorted(key for key in report["unexpected_keys"] if not is_ignored(key))),
         ("misshapen", misshapen),
     )
     faults = [f"{len(names)} {kind}: {listed(names)}" for kind, names in kinds if names]
@@ -96,12 +108,14 @@ def _read_published(
 
 @contextmanager
 def _without_bars() -> Iterator[None]:
-    """Progress on standard error is not a line of a log."""
-    shown = logging.is_progress_bar_enabled()
+    """Progress on standard error is not a line of a log, and what does not fit is an error of ours."""
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(verbosity)
         if shown:
             logging.enable_progress_bar()
 

@@ -1,4 +1,4 @@
-"""The scheduler under random histories: every request ends once, with the tokens it would get alone.
+"""The scheduler under random histories: every request ends once, with what it would get alone.
 
 Pools are tiny, so that preemption and eviction are common; prompts repeat and continue each other, so that
 cached and parked KV is found; up to three plans are in flight; items are encoded (in steps, or beside some of
@@ -20,20 +20,36 @@ from sensorium.engine.planning.plan import Plan, SequenceId, Slot
 from sensorium.engine.planning.scheduler import Scheduler
 from sensorium.engine.planning.service_classes import SERVICES
 from sensorium.protocols.engine.messages import (
+    AnyRequest,
     ContentHash,
     Lane,
     MediaSpan,
     NgramDraft,
+    Pool,
+    Pooled,
+    Prefill,
+    Prefilled,
     ProbabilityProbe,
     Request,
     RequestId,
     Sample,
-    SampleRequest,
     SamplingParams,
     SessionKey,
+    Task,
+    TaskFailed,
 )
 from sensorium.protocols.errors import BadRequestError, OverloadedError
-from support.fake_runner import NAN_ID, STOP_ID, UNENCODABLE, FakeRunner, answer_alone, item, probability
+from support.fake_runner import (
+    NAN_ID,
+    STOP_ID,
+    UNENCODABLE,
+    FakeRunner,
+    answer_alone,
+    fails_alone,
+    item,
+    pooled_alone,
+    probability,
+)
 from support.scheduler_record import record, replay
 from support.step_loop import StepLoop
 
@@ -70,7 +86,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.requests: dict[RequestId, SampleRequest] = {}
+        self.requests: dict[RequestId, AnyRequest] = {}
         self.over: set[RequestId] = set()  # refused, aborted or revised
         self.shaken: set[RequestId] = set()  # those a failing step or a dropped encode may have ended
         self.users: dict[RequestId, set[Slot]] = {}
@@ -122,21 +138,17 @@ class SchedulerMachine(RuleBasedStateMachine):
             encoding = ContentHash(rng.choice(list(by_name))) if by_name else None
         if encoding is not None and encoding not in by_name:
             encoding = None
-        request = Request(
+        request = Request[Task](
             RequestId(f"r{len(self.requests)}"),
             prompt or (1, 2, 5),
-            Sample(
-                draw_sampling(rng),
-                ngram=NgramDraft(3, 2, 1) if rng.random() < 0.2 else None,
-                probe=ProbabilityProbe(rng.randrange(max(len(prompt), 1)), 2) if rng.random() < 0.2 else None,
-            ),
+            draw_task(rng, len(prompt)),
             encoder_hash=encoding,
             media=media,
             session=session,
             cache_salt="x" if rng.random() < 0.04 else "",
             lane=Lane(rng.choice(SERVICES), rng.choice([0, 0, 0, -1, 1])),
         )
-        if rng.random() < 0.4:
+        if isinstance(request.task, Sample) and rng.random() < 0.4:
             draft = answer_alone(request)[0][: rng.randint(0, 12)]
             draft += tuple(rng.randrange(40) for _ in range(rng.randint(0, 3)))
             request = msgspec.structs.replace(
@@ -145,7 +157,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         slots = tuple(by_name[span.content_hash] for span in media)
         self.try_submit(request, None if encoding is None else by_name[encoding], slots)
 
-    def draw_earlier(self, rng: random.Random, session: SessionKey | None) -> SampleRequest | None:
+    def draw_earlier(self, rng: random.Random, session: SessionKey | None) -> AnyRequest | None:
         """A request whose prompt is continued: mostly the session's last one."""
         if not self.requests or rng.random() < 0.1:
             return None
@@ -153,7 +165,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         return mine[-1] if mine and rng.random() < 0.9 else rng.choice(list(self.requests.values()))
 
     def draw_beginning(
-        self, rng: random.Random, earlier: SampleRequest
+        self, rng: random.Random, earlier: AnyRequest
     ) -> tuple[tuple[int, ...], tuple[MediaSpan, ...]]:
         """What an earlier prompt said, its answer so far, or a part; sometimes with another item in it."""
         whole = earlier.prompt_token_ids + tuple(self.loop.tokens.get(earlier.request_id, ()))
@@ -171,7 +183,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             media = (*media, span)
         return prompt, media
 
-    def try_submit(self, request: SampleRequest, slot: Slot | None, media_slots: tuple[Slot, ...]) -> None:
+    def try_submit(self, request: AnyRequest, slot: Slot | None, media_slots: tuple[Slot, ...]) -> None:
         """Submit, and see that a live request of the session ends and nobody else does."""
         request_id, session = request.request_id, request.session
         revised = [
@@ -186,8 +198,14 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.over.add(request_id)
             return
         self.users[request_id] = {*media_slots, *(() if slot is None else (slot,))}
-        assert all(self.loop.ends[each].finish_reason == "abort" for each in revised)
+        assert all(self.is_aborted(each) for each in revised)
         self.over.update(revised)
+
+    def is_aborted(self, request_id: RequestId) -> bool:
+        """Whether its end, or its one outcome, says so."""
+        if request_id in self.loop.ends:
+            return self.loop.ends[request_id].finish_reason == "abort"
+        return isinstance(self.loop.outcomes[request_id], TaskFailed)
 
     @precondition(lambda self: self.live())
     @rule(data=st.data())
@@ -298,7 +316,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         )
 
     def live(self) -> list[RequestId]:
-        return sorted(set(self.requests) - self.over - set(self.loop.ends))
+        return sorted(set(self.requests) - self.over - set(self.loop.ends) - set(self.loop.outcomes))
 
     def freeable(self) -> list[Slot]:
         """Filled slots that no live request uses: those the ledger may free."""
@@ -327,7 +345,30 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert [plan for plan in again if not plan.is_overlapped] == self.loop.plans
         assert [plan for plan in again if plan.is_overlapped] == self.loop.overlapped_plans
 
-    def expect_answer(self, request_id: RequestId, request: SampleRequest) -> None:
+    def expect_answer(self, request_id: RequestId, request: AnyRequest) -> None:
+        if isinstance(request.task, Sample):
+            self.expect_tokens(request_id, request, request.task)
+        else:
+            self.expect_outcome(request_id, request)
+
+    def expect_outcome(self, request_id: RequestId, request: AnyRequest) -> None:
+        """One outcome, and of a vector no row that was not fed or found as it is."""
+        assert request_id not in self.loop.tokens
+        if request_id in self.over:
+            return
+        found = self.loop.outcomes[request_id]
+        if isinstance(found, TaskFailed):
+            assert request_id in self.shaken or fails_alone(request)
+            return
+        assert not fails_alone(request)
+        match request.task:
+            case Pool() as pool:
+                assert isinstance(found, Pooled)
+                assert found.values == pooled_alone(request, pool)
+            case _:
+                assert isinstance(found, Prefilled)
+
+    def expect_tokens(self, request_id: RequestId, request: AnyRequest, task: Sample) -> None:
         given = tuple(self.loop.tokens.get(request_id, ()))
         expected, reason = answer_alone(request)
         assert given == expected[: len(given)]
@@ -338,12 +379,25 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert (given, end.finish_reason) == (expected, reason)
         if given:
             first = self.loop.first[request_id]
-            if request.task.probe is not None:
-                assert first.probe_probability == probability(request.task.probe, request.prompt_token_ids)
-            if request.task.sampling.prompt_logprobs is not None:
+            if task.probe is not None:
+                assert first.probe_probability == probability(task.probe, request.prompt_token_ids)
+            if task.sampling.prompt_logprobs is not None:
                 assert first.prompt_logprobs is not None
                 values = tuple(-float(token) for token in request.prompt_token_ids[1:])
                 assert first.prompt_logprobs.logprobs == values
+
+
+def draw_task(rng: random.Random, num_prompt: int) -> Task:
+    """Mostly what samples; what reads a prompt only ends in one of its steps."""
+    if rng.random() < 0.15:
+        return Pool(rng.choice(["cls", "last", "mean"]))
+    if rng.random() < 0.1:
+        return Prefill()
+    return Sample(
+        draw_sampling(rng),
+        ngram=NgramDraft(3, 2, 1) if rng.random() < 0.2 else None,
+        probe=ProbabilityProbe(rng.randrange(max(num_prompt, 1)), 2) if rng.random() < 0.2 else None,
+    )
 
 
 def draw_sampling(rng: random.Random) -> SamplingParams:

@@ -1,0 +1,1 @@
+"""The routes of vectors of texts: embeddings; rerank and score belong beside them."""

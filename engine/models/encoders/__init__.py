@@ -1,0 +1,1 @@
+"""Text encoders of transformers for embeddings: BERT, XLM-R, ModernBERT, MPNet, base models of decoders."""

@@ -1,0 +1,1 @@
+"""Embeddings on the wire; rerank and score belong beside them."""
