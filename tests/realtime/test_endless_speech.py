@@ -7,8 +7,8 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sensorium.protocols.realtime.session import Delay
 from sensorium.protocols.shared.audio_format import ms_to_samples
+from sensorium.protocols.transcription.options import Delay
 from sensorium.realtime.effects import Transcribe
 from sensorium.realtime.turns.detector import FRAME_SAMPLES
 from support.dialogs import COMMITTED, Dialog

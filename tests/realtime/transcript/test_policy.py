@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sensorium.protocols.realtime.session import Delay
+from sensorium.protocols.transcription.options import Delay
 from sensorium.realtime.transcript import policy as transcript
 from sensorium.realtime.transcript.delay_presets import RELEASES, ReleaseConfig
 from sensorium.realtime.transcript.pieces import units, weight
