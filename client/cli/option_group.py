@@ -34,7 +34,8 @@ def _kind(option: Option) -> Any:  # noqa: ANN401 (a type)
         return dict[str, float]
     if option.takes_text:
         return str
-    return list[option.base] if option.takes_several else option.base
+    kind = option.base
+    return list[kind] if option.takes_several else kind
 
 
 def _help(option: Option) -> str:
