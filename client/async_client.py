@@ -212,7 +212,7 @@ class AsyncClient:
         self, texts: str | Sequence[str], *, model: str | None = None, dimensions: int | None = None
     ) -> list[list[float]]:
         """See `Client.embed`."""
-        return await self._ask(embedding(texts, model, dimensions))
+        return await self._send(embedding(texts, model, dimensions))
 
     async def models(self) -> list[Model]:
         """The models the server offers."""

@@ -225,7 +225,7 @@ class Client:
         self, texts: str | Sequence[str], *, model: str | None = None, dimensions: int | None = None
     ) -> list[list[float]]:
         """The vectors of one or many texts, in order. `dimensions` keeps the first so many of each."""
-        return self._ask(embedding(texts, model, dimensions))
+        return self._send(embedding(texts, model, dimensions))
 
     def models(self) -> list[Model]:
         """The models the server offers."""

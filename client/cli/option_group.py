@@ -34,8 +34,8 @@ def _kind(option: Option) -> Any:  # noqa: ANN401 (a type)
         return dict[str, float]
     if option.takes_text:
         return str
-    kind = option.base
-    return list[kind] if option.takes_several else kind
+    base: Any = option.base
+    return list[base] if option.takes_several else base
 
 
 def _help(option: Option) -> str:
