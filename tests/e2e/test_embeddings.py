@@ -7,6 +7,7 @@ import json
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -56,11 +57,10 @@ def test_openai_client_gets_the_vectors_of_transformers(
     client = openai.OpenAI(base_url=server.api, api_key="none")
     options = {} if encoding is None else {"encoding_format": encoding}
     answer = client.embeddings.create(model=name, input=list(TEXTS), user="me", **options)  # type: ignore[arg-type]
+    embeddings: list[Any] = [each.embedding for each in answer.data]
     found = [
-        np.frombuffer(base64.b64decode(each.embedding), "<f4")
-        if isinstance(each.embedding, str)
-        else np.array(each.embedding, np.float32)
-        for each in answer.data
+        np.frombuffer(base64.b64decode(each), "<f4") if isinstance(each, str) else np.array(each, np.float32)
+        for each in embeddings
     ]
     assert [each.index for each in answer.data] == list(range(len(TEXTS)))
     expected = reference_vectors(folders[name], TEXTS, mode)  # type: ignore[arg-type]

@@ -131,20 +131,22 @@ def likeliest_alone(request: SampleRequest) -> TopLogprobs:
     return likeliest(_past_alone(request, content), (), request.task.sampling)
 
 
-def answer_alone(request: SampleRequest, content: bytes | None = None) -> tuple[tuple[int, ...], str]:
+def answer_alone(request: AnyRequest, content: bytes | None = None) -> tuple[tuple[int, ...], str]:
     """Tokens and finish reason the request must end with, whatever else runs.
 
     `content` is what it listens to; items placed in the prompt hold their content hash.
     """
+    assert isinstance(request.task, Sample)
+    sampling = request.task.sampling
     if content is None and request.encoder_hash is not None:
         content = request.encoder_hash.encode()
     if fails_alone(request) or content == UNENCODABLE:
         return (), "error"
     past = _past_alone(request, content)
     generated: list[int] = []
-    while len(generated) < request.task.sampling.max_tokens:
-        token = next_token(past, generated, request.task.sampling)
-        if token in request.task.sampling.stop_token_ids:
+    while len(generated) < sampling.max_tokens:
+        token = next_token(past, generated, sampling)
+        if token in sampling.stop_token_ids:
             return tuple(generated), "stop"
         generated.append(token)
         past.append(key_value(past, token, _axes_alone(request, len(past)), None, content))

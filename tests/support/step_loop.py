@@ -14,11 +14,11 @@ from sensorium.engine.planning.events import (
 from sensorium.engine.planning.plan import Plan, Slot, StepResult
 from sensorium.engine.planning.scheduler import Scheduler
 from sensorium.protocols.engine.messages import (
+    AnyRequest,
     Outcome,
     Pooled,
     Prefilled,
     RequestId,
-    SampleRequest,
     TaskFailed,
     TokensAligned,
     TokensSampled,
@@ -58,7 +58,7 @@ class StepLoop:
         return [plan for plan in self.plans if plan.sequences]
 
     def submit(
-        self, request: SampleRequest, slot: Slot | None = None, media_slots: tuple[Slot, ...] = ()
+        self, request: AnyRequest, slot: Slot | None = None, media_slots: tuple[Slot, ...] = ()
     ) -> None:
         """Submit, and take what that says of the request it revises."""
         self.take(self.scheduler.submit(request, slot, media_slots))

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -19,6 +19,7 @@ from sensorium.actors.help import overview
 from sensorium.client import Client
 from sensorium.client.bench.commands import bench, bench_text
 from sensorium.client.cli import commands
+from sensorium.client.requests import FileOptions
 from sensorium.protocols.realtime.events import SessionUpdate
 from sensorium.protocols.transcription.options import LiveSpeechOptions, RecordingOptions, SpeechOptions
 from support.fake_server import Answer, FakeDialog, serve_realtime, serve_rest
@@ -249,8 +250,10 @@ def test_what_is_known_about_the_speech_is_passed_on(recording: Path) -> None:
     assert isinstance(update, SessionUpdate)
     assert msgspec.to_builtins(update.session)["audio"]["input"]["transcription"] == live
     with serve_rest({"/v1/audio/transcriptions": Answer(STREAM)}) as (url, requests):
-        assert commands.transcribe([recording], base_url=url, options={**hints}) == 0
-        assert commands.transcribe([recording], base_url=url, stream=True, options={**hints}) == 0
+        assert commands.transcribe([recording], base_url=url, options=cast(FileOptions, hints)) == 0
+        assert (
+            commands.transcribe([recording], base_url=url, stream=True, options=cast(FileOptions, hints)) == 0
+        )
     for request in requests:
         assert request.body.count(b'name="languages[]"') == 2
         assert b"Ada Lovelace" in request.body

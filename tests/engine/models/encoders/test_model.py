@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from support.encoder_folder import (
 from support.text_folder import make_qwen3_folder
 
 _MODES: tuple[Mode, ...] = ("cls", "mean", "lasttoken")
-_WIDER = {"hidden_size": 64, "intermediate_size": 96}
+_WIDER: Final[dict[str, Any]] = {"hidden_size": 64, "intermediate_size": 96}
 """Rounding averages out over more dimensions than the other tests have."""
 
 
