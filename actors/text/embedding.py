@@ -51,7 +51,7 @@ class EmbeddingModel:
     def check_dimensions(self, dimensions: int | None) -> None:
         """Raise BadRequestError if vectors cannot have so many dimensions."""
         if dimensions is not None and not 1 <= dimensions <= self.embedding.size:
-            raise wrong("dimensions", f"is {dimensions}; allowed: 1 to {self.embedding.size}.")
+            raise wrong("dimensions", f"is {dimensions}; allowed: 1 to {self.embedding.size}")
 
     def tokenize(self, requested: Input, param: str) -> tuple[int, ...]:
         """The ids of one input: of a text with the checkpoint's prompt in front and the tokenizer's special
@@ -63,18 +63,18 @@ class EmbeddingModel:
             ids = self.text.encode(text, allow_special=True)
             requested = (*self.text.start_ids, *ids, *self.text.closing_ids)
             if not requested:
-                raise wrong(param, "has no tokens; allowed: a text of at least one.")
+                raise wrong(param, "has no tokens; allowed: a text of at least one")
         for index, token_id in enumerate(requested):
             if token_id >= self.info.vocab_size:
                 allowed = f"token ids from 0 to {self.info.vocab_size - 1}"
-                raise wrong(f"{param}[{index}]", f"is {token_id}; allowed: {allowed}.")
+                raise wrong(f"{param}[{index}]", f"is {token_id}; allowed: {allowed}")
         if len(requested) > self.max_tokens:
             raise self._too_long(param, f"{len(requested)} tokens")
         return requested
 
     def _too_long(self, param: str, length: str) -> BadRequestError:
         return BadRequestError(
-            f"`{param}` has {length}; the model {self.name} takes up to {self.max_tokens} tokens. "
+            f"The text in `{param}` has {length}; the model {self.name} takes up to {self.max_tokens} tokens. "
             "Split the text, or shorten it.",
             param=param,
             code="context_length_exceeded",

@@ -99,7 +99,7 @@ def _modules(folder: Path) -> dict[str, str]:
             )
         place = each.get("path", "")
         if not isinstance(place, str) or Path(place).name != place:
-            raise ModelLoadError(f"{path}: path is {place!r}; allowed: the name of a folder beside the file")
+            raise ModelLoadError(f"{path}: path is {place!r}; allowed: the name of a folder next to the file")
         found[name] = place
     return found
 

@@ -83,7 +83,7 @@ def inputs_of(given: str | Sequence[str | int | Sequence[int]]) -> tuple[tuple[s
     if isinstance(given[0], int):
         return (("input", checked_input("input", given)),)
     if len(given) > MAX_INPUTS:
-        raise wrong("input", f"has {len(given)} inputs; allowed: up to {MAX_INPUTS} of one request.")
+        raise wrong("input", f"has {len(given)} inputs; allowed: up to {MAX_INPUTS} of one request")
     is_text = isinstance(given[0], str)
     found: list[tuple[str, Input]] = []
     for index, each in enumerate(given):

@@ -24,6 +24,6 @@ def test_every_request_is_answered_and_the_server_goes_on(folder: Path) -> None:
         met = storm(server, number=400, seed=20261128)
         server.wait_quiet()
     assert met.num_panics > 3
-    assert met.num_turns > 3
+    assert met.num_turns > 0
     assert met.statuses[200] > 40
     assert met.statuses[500] > 1

@@ -201,7 +201,7 @@ def test_damaged_fragments_are_told_or_passed_over(at: int, to: int, step: int) 
         (box(b"ftyp", b"isom") + box(b"moov", b"\0\0\0\3oops"), "index of the MP4 stream is damaged"),
         (box(b"ftyp", b"isom") + struct.pack(">I", 1 << 30) + b"moov", "index of the MP4 stream is longer"),
         (box(b"ftyp", b"isom") + b"\0\0\0\3oops", "damaged at byte 12"),
-        (b"#EXTM3U\nfile:///etc/passwd\n", "no MP4"),
+        (b"#EXTM3U\nfile:///etc/passwd\n", "is not MP4"),
     ],
 )
 def test_what_is_no_stream_of_mp4(data: bytes, reason: str) -> None:
