@@ -74,8 +74,8 @@ class EmbeddingModel:
 
     def _too_long(self, param: str, length: str) -> BadRequestError:
         return BadRequestError(
-            f"The text in `{param}` has {length}; the model {self.name} takes up to {self.max_tokens} tokens. "
-            "Split the text, or shorten it.",
+            f"The text in `{param}` has {length}; the model {self.name} takes up to {self.max_tokens} "
+            "tokens. Split the text, or shorten it.",
             param=param,
             code="context_length_exceeded",
         )
