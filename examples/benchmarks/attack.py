@@ -334,7 +334,7 @@ def main() -> None:
     parser.add_argument("--url", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.be is not None:
-        os.nice(19)
+        os.setpriority(os.PRIO_PROCESS, 0, 19)
         KINDS[options.be](options.url)
     elif options.ping:
         measure_pings(options.url)

@@ -323,6 +323,7 @@ def test_a_full_disk_is_said_in_a_line(unbuffered: str) -> None:
 SHOWS = """
 import sys
 from sensorium.actors import cli, commands
+sys.argv = ["sensorium", "models"]
 commands.run = lambda _: print("días", sys.stdin.read(), "caf\\udce9") or 0
 cli.main()
 """
@@ -396,8 +397,9 @@ def test_two_models_and_a_transcription_over_the_command_line(
 
 CAPACITIES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 PRINTS = f"""
-import os
+import os, sys
 from sensorium.actors import cli, commands
+sys.argv = ["sensorium", "models"]
 commands.run = lambda _: print(*(os.environ[name] for name in {CAPACITIES!r})) or 0
 cli.main()
 """

@@ -30,13 +30,11 @@ def live_async(url: str, _: bytes) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("request", [file, live, live_async])
-def test_a_model_that_is_not_there(
-    server: Server, lights: bytes, request: Callable[[str, bytes], None]
-) -> None:
+@pytest.mark.parametrize("call", [file, live, live_async])
+def test_a_model_that_is_not_there(server: Server, lights: bytes, call: Callable[[str, bytes], None]) -> None:
     for _ in range(5):
         with pytest.raises(APIError) as raised:
-            request(server.url, lights)
+            call(server.url, lights)
         assert (raised.value.status, raised.value.code, raised.value.param) == (
             404,
             "model_not_found",

@@ -17,7 +17,7 @@ from sensorium.actors.live.responses import LiveAnswers
 from sensorium.actors.text.generation import TextModel
 from sensorium.engine.models.prompts import Prompt
 from sensorium.protocols.chat.request import Conversation
-from sensorium.protocols.engine.messages import INTERACTIVE, SampleRequest, TextGenerated
+from sensorium.protocols.engine.messages import INTERACTIVE, AnyRequest, Outcome, Prefilled
 from sensorium.protocols.errors import InternalError
 from sensorium.realtime.dialogue.effects import HasReadAhead, ReadAhead, Warm
 from trio.testing import wait_all_tasks_blocked
@@ -27,12 +27,12 @@ class Desk:
     """An engine that reads when it is told to, and what is asked of it."""
 
     def __init__(self) -> None:
-        self.requests: list[SampleRequest] = []
+        self.requests: list[AnyRequest] = []
         self.answers: dict[str, trio.Event] = {}
         self.reports: list[int] = []
         self.num_stops = 0
         self.broken = False
-        engine = SimpleNamespace(complete=self.complete)
+        engine = SimpleNamespace(perform=self.perform)
         info = SimpleNamespace(stop_token_ids=())
         prompter = SimpleNamespace(builder=SimpleNamespace(info=info))
         model = cast(TextModel, SimpleNamespace(engine=engine, prompter=prompter, num_ngram_drafts=0))
@@ -54,7 +54,7 @@ class Desk:
             raise InternalError("broken")
         yield Prompt(token_ids=(1,))
 
-    async def complete(self, request: SampleRequest) -> TextGenerated:
+    async def perform(self, request: AnyRequest) -> Outcome:
         self.requests.append(request)
         kind = "ahead" if request.session is None else "now"
         assert kind not in self.answers, "one of a kind at a time"
@@ -63,7 +63,7 @@ class Desk:
             await event.wait()
         finally:
             del self.answers[kind]
-        return TextGenerated(request.request_id, (), finish_reason="length")
+        return Prefilled(request.request_id)
 
     async def report(self, fact: HasReadAhead) -> None:
         self.reports.append(fact.plan)

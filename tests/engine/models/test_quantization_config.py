@@ -98,7 +98,7 @@ def test_a_folder_answers_as_the_numbers_it_stands_for(plain: Path, tmp_path: Pa
     assert (source.weight_bytes < 0.6 * ours.weight_bytes) == (name in CODES), "codes are held as codes"
 
 
-@pytest.mark.parametrize("kind", ["other", "hearing"])
+@pytest.mark.parametrize("kind", ["other", "speech_folder"])
 @pytest.mark.parametrize("name", PACKINGS)
 def test_other_families_answer_as_the_numbers_they_stand_for(
     request: pytest.FixtureRequest, tmp_path: Path, name: str, kind: str

@@ -81,11 +81,11 @@ class CtcModel:
         """See `Model`: nearly all the probability is that of the label."""
         return 20.0 * torch.nn.functional.one_hot(hidden[:, 0].long(), VOCAB_SIZE).float()
 
-    def align(self, command: Align, output: EncoderOutput) -> tuple[int, ...]:
+    def align(self, task: Align, _: Sequence[int], output: EncoderOutput) -> tuple[int, ...]:
         """See `AligningModel`: no search, the frames are known."""
         assert isinstance(output, Labels)
-        frames = output.frames[: command.text_end - command.text_start].tolist()
-        return (*(min(frame, command.num_frames) for frame in frames), command.num_frames)
+        frames = output.frames[: task.text_end - task.text_start].tolist()
+        return (*(min(frame, task.num_frames) for frame in frames), task.num_frames)
 
 
 def open_source(opening: Opening) -> ModelSource:
