@@ -100,7 +100,7 @@ def test_whisper_hears_nearly_as_with_its_own_numbers_and_says_when(tmp_path: Pa
     command = Request(
         RequestId("a"), tuple(token_ids.tolist()), Align(2, 10, shape[1] // 2), encoder_hash=ContentHash("b")
     )
-    boundaries = coded.align(command, outputs[1])  # type: ignore[attr-defined]
+    boundaries = coded.align(command.task, command.prompt_token_ids, outputs[1])  # type: ignore[attr-defined]
     assert len(boundaries) == 9
     assert list(boundaries) == sorted(boundaries)
 

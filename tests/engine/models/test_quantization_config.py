@@ -196,7 +196,7 @@ def test_what_becomes_of_the_weights_is_said(
         ("awq", {"version": "gemv"}, "version 'gemv' is not gemm"),
         ("nf4", {"bnb_4bit_quant_type": "fp4"}, "bnb_4bit_quant_type 'fp4' is not nf4"),
         ("nf4", {"load_in_4bit": False}, "load_in_4bit is not set"),
-        ("fp8 blocks", {"weight_block_size": [128]}, "weight_block_size [128] are no two sizes"),
+        ("fp8 blocks", {"weight_block_size": [128]}, "weight_block_size [128] are not two sizes"),
         ("packed", {"format": "marlin-24"}, "format 'marlin-24' is not one of int-quantized"),
         ("packed", {"transform_config": {"R1": {}}}, "transform_config asks for rotations"),
         ("packed", {"sparsity_config": {"format": "sparse-bitmask"}}, "sparsity_config asks for sparse"),

@@ -10,7 +10,7 @@ from sensorium.actors.http.chat.text_requests import text_model
 from sensorium.actors.http.service import ServedModel, Service
 from sensorium.protocols.errors import BadRequestError
 
-TRANSCRIPTION: Any = object()
+TRANSCRIPTION: Any = SimpleNamespace(tasks=("transcribe",))
 SPEECH = ServedModel("speech", cast(Any, None), 0, transcription=TRANSCRIPTION)
 TRANSCRIBING_CHAT = ServedModel(
     "hearing", cast(Any, None), 0, transcription=TRANSCRIPTION, text=cast(Any, "hearing")
@@ -20,7 +20,9 @@ OTHER = ServedModel("other", cast(Any, None), 0, text=cast(Any, "other"))
 
 
 def service(*models: ServedModel) -> Service:
-    return cast(Service, SimpleNamespace(models={model.name: model for model in models}))
+    return cast(
+        Service, SimpleNamespace(models={each.name: each for each in models}, model=lambda _: models[0])
+    )
 
 
 @pytest.mark.parametrize(
