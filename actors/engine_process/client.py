@@ -16,10 +16,10 @@ import trio
 from ...engine.models.info import ModelInfo
 from ...protocols.engine.messages import (
     INTERACTIVE,
-    AnyRequest,
     ItemKey,
     Lane,
     Outcome,
+    PromptRequest,
     SampleRequest,
     SessionKey,
     TextGenerated,
@@ -136,7 +136,7 @@ class RemoteEngine(EngineClient):
         async with self._live().call(messages.Run(self._index, request, whole=True)) as call:
             return (await call.answer(messages.Text)).body
 
-    async def perform(self, request: AnyRequest) -> Outcome:
+    async def perform(self, request: PromptRequest) -> Outcome:
         async with self._live().call(messages.Perform(self._index, request)) as call:
             return (await call.answer(messages.Performed)).outcome
 

@@ -15,13 +15,13 @@ import msgspec
 
 from ...protocols import errors
 from ...protocols.engine.messages import (
-    AnyRequest,
     ContentHash,
     Features,
     FloatType,
     ItemKey,
     Lane,
     Outcome,
+    PromptRequest,
     SampleRequest,
     SessionKey,
     TextGenerated,
@@ -84,7 +84,7 @@ class Perform(_Message, frozen=True):
     """`perform`."""
 
     model: int
-    body: AnyRequest
+    body: PromptRequest
     long: tuple[Long, ...] = ()
 
 

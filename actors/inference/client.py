@@ -14,13 +14,13 @@ from typing import Protocol, TypeVar
 from ...engine.models.info import ModelInfo
 from ...protocols.engine.messages import (
     INTERACTIVE,
-    AnyRequest,
     ContentHash,
     EncoderItem,
     Features,
     ItemKey,
     Lane,
     Outcome,
+    PromptRequest,
     SampleRequest,
     SessionKey,
     TextGenerated,
@@ -123,7 +123,7 @@ class EngineClient(Protocol):
         """
         ...
 
-    async def perform(self, request: AnyRequest) -> Outcome:
+    async def perform(self, request: PromptRequest) -> Outcome:
         """The outcome of a request that does not sample; see `outcome_of`. Raises as `generate` does."""
         ...
 
@@ -145,7 +145,7 @@ def check_answer(answer: TextGenerated) -> None:
             raise InternalError(f"Generating failed: {failed_alone(answer)}.")
 
 
-async def outcome_of(engine: EngineClient, request: AnyRequest, kind: type[OutcomeT]) -> OutcomeT:
+async def outcome_of(engine: EngineClient, request: PromptRequest, kind: type[OutcomeT]) -> OutcomeT:
     """The outcome of `request`, which is one of `kind`. Raises as `EngineClient.perform` does, and
     InternalError if the request failed alone."""
     outcome = await engine.perform(request)

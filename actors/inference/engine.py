@@ -28,11 +28,11 @@ from ...engine.text.detokenizer import Decode, Detokenizer, decoder_maker
 from ...engine.text.keyword_boosting import tree_of
 from ...protocols.engine.messages import (
     INTERACTIVE,
-    AnyRequest,
     ItemKey,
     Lane,
     Outcome,
     Phrases,
+    PromptRequest,
     SampleRequest,
     SessionKey,
     TextGenerated,
@@ -188,7 +188,7 @@ class Engine(EngineClient):
         async with self._generate(request, stride=None) as stream:
             return await stream.receive()
 
-    async def perform(self, request: AnyRequest) -> Outcome:
+    async def perform(self, request: PromptRequest) -> Outcome:
         """See `EngineClient.perform`."""
         group = self._live()
         slot, media_slots = group.slots_of(request)

@@ -22,7 +22,15 @@ from ...engine.planning.events import EncodeDropped, EncodeFailed, SchedulerEven
 from ...engine.planning.plan import Plan, Slot, StepResult
 from ...engine.planning.request_times import RequestClocks
 from ...engine.planning.scheduler import Scheduler
-from ...protocols.engine.messages import Align, AnyRequest, Outcome, RequestId, SessionKey, TokensSampled
+from ...protocols.engine.messages import (
+    Align,
+    Outcome,
+    PromptRequest,
+    RequestId,
+    SampleRequest,
+    SessionKey,
+    TokensSampled,
+)
 from ...protocols.engine.statistics import EngineStatistics
 from ...protocols.errors import SensoriumError
 from ..runtime.actor import Handle, Inbox, Reply
@@ -44,7 +52,7 @@ all, so later ones are not refused because many wait, nor others because of them
 class _Submit:
     """A request whose tokens go to a stream."""
 
-    request: AnyRequest
+    request: SampleRequest
     slot: Slot | None
     media_slots: tuple[Slot, ...]
     stream_id: StreamId
@@ -56,7 +64,7 @@ class _Submit:
 class _Perform:
     """A request with one outcome."""
 
-    request: AnyRequest
+    request: PromptRequest
     slot: Slot | None
     media_slots: tuple[Slot, ...]
     reply: Reply[Outcome]
@@ -85,7 +93,7 @@ class SchedulerHandle:
 
     async def submit(
         self,
-        request: AnyRequest,
+        request: SampleRequest,
         slot: Slot | None,
         stream_id: StreamId,
         *,
@@ -99,7 +107,7 @@ class SchedulerHandle:
         await self._handle.call(lambda reply: _Submit(request, slot, media_slots, stream_id, part, reply))
 
     async def perform_task(
-        self, request: AnyRequest, slot: Slot | None, media_slots: tuple[Slot, ...] = ()
+        self, request: PromptRequest, slot: Slot | None, media_slots: tuple[Slot, ...] = ()
     ) -> Outcome:
         """The outcome of a request that does not sample. On cancellation, `abort` it."""
         return await self._handle.call(lambda reply: _Perform(request, slot, media_slots, reply))
@@ -173,7 +181,9 @@ class SchedulerActor:
 
     async def _receive(self) -> Sequence[_Message]:
         """All that came; nothing after a while, where the next step is put off."""
-        with trio.move_on_after(_POLL_S if self._is_pausing else math.inf):
+        if not self._is_pausing:
+            return (await self.inbox.receive(), *self.inbox.take_all())
+        with trio.move_on_after(_POLL_S):
             return (await self.inbox.receive(), *self.inbox.take_all())
         return ()
 

@@ -90,7 +90,7 @@ class LocalCore:
         """The vectors of texts or token ids, float32. Raises BadRequestError naming the text at fault."""
         loaded = self.loaded
         if loaded.embeds is None:
-            raise BadRequestError(f"The model `{loaded.name}` does not embed: {NO_EMBEDDING}.")
+            raise BadRequestError(f"The model `{loaded.name}` does not embed. {NO_EMBEDDING}.")
         inputs = [
             (f"texts[{place}]", checked_input(f"texts[{place}]", each)) for place, each in enumerate(texts)
         ]

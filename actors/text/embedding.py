@@ -26,7 +26,7 @@ _AT_ONCE: Final = 64
 """Inputs of one request that are in the engine's queue together."""
 
 NO_EMBEDDING: Final = (
-    "models that do are text encoders, and decoders whose folder has the 1_Pooling/config.json of "
+    "Models that embed are text encoders, and decoders whose folder has the 1_Pooling/config.json of "
     "sentence-transformers"
 )
 

@@ -336,9 +336,8 @@ class Runner:
                     outcomes[step.request.request_id] = self._align(step)
                 case Pool() as pool:
                     pools.append(WholePrompt(step.request.request_id, step.request.prompt_token_ids, pool))
-                case _:
-                    error = "this model generates no text"
-                    outcomes[step.request.request_id] = TaskFailed(step.request.request_id, error)
+                case Sample() | Prefill():
+                    raise AssertionError("what makes keys and values is no whole (`SchedulerConfig.check`)")
         if pools:
             outcomes |= {each.request_id: each for each in self._pool(pools)}
         return outcomes

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final
 
-from ...protocols.engine.messages import Align, AnyRequest, MediaSpan, NgramDraft, Pool, Sample
+from ...protocols.engine.messages import Align, AnyRequest, MediaSpan, NgramDraft, Pool, Prefill, Sample
 from ...protocols.errors import BadRequestError
 from .positions import PositionRule, plain_positions
 
@@ -84,6 +84,8 @@ class SchedulerConfig:
         if num_prompt == 0:
             raise BadRequestError("the prompt is empty")
         match request.task:
+            case Sample() | Prefill() if self.is_bidirectional:
+                raise BadRequestError("this model makes vectors of texts, and generates none")
             case Sample() as sample:
                 self._check_sample(sample, num_prompt)
             case Align() as align:

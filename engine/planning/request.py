@@ -87,7 +87,6 @@ class ScheduledRequest:
         "sequence_id",
         "service",
         "slot",
-        "task",
         "tokens",
     )
 
@@ -108,7 +107,6 @@ class ScheduledRequest:
         self.is_in_flight = False  # as a whole
         self.message = message
         self.request_id = message.request_id
-        self.task = message.task
         self.sample = message.task if isinstance(message.task, Sample) else None
         self.slot = slot
         self.items = tuple(
@@ -142,7 +140,7 @@ class ScheduledRequest:
     @property
     def max_reused(self) -> int:
         """How many tokens' KV may be taken from elsewhere: what is sampled behind or asked about is fed."""
-        match self.task:
+        match self.message.task:
             case Sample(sampling) if self.is_first and sampling.prompt_logprobs is not None:
                 return 0
             case Sample(probe=probe) if probe is not None and self.probe_probability is None:
@@ -230,7 +228,7 @@ class ScheduledRequest:
             self.request_id,
             self.message.prompt_token_ids,
             tuple(self.tokens[self.num_prompt :]),
-            self.task,
+            self.message.task,
         )
 
     @property
@@ -281,7 +279,7 @@ class ScheduledRequest:
 
     def _report_prompt(self, outcome: TokensSampled, reason: FinishReason | None) -> Prefilled | TaskFailed:
         """How a request ends that does not sample and has made no vector."""
-        if reason == "stop" and isinstance(self.task, Prefill):
+        if reason == "stop" and isinstance(self.message.task, Prefill):
             return Prefilled(self.request_id, self.num_cached)
         if reason == "abort":
             return TaskFailed(self.request_id, "a newer request of its session took its place")

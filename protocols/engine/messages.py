@@ -301,7 +301,9 @@ class Pool(msgspec.Struct, frozen=True, tag="pool"):
     """Keep the first so many dimensions, then normalize (Matryoshka embeddings); None: all."""
 
 
-Task = Sample | Prefill | Align | Pool
+PromptTask = Prefill | Align | Pool
+"""What has one outcome, made of the prompt alone."""
+Task = Sample | PromptTask
 """What an engine can be asked to make of a prompt: closed, so that everything that takes a task names all."""
 TaskT = TypeVar("TaskT", bound=Task, covariant=True)
 
@@ -330,6 +332,7 @@ class Request(msgspec.Struct, Generic[TaskT], frozen=True):
 
 AnyRequest = Request[Task]
 SampleRequest = Request[Sample]
+PromptRequest = Request[PromptTask]
 
 
 TopLogprobs = tuple[tuple[int, float], ...]

@@ -120,7 +120,7 @@ def test_base64_is_the_same_numbers(server: Server) -> None:
         (
             {"input": "a", "model": "chat"},
             "model",
-            "`chat` does not embed; it can complete, chat. Served here: bert",
+            "`chat` does not embed; it can complete, chat. Models served here that do: bert",
         ),
     ],
 )

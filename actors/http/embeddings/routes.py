@@ -57,10 +57,10 @@ def embedding_model(service: Service, name: str | None) -> EmbeddingModel:
     model = service.model(name) if name or not able else able[0]
     if model.embeds is not None:
         return model.embeds
-    others = f"served here: {', '.join(each.name for each in able)}; " if able else ""
+    served = ", ".join(each.name for each in able) or "none"
     raise BadRequestError(
         f"The model `{model.name}` does not embed; it can {', '.join(model.abilities)}. "
-        f"{others[:1].upper()}{others[1:]}{NO_EMBEDDING if others else NO_EMBEDDING.capitalize()}.",
+        f"Models served here that do: {served}. {NO_EMBEDDING}.",
         param="model",
         code="unsupported_task",
     )

@@ -129,7 +129,7 @@ def test_positions_behind_the_padding_are_all_that_there_are(tmp_path: Path) -> 
 
 
 def test_a_model_whose_folder_does_not_say_so_does_not_embed(tmp_path: Path) -> None:
-    refused = pytest.raises(BadRequestError, match="does not embed: models that do are text encoders")
+    refused = pytest.raises(BadRequestError, match="does not embed. Models that embed are text encoders")
     with LocalEngine(make_qwen3_folder(tmp_path), dtype="float32") as engine, refused:
         engine.embed(["a"])
 
