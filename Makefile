@@ -43,8 +43,10 @@ build/typing/sensorium:
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
+# Browsers that play sound in real time come last, alone.
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m microphone tests/e2e/test_console.py tests/e2e/test_embedding.py
 
 # Kernels compiled for Haswell, and torch and oneDNN held to what that processor can do (in bfloat16, too).
 test-avx2: $(READY)

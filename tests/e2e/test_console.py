@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-import os
 import re
 import subprocess
 import sys
@@ -28,10 +27,6 @@ MAX_TRANSCRIPT_NODES = 500
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=SKIP)
 expect.set_options(timeout=WAIT_MS)
-microphone = pytest.mark.skipif(
-    "SENSORIUM_MICROPHONE" not in os.environ,
-    reason="the browser plays its sound in real time: set SENSORIUM_MICROPHONE=1 on a quiet machine",
-)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +67,7 @@ def ask(page: Page, question: str) -> None:
     page.press("#chat-text", "Enter")
 
 
-@microphone
+@pytest.mark.microphone
 @pytest.mark.parametrize("recording", ["pcm", "opus"])
 def test_speech_becomes_text_and_subtitles(console: Server, browser: Browser, recording: str) -> None:
     with opened(browser, f"{console.url}/") as page:
@@ -96,7 +91,7 @@ def test_speech_becomes_text_and_subtitles(console: Server, browser: Browser, re
     console.wait_quiet()
 
 
-@microphone
+@pytest.mark.microphone
 def test_a_cut_connection_is_resumed_in_the_middle_of_a_sentence(console: Server, browser: Browser) -> None:
     with (
         cutting_proxy(console.port) as proxy,
@@ -115,7 +110,7 @@ def test_a_cut_connection_is_resumed_in_the_middle_of_a_sentence(console: Server
     console.wait_quiet()
 
 
-@microphone
+@pytest.mark.microphone
 def test_two_tabs_hear_at_once(console: Server, browser: Browser) -> None:
     with opened(browser, f"{console.url}/console") as one, opened(browser, f"{console.url}/console") as other:
         for page in (one, other):
@@ -127,7 +122,7 @@ def test_two_tabs_hear_at_once(console: Server, browser: Browser) -> None:
     console.wait_quiet()
 
 
-@microphone
+@pytest.mark.microphone
 def test_a_server_that_is_gone_is_told_and_found_again(console: Server, browser: Browser) -> None:
     with (
         cutting_proxy(console.port) as proxy,

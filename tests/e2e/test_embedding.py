@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections.abc import Iterator
@@ -24,10 +23,7 @@ LIGHTS = "Set the kitchen lights to ninety percent."
 (PAGE,) = re.findall(r"```html\n(.*?)```", (ROOT / "docs" / "embed.md").read_text(), re.DOTALL)
 MAX_LINES = 30
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None or "SENSORIUM_MICROPHONE" not in os.environ,
-    reason=f"{SKIP}; the browser plays its sound in real time: set SENSORIUM_MICROPHONE=1 on a quiet machine",
-)
+pytestmark = [pytest.mark.microphone, pytest.mark.skipif(CHROMIUM is None, reason=SKIP)]
 expect.set_options(timeout=WAIT_MS)
 
 

@@ -14,7 +14,7 @@ import trio
 from sensorium.actors.speech.families import whisper as whisper_family
 from sensorium.kernels.attention.kv_quantization import KvDtype
 from sensorium.media.transcript.range_answer import Samples
-from sensorium.protocols.engine.messages import AnyRequest, Outcome, SampleRequest, TextGenerated
+from sensorium.protocols.engine.messages import Outcome, PromptRequest, SampleRequest, TextGenerated
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.transcription.transcript import TranscriptionOptions
 from support.running_speech import EXACT, random_asr_folder, random_folder, running_speech, sound
@@ -220,9 +220,9 @@ async def test_words_are_aligned_behind_the_prompt_that_they_were_said_to(
 ) -> None:
     audio = sound(30_000, seed=7)
     async with running_speech() as whisper:
-        text, perform, aligned = whisper.whisper().text, whisper.engine.perform, list[AnyRequest]()
+        text, perform, aligned = whisper.whisper().text, whisper.engine.perform, list[PromptRequest]()
 
-        async def spy(request: AnyRequest) -> Outcome:
+        async def spy(request: PromptRequest) -> Outcome:
             aligned.append(request)
             return await perform(request)
 
