@@ -108,7 +108,7 @@ async def _run(
     config: Orders, stream: trio.abc.Stream, open_next: Open[OpenedT], nursery: trio.Nursery
 ) -> None:
     opened: list[OpenedT] = []
-    # Where memory is refused, a thread may end without its result: whoever fails first ends the wait for it.
+    # Where memory is refused, a thread may end without its result: the first failure ends the wait for it.
     with naming_shortage(", ".join(order.name for order in config.models)):
         async with trio.open_nursery() as loading:
             loading.start_soon(_report_loading, stream)

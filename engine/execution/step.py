@@ -126,7 +126,7 @@ def step_batch(
     device: torch.device,
     wanted: Sequence[int] | None = None,
 ) -> StepBatch:
-    """All sequences' rows, one after the other; of each the last `wanted` are looked at (None: all)."""
+    """All sequences' rows, one after the other; of each the last `wanted` are needed (None: all)."""
     token_ids: list[int] = []
     sequences: list[PagedSequence] = []
     media: list[MediaEmbedding] = []

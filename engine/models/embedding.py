@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,10 +40,8 @@ class Embedding:
     is_normalized: bool = True
     max_tokens: int | None = None
     """Of one input; None: as many as the model's context."""
-    prompts: Mapping[str, str] = field(default_factory=dict)
-    """By name: what is put in front of a text."""
     default_prompt: str = ""
-    """The text in front of inputs that name no prompt."""
+    """What is put in front of every text."""
 
 
 def read_embedding(folder: Path, size: int, *, default: Pooling) -> Embedding:
@@ -62,14 +60,12 @@ def read_embedding(folder: Path, size: int, *, default: Pooling) -> Embedding:
     max_tokens = read_json(path).get("max_seq_length") if path.is_file() else None
     if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
         raise ModelLoadError(f"{path}: max_seq_length is {max_tokens!r}; allowed: a number of at least 1")
-    prompts, default_prompt = _prompts(folder)
     return Embedding(
         pooling=pooling,
         size=size,
         is_normalized=is_normalized,
         max_tokens=max_tokens,
-        prompts=prompts,
-        default_prompt=default_prompt,
+        default_prompt=_default_prompt(folder),
     )
 
 
@@ -92,7 +88,11 @@ def _modules(folder: Path) -> dict[str, str]:
     listed = _listed(path)
     found: dict[str, str] = {}
     for each in listed:
-        name = str(each.get("type", "") if isinstance(each, dict) else each).rpartition(".")[2]
+        if not isinstance(each, dict):
+            raise ModelLoadError(
+                f"{path}: {str(each)[:40]!r} is not a module; allowed: objects with type and path"
+            )
+        name = str(each.get("type", "")).rpartition(".")[2]
         if name not in ("Transformer", "Pooling", "Normalize"):
             raise ModelLoadError(
                 f"{path}: the module {name[:40]!r} is not supported; allowed: Transformer, Pooling, Normalize"
@@ -117,16 +117,16 @@ def _listed(path: Path) -> list[Any]:
 def _pooling(config: Mapping[str, Any], path: Path) -> Pooling:
     if "pooling_mode" in config:  # of newer versions
         mode = config["pooling_mode"]
-        names = [mode] if isinstance(mode, str) else list(mode)
+        names = list(mode) if isinstance(mode, list | tuple) else [mode]
     else:
         names = [name for name, is_on in config.items() if name.startswith("pooling_mode_") and is_on]
     modes = {**_NAMED_MODES, **_MODES}
-    if len(names) != 1 or names[0] not in modes:
+    if len(names) != 1 or not isinstance(names[0], str) or names[0] not in modes:
         raise ModelLoadError(f"{path}: the pooling is {', '.join(map(str, names))}; allowed: {_ALLOWED}")
     return modes[names[0]]
 
 
-def _prompts(folder: Path) -> tuple[dict[str, str], str]:
+def _default_prompt(folder: Path) -> str:
     path = folder / "config_sentence_transformers.json"
     config = read_json(path) if path.is_file() else {}
     prompts = config.get("prompts") or {}
@@ -136,4 +136,5 @@ def _prompts(folder: Path) -> tuple[dict[str, str], str]:
     if name is not None and name not in prompts:
         allowed = ", ".join(prompts) or "none, without prompts"
         raise ModelLoadError(f"{path}: default_prompt_name is {name!r}; allowed: {allowed}")
-    return prompts, prompts.get(name, "")
+    default: str = prompts.get(name, "")
+    return default

@@ -1,4 +1,4 @@
-"""The console as a dialect: served unless the server was told not to (`--no-console`)."""
+"""The console as a dialect: served unless `--no-console` is given."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ function showServer() {
 function askForKey() {
   at("key-text").textContent = server.hasKey
     ? `${server.detail} Check it for blanks and missing letters, or ask who runs this server: it accepts the keys of --api-key and --api-key-file.`
-    : "This server answers to those who have a key. Whoever runs it has given it one with --api-key or --api-key-file.";
+    : "This server requires a key: one of those that it was started with (--api-key or --api-key-file).";
   at("key-text").className = server.hasKey ? "wrong" : "";
   at("key-input").value = "";
   at("key-dialog").showModal();

@@ -142,7 +142,7 @@ class Job {
     const seconds = (performance.now() - began) / 1000;
     const languages = (last.languages ?? []).map(({ code: each }) => languageName(each)).join(", ");
     const pace = last.duration ? `${minutes(last.duration)} in ${seconds.toFixed(1)} s` : `${seconds.toFixed(1)} s`;
-    this.#end([pace, languages, this.#text.data ? "" : "nobody speaks in it"].filter(Boolean).join(" · "));
+    this.#end([pace, languages, this.#text.data ? "" : "no speech found"].filter(Boolean).join(" · "));
     this.#addButtons();
   }
 

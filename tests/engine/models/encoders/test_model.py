@@ -129,7 +129,7 @@ def test_positions_behind_the_padding_are_all_that_there_are(tmp_path: Path) -> 
 
 
 def test_a_model_whose_folder_does_not_say_so_does_not_embed(tmp_path: Path) -> None:
-    refused = pytest.raises(BadRequestError, match="does not embed. Models that embed are text encoders")
+    refused = pytest.raises(BadRequestError, match=r"does not embed\. Models that embed are text encoders")
     with LocalEngine(make_qwen3_folder(tmp_path), dtype="float32") as engine, refused:
         engine.embed(["a"])
 
@@ -140,6 +140,8 @@ def test_a_model_whose_folder_does_not_say_so_does_not_embed(tmp_path: Path) -> 
         ("modules.json", '[{"type": "a.Dense", "path": "2_Dense"}]', "module 'Dense' is not supported"),
         ("modules.json", '[{"type": "a.Pooling", "path": "../x"}]', "allowed: the name of a folder"),
         ("modules.json", "{}", "not a JSON list"),
+        ("modules.json", '["a.Transformer"]', "'a.Transformer' is not a module"),
+        ("1_Pooling/config.json", '{"pooling_mode": 3}', "allowed: cls, mean or lasttoken"),
         ("1_Pooling/config.json", '{"pooling_mode_max_tokens": true}', "allowed: cls, mean or lasttoken"),
         ("sentence_bert_config.json", '{"max_seq_length": 0}', "max_seq_length is 0"),
         ("config_sentence_transformers.json", '{"default_prompt_name": "x"}', "default_prompt_name is 'x'"),
