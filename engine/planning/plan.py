@@ -124,10 +124,10 @@ class Plan:
 class StepResult:
     """The runner's answer to one plan. `encode_errors` maps a slot to a message for the client.
 
-    A chunk that feeds prompt position i reports the log-probability of prompt token i + 1, if there is one and
-    the request wants it: a chunk from `start` reports those of tokens `start + 1` onwards. Nothing is reported
-    of what came from the prefix cache, so a request for these must be fed its whole prompt. The keys and values
-    of what a failed sequence fed are not to be trusted.
+    A chunk that feeds prompt position i reports the log-probability of prompt token i + 1, if there is one
+    and the request wants it: a chunk from `start` reports those of tokens `start + 1` onwards. Nothing is
+    reported of what came from the prefix cache, so a request for these must be fed its whole prompt. The keys
+    and values of what a failed sequence fed are not to be trusted.
     """
 
     step: int
