@@ -51,11 +51,11 @@ from sensorium.protocols.realtime.events import (
 )
 from sensorium.protocols.realtime.session import (
     AudioPatch,
-    Delay,
     InputPatch,
     SessionPatch,
     TranscriptionPatch,
 )
+from sensorium.protocols.transcription.options import Delay
 from sensorium.protocols.transcription.transcript import Transcript, TranscriptionOptions
 from sensorium.realtime import session as session_module
 from sensorium.realtime.config import RealtimeModel, SessionConfig
