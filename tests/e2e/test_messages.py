@@ -120,8 +120,8 @@ def test_a_stream_joins_to_the_whole(server: Server) -> None:
     ("options", "reason"),
     [
         ({"max_tokens": 3, "temperature": 0}, "max_tokens"),
-        ({"said": "One two three.", "stop_sequences": ["two"]}, "stop_sequence"),
-        ({"said": "Yes."}, "end_turn"),
+        ({"forced": "One two three.", "stop_sequences": ["two"]}, "stop_sequence"),
+        ({"forced": "Yes."}, "end_turn"),
     ],
 )
 def test_why_it_ended(server: Server, options: dict[str, Any], reason: str) -> None:
