@@ -1,8 +1,9 @@
 """Classes of service give the plans that are recorded here, for seeded workloads of every kind.
 
 A digest holds what a policy decides: who is fed how many rows in which step, who begins, who is put back, what
-is encoded in a step and what alongside it. A change of the policy on purpose changes them: print the new ones
-with `python tests/engine/planning/test_plan_digests.py`, and say in the commit what is decided otherwise.
+is encoded in a step and what alongside it. A change of the policy on purpose changes the digests. To print the
+new ones run this file from the folder `tests`, with that as PYTHONPATH; say in the commit what is decided
+otherwise.
 """
 
 from __future__ import annotations
