@@ -3,7 +3,7 @@
 Each request gets a turn when it comes: one more than the last of its caller's that wait, and never one that
 is over. Who gives up before it has used none. Sorted by turn, a caller with a thousand requests has one of
 them done for each of a newcomer's; a caller alone is served in the order of arrival. Nothing waits for ever,
-for turns only rise. Those of one class and priority stand in one line, and each line has a clock of its own:
+for turns only rise. Those of one group and priority stand in one line, and each line has a clock of its own:
 with one for all, a caller's batch would put its live requests last. Used by `engine/planning/queues.py`.
 
 Source: Goyal, Vin, Cheng, "Start-time Fair Queueing" (SIGCOMM 1996), with all lengths 1.
@@ -14,11 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ...protocols.engine.messages import Lane
-from .service_classes import SERVICES
-
 Line = tuple[int, int]
-"""A class, as its place in `SERVICES`, and a priority."""
+"""A group of the scheduling policy, and a priority."""
 
 _SHIFT: Final = 40
 """Bits for counting arrivals: one in a microsecond for twelve days."""
@@ -59,8 +56,3 @@ class FairLines:
     def begin(self, line: Line, taken: int) -> None:
         """See `FairTurns.begin`."""
         self._lines[line].begin(taken)
-
-
-def line_of(lane: Lane) -> Line:
-    """Where requests of `lane` stand in line."""
-    return SERVICES.index(lane.service), lane.priority

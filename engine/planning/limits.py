@@ -6,11 +6,14 @@ A request that passes can be run to its end, if need be alone. Read `engine/plan
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, Literal
 
 from ...protocols.engine.messages import Align, AnyRequest, MediaSpan, NgramDraft, Pool, Prefill, Sample
 from ...protocols.errors import BadRequestError
 from .positions import PositionRule, plain_positions
+
+SchedulingPolicy = Literal["service-classes", "first-come"]
+"""The policies of `engine/planning/policies/`."""
 
 _MAX_VOCAB_SIZE: Final = 2**31
 _MAX_MATCH: Final = 16  # n-grams of every length are indexed
@@ -30,9 +33,11 @@ class SchedulerConfig:
     """Requests that may wait before new ones are refused."""
     max_tokens_per_step: int = 4096
     """Decoder tokens of one forward, drafts included. What runs as a whole has as many of its own."""
+    scheduling_policy: SchedulingPolicy = "service-classes"
+    """By which rules requests share steps. The next three bounds are those of service classes."""
     num_low_priority_tokens: int = 8
     """Of each step that serves a better class of requests, the tokens that worse ones have, and of all slots
-    as many: `engine/planning/service_classes.py`."""
+    as many: `engine/planning/policies/service_classes.py`."""
     max_batch_tokens_per_step: int | None = None
     """Tokens of a step that serves the worst class alone (None: `max_tokens_per_step`): a step cannot be
     left, and whoever comes meanwhile waits for its end."""

@@ -22,10 +22,10 @@ from ...protocols.engine.messages import (
     TokensSampled,
 )
 from .drafts import make_drafters
-from .fair_turns import line_of
 from .kv.blocks import Block
 from .kv.names import BlockHash, BlockHasher
 from .plan import MediaRows, SequenceId, SequenceOutcome, SequenceStart, SequenceStep, Slot, WholeStep
+from .policies.policy import Place
 from .positions import TokenPositions
 
 
@@ -57,6 +57,7 @@ class ScheduledRequest:
         "blocks",
         "capacity",
         "drafters",
+        "group",
         "has_run",
         "hasher",
         "is_admitted",
@@ -79,13 +80,14 @@ class ScheduledRequest:
         "num_registered",
         "num_sampling",
         "order",
+        "place",
+        "priority",
         "probe_probability",
         "prompt_logprobs",
         "request_id",
         "rotary",
         "sample",
         "sequence_id",
-        "service",
         "slot",
         "tokens",
     )
@@ -95,6 +97,7 @@ class ScheduledRequest:
         message: AnyRequest,
         slot: Slot | None,
         media_slots: tuple[Slot, ...],
+        place: Place,
         arrival: int,
         block_size: int,
         *,
@@ -115,9 +118,10 @@ class ScheduledRequest:
         )
         self.rotary = positions
         self.arrival = arrival
-        self.line = line_of(message.lane)
-        self.service, priority = self.line
-        self.order = (self.service, priority, arrival)
+        self.place = place
+        self.group, self.priority, _ = place
+        self.line = (self.group, self.priority)
+        self.order = (*self.line, arrival)
         self.last_fed = 0  # rises with every feeding of anybody
         self.num_prompt = len(message.prompt_token_ids)
         self.max_length = self.num_prompt + (1 if self.sample is None else self.sample.sampling.max_tokens)

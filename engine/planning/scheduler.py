@@ -9,6 +9,7 @@ the same calls give the same plans. Read `engine/planning/planner.py` for what g
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +17,6 @@ from ...protocols.engine.messages import (
     AnyRequest,
     Features,
     FinishReason,
-    Lane,
     Outcome,
     RequestId,
     SessionKey,
@@ -28,13 +28,21 @@ from .activity import Presence
 from .encoder.slots import SlotQueue
 from .events import EncodeDropped, EncodeFailed, SchedulerEvent, WindowEncoded
 from .kv.space import KvSpace
-from .limits import SchedulerConfig
+from .limits import SchedulerConfig, SchedulingPolicy
 from .plan import EncodeStep, Plan, SequenceOutcome, SequenceStep, Slot, StepResult
 from .planner import Planner
+from .policies.first_come import FirstCome
+from .policies.policy import Policy
+from .policies.service_classes import ServiceClasses
 from .queues import Queues
 from .request import ScheduledRequest
 from .service_classes import SERVICES
 
+_POLICIES: Final[dict[SchedulingPolicy, Callable[[SchedulerConfig], Policy[Any]]]] = {
+    "service-classes": ServiceClasses,
+    "first-come": FirstCome,
+}
+"""Each has a state of its own type, which only it reads."""
 _FOR_OTHERS: Final = 8
 """Of so many places to wait one is for whoever has none."""
 
@@ -61,7 +69,8 @@ class Scheduler:
         self.config = config
         self._kv = KvSpace(config)
         self._requests: dict[RequestId, ScheduledRequest] = {}
-        self._queues = Queues()
+        self._policy = _POLICIES[config.scheduling_policy](config)
+        self._queues = Queues(len(self._policy.groups))
         self._slots = SlotQueue(
             max_encodes_per_step=config.max_encodes_per_step,
             max_tokens_per_step=config.max_encoder_tokens_per_step,
@@ -71,7 +80,9 @@ class Scheduler:
         self._overlapped: Plan | None = None  # taken with a step, for `schedule_overlapped` to give
         self._step = 0
         self._counts: Counter[str] = Counter()
-        self._planner = Planner(config, self._queues, self._kv, self._slots, self._counts, presence)
+        self._planner = Planner(
+            config, self._policy, self._queues, self._kv, self._slots, self._counts, presence
+        )
         self._busy_s = 0.0
 
     @property
@@ -82,7 +93,7 @@ class Scheduler:
     @property
     def stands_back(self) -> bool:
         """Whether another engine of the process serves live requests, and this one none: see
-        `engine/planning/service_classes.py`."""
+        `engine/planning/activity.py`."""
         return self._planner.stands_back
 
     def submit(
@@ -104,21 +115,23 @@ class Scheduler:
             raise InternalError("a request's encoder slots are not those of its items")
         previous = self._kv.sessions.live(message.session)
         replaced = previous if previous is not None and previous.sequence_id is None else None
+        place = self._policy.place(message.lane)
         slots = media_slots if slot is None else (slot, *media_slots)
         self._check_new(message.request_id, slots)
         if not is_admitted:
-            self._check_room(message.lane, replaced)
+            self._check_room(place.group, message.lane.caller, replaced)
         events: list[SchedulerEvent] = []
         if previous is not None:
             events.append(self._finish(previous, TokensSampled(previous.request_id), "abort"))
-        if replaced is not None and replaced.message.lane == message.lane:
+        if replaced is not None and replaced.place == place:
             arrival = replaced.arrival  # revised while waiting: keeps its place
         else:
-            arrival = self._queues.take_turn(message.lane)
+            arrival = self._queues.take_turn(place)
         request = ScheduledRequest(
             message,
             slot,
             media_slots,
+            place,
             arrival,
             self.config.block_size,
             positions=self.config.positions(message.media),
@@ -224,9 +237,11 @@ class Scheduler:
         """Counters and gauges; those of the encoder cache are zero here."""
         kv = self._kv
         numbers: dict[str, Any] = {**kv.counters()}
-        for place, service in enumerate(SERVICES):
-            numbers[f"num_waiting_{service}"] = self._num_waiting(place)
-            numbers[f"num_running_{service}"] = self._queues.num_running[place]
+        waiting = Counter(each.message.lane.service for each in (*self._queues.waiting, *self._queues.wholes))
+        running = Counter(each.message.lane.service for each in self._queues.running)
+        for service in SERVICES:
+            numbers[f"num_waiting_{service}"] = waiting[service]
+            numbers[f"num_running_{service}"] = running[service]
         numbers |= {f"num_{name}": count for name, count in self._counts.items()}
         return EngineStatistics(
             num_free_blocks=kv.pool.num_free,
@@ -274,27 +289,27 @@ class Scheduler:
             if problem is not None:
                 raise InternalError(problem)
 
-    def _check_room(self, lane: Lane, replaced: ScheduledRequest | None = None) -> None:
+    def _check_room(self, group: int, caller: str, replaced: ScheduledRequest | None) -> None:
         """Raise OverloadedError if too many wait, or so many of one caller's that the rest is for others.
 
-        Worse classes fill nobody's queue but their own.
+        Worse groups fill no queue but their own.
         """
-        service, most = SERVICES.index(lane.service), self.config.max_waiting
+        most = self.config.max_waiting
         share = most - most // _FOR_OTHERS
-        if sum(map(self._num_waiting, range(service + 1))) < share:
+        if sum(map(self._num_waiting, range(group + 1))) < share:
             return
         before = [
-            each.message.lane
+            each.message.lane.caller
             for each in (*self._queues.waiting, *self._queues.wholes)
-            if each.service <= service and not each.is_admitted and each is not replaced
+            if each.group <= group and not each.is_admitted and each is not replaced
         ]
         if len(before) >= most:
             raise OverloadedError(f"{most} requests are waiting for the engine")
-        if lane.caller and sum(each.caller == lane.caller for each in before) >= share:
+        if caller and before.count(caller) >= share:
             raise OverloadedError(f"{share} of your requests are waiting for the engine, of {most} it takes")
 
-    def _num_waiting(self, service: int) -> int:
-        return self._queues.num_waiting(service) + self._queues.num_wholes[service]
+    def _num_waiting(self, group: int) -> int:
+        return self._queues.num_waiting(group) + self._queues.num_wholes[group]
 
     def _take(
         self, request: ScheduledRequest, step: SequenceStep, outcome: SequenceOutcome

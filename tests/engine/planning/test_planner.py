@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import Plan
+from sensorium.engine.planning.policies.service_classes import HEAVY_PATIENCE, LIVE_PATIENCE
 from sensorium.engine.planning.scheduler import Scheduler
-from sensorium.engine.planning.service_classes import HEAVY_PATIENCE, LIVE_PATIENCE, SERVICES
+from sensorium.engine.planning.service_classes import SERVICES
 from sensorium.protocols.engine.messages import RequestId, Service
 from sensorium.protocols.errors import OverloadedError
 from support.fake_runner import FakeRunner, item

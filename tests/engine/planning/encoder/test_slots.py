@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sensorium.engine.planning.events import EncodeDropped, EncodeFailed, WindowEncoded
 from sensorium.engine.planning.plan import MediaRows
-from sensorium.engine.planning.service_classes import HEAVY_PATIENCE
+from sensorium.engine.planning.policies.service_classes import HEAVY_PATIENCE
 from sensorium.protocols.engine.messages import RequestId, TaskFailed, TokensAligned
 from sensorium.protocols.errors import InternalError
 from support.fake_runner import NAN_ID, UNENCODABLE, item
