@@ -203,7 +203,7 @@ def records_steps(name: str, source: ModelSource, config: EngineConfig) -> bool:
 def _sampling(source: ModelSource, config: EngineConfig) -> SamplingDefaults:
     """How answers are sampled where a request does not say; transcripts are drawn only if the checkpoint
     says so."""
-    transcribes = source.side.listens is not None
+    transcribes = source.side.speech is not None
     if config.generation_config == "auto":
         return sampling_defaults(source.folder, is_greedy=transcribes)
     return SamplingDefaults(temperature=0.0) if transcribes else NO_SAMPLING_DEFAULTS
