@@ -2,7 +2,7 @@
 
 Things keep to their own row or column, so that none hides another; no two have the same colour and shape at
 any time. Things stay apart in time, too: of two events the first is over before the second begins. Read
-`scenes.py` and `asking.py` first.
+`scenes.py` and `question_forms.py` first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import random
 from dataclasses import replace
 from typing import Final, Literal, get_args
 
-from asking import Answers, Asked, article, listed, yes_or_no
+from question_forms import Answers, SceneQuestion, article, listed, yes_or_no
 from scenes import (
     CHANGES,
     COLORS,
@@ -100,7 +100,7 @@ def _other_color(index: int, things: list[Thing], ground: Ground, rng: random.Ra
     return rng.choice(known)
 
 
-def ask_about_clip(kind: ClipKind, clip: Clip, rng: random.Random) -> Asked | None:
+def ask_about_clip(kind: ClipKind, clip: Clip, rng: random.Random) -> SceneQuestion | None:
     """A question of the kind about the clip, or None where there is none."""
     match kind:
         case "happens":

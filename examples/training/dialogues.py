@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from asking import Asked
+from question_forms import SceneQuestion
 from checkpoint_files import MESSAGE_END, MESSAGE_START, Encoder
 from tiny_qwen3_vl_model import IMAGE_PAD, VIDEO_PAD, VISION_END, VISION_START
 from tokenizers import Tokenizer
@@ -35,7 +35,7 @@ class Part:
     """Something that is looked at, if anything is, and the questions about it. `alone`: it is a message of
     its own, as what a live session saw is."""
 
-    turns: Sequence[Asked]
+    turns: Sequence[SceneQuestion]
     media: list[int] = field(default_factory=list)
     grids: Sequence[tuple[int, int]] = ()
     alone: bool = False

@@ -1,7 +1,7 @@
 """What may be asked about a still scene, and the one right answer to each question.
 
 A scene that a kind of question cannot be asked about, such as the color of the circle where there are two, is
-refused with None. Read `asking.py` first. `clip_questions.py` asks about clips in the same way.
+refused with None. Read `question_forms.py` first. `clip_questions.py` asks about clips in the same way.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Literal, get_args
 
-from asking import (
+from question_forms import (
     NUMBERS,
     PLACES,
     Answers,
-    Asked,
+    SceneQuestion,
     article,
     fits,
     full_name,
@@ -54,7 +54,7 @@ STILL_KINDS: Final[tuple[StillKind, ...]] = get_args(StillKind)
 UNKNOWN: Final = "I see nothing that I know."
 
 
-def ask(kind: StillKind, scene: Scene, rng: random.Random) -> Asked | None:
+def ask(kind: StillKind, scene: Scene, rng: random.Random) -> SceneQuestion | None:
     """A question of the kind about the scene, or None where there is none."""
     answers: Answers | None = None
     match kind:

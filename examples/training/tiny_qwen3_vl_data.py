@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import torch
-from asking import Asked
+from question_forms import SceneQuestion
 from clip_questions import CLIP_KINDS, ask_about_clip, drawn_clip
 from dialogues import Dialogues, Part, Row, rotary_positions
 from drawing import Pixels, draw, draw_clip, patch_labels
@@ -144,10 +144,10 @@ def still_scene(rng: random.Random, *, held_out: bool = False, counts: Sequence[
     return drawn_scene(rng, held_out=held_out, num_things=rng.choice(counts) if counts else None)
 
 
-def still_turns(scene: Scene, rng: random.Random, lesson: Lesson) -> list[Asked]:
+def still_turns(scene: Scene, rng: random.Random, lesson: Lesson) -> list[SceneQuestion]:
     """Different questions, of the lesson's kinds as often as it wants them; what lists everything comes once,
     last or, where the lesson wants it, first."""
-    turns: dict[str, Asked] = {}
+    turns: dict[str, SceneQuestion] = {}
     kinds = _kinds_of(scene)
     weights = [lesson.weights.get(kind, 0.0 if lesson.only_weighted else 1.0) for kind in kinds]
     for kind in rng.choices(kinds, weights, k=4 * lesson.max_turns):
@@ -177,7 +177,7 @@ def _kinds_of(scene: Scene) -> Sequence[StillKind]:
     return [kind for kind in STILL_KINDS if kind not in {"unknown", "read", "sign color"}]
 
 
-def clip_turns(clip: Clip, rng: random.Random) -> list[Asked]:
+def clip_turns(clip: Clip, rng: random.Random) -> list[SceneQuestion]:
     """Several questions of different kinds."""
     turns = [asked for kind in CLIP_KINDS if (asked := ask_about_clip(kind, clip, rng)) is not None]
     rng.shuffle(turns)

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import numpy as np
 import numpy.typing as npt
 import torch
-from asking import Asked
+from question_forms import SceneQuestion
 from clip_questions import CLIP_KINDS, MAX_SHORT, NUM_FRAMES, ClipKind, ask_about_clip, drawn_clip
 from dialogues import Dialogues
 from drawing import draw, draw_clip
@@ -37,7 +37,7 @@ class Question:
     """What is asked of which picture or clip; `patches` and `times_s` are empty where nothing is shown, and
     `times_s` where it is a picture."""
 
-    asked: Asked
+    asked: SceneQuestion
     patches: tuple[Patches, ...] = ()
     grid: tuple[int, int] = (0, 0)
     times_s: tuple[float, ...] = ()

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from asking import PLACES
+from question_forms import PLACES
 from drawing import LABEL_SIZES, LETTERS
 from scenes import COLORS, GROUNDS, NUM_CELLS, SHAPES, SIZES, WORDS, Scene, Thing
 from tokenizers import Tokenizer

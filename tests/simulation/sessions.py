@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import trio
-from simulation.asking import RATE, NamedError, WrongAnswerError, sound, text
+from simulation.requests import RATE, NamedError, WrongAnswerError, sound, text
 from simulation.connections import Connections, Cut, Message, Socket, leaving
 from simulation.scenario import Client
 

@@ -5,14 +5,14 @@ import random
 from collections import Counter
 
 import pytest
-from asking import NUMBERS, PLACES, Asked, fits
+from question_forms import NUMBERS, PLACES, SceneQuestion, fits
 from scenes import COLORS, SHAPES, SIZES, Scene, drawn_scene, drawn_sign
 from still_questions import STILL_KINDS, UNKNOWN, StillKind, ask
 
 NUM_SCENES = 300
 
 
-def asked(kind: StillKind) -> list[tuple[Scene, Asked]]:
+def asked(kind: StillKind) -> list[tuple[Scene, SceneQuestion]]:
     """Of many scenes those that the kind can be asked about."""
     found = []
     for seed in range(NUM_SCENES):

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from asking import PLACES
+from question_forms import PLACES
 from drawing import draw, patch_labels
 from scenes import Scene, Sign, Thing, drawn_scene
 from tiny_qwen3_vl_data import merge_order

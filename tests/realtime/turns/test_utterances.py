@@ -14,7 +14,7 @@ from sensorium.realtime.effects import Send
 from sensorium.realtime.events import DrainStarted
 from sensorium.realtime.vllm_session import FlatSession
 from support.dialogs import Dialog, make_transcript
-from support.talks import Talk
+from support.conversation_dialogs import Talk
 
 ENDED = "input_audio_buffer.utterance_ended"
 WAIT_MS = 1000
