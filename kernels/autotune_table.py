@@ -158,7 +158,9 @@ MeasureRows = Callable[[Mapping[int, set[str]]], Times | None]
 """Measures so many rows of these candidates; None if there is no time."""
 
 
-def entry_of(choice: Choice, times: Times, use_threads: UseThreads, measure_rows: MeasureRows) -> Entry | None:
+def entry_of(
+    choice: Choice, times: Times, use_threads: UseThreads, measure_rows: MeasureRows
+) -> Entry | None:
     """Decide by what was measured, and by measuring again what differs from the default, and choose so. None,
     and nothing chosen, if others disturbed either measurement or there was no time for the second."""
     if not is_steady(times):

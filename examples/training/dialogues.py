@@ -58,9 +58,9 @@ class Dialogues:
         grids: list[tuple[int, int]] = []
         for part in parts:
             grids += part.grids
-            for index, asked in enumerate(part.turns):
-                question = self._question(asked.question, [] if index else part.media, alone=part.alone)
-                answer = [*self._encoded(asked.answer), *self._ids(MESSAGE_END)]
+            for index, turn in enumerate(part.turns):
+                question = self._question(turn.question, [] if index else part.media, alone=part.alone)
+                answer = [*self._encoded(turn.answer), *self._ids(MESSAGE_END)]
                 if index and len(inputs) + len(question) + len(answer) > max_length:
                     continue
                 inputs += [*question, *answer, *self._ids("\n")]

@@ -19,6 +19,8 @@ def test_everything_exported_is_there() -> None:
 
 @pytest.mark.slow
 def test_a_server_is_imported_without_torch() -> None:
-    code = "import sys; from sensorium.testing import make_config, InlineWorker; print('torch' in sys.modules)"
+    code = (
+        "import sys; from sensorium.testing import make_config, InlineWorker; print('torch' in sys.modules)"
+    )
     done = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

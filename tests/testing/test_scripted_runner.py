@@ -7,7 +7,14 @@ from pathlib import Path
 
 from sensorium.engine.models.info import ModelInfo
 from sensorium.engine.planning.limits import SchedulerConfig
-from sensorium.engine.planning.plan import EncodeStep, Plan, SequenceId, SequenceStart, SequenceStep, WholeStep
+from sensorium.engine.planning.plan import (
+    EncodeStep,
+    Plan,
+    SequenceId,
+    SequenceStart,
+    SequenceStep,
+    WholeStep,
+)
 from sensorium.protocols.engine.messages import (
     Align,
     ContentHash,

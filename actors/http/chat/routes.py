@@ -122,7 +122,9 @@ class _ChatShape(Shape):
     ) -> bytes:
         ids = prompts[0].token_ids
         if self._reading.may_think:
-            found = _counted(found, sum(self._reading.num_reasoning_tokens(each.token_ids) for each in answers[0]))
+            found = _counted(
+                found, sum(self._reading.num_reasoning_tokens(each.token_ids) for each in answers[0])
+            )
         envelope = ChatCompletion(
             id=self._id,
             created=self._created,

@@ -159,7 +159,10 @@ def test_prompts_are_those_of_template_and_processors(
 
 
 def test_a_dialogue_goes_on_as_the_template_writes_it(folder: Path, tokenizer: Tokenizer) -> None:
-    turns = [SceneQuestion("color", "What color is the star?", "Red."), SceneQuestion("count", "How many things?", "One.")]
+    turns = [
+        SceneQuestion("color", "What color is the star?", "Red."),
+        SceneQuestion("count", "How many things?", "One."),
+    ]
     row = Dialogues(tokenizer).row([Part(turns)])
     messages = [
         {"role": role, "content": text}
