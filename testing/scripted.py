@@ -39,6 +39,8 @@ is called in the engine's thread, and must depend on the prompt alone.
 """
 
 DEFAULT_MODEL: Final = "tiny-qwen3-vl"
+DEFAULT_CONFIG: Final = EngineConfig(device="cpu", dtype="float32", num_threads=1, tool_parser="hermes")
+"""Calls of tools are `<tool_call>{"name": …, "arguments": {…}}</tool_call>`."""
 _CONTEXTS: Final = 8
 """Answers at full length that there are blocks for."""
 
@@ -48,37 +50,38 @@ def scripted_model(
     *,
     model: str | Path = DEFAULT_MODEL,
     name: str | None = None,
+    config: EngineConfig = DEFAULT_CONFIG,
     activity: VoiceActivityModel | None = None,
     make_worker: Callable[[], Worker] = ThreadWorker,
 ) -> LoadedModel[Engine]:
     """A model of that checkpoint's text side with the script's answers; start `engine.run` before you use it.
 
-    `name` is its public name, else `model`. `make_worker` says where steps run: `InlineWorker` on a virtual
-    clock. Blocking: in trio call it in a thread. Raises ModelLoadError for a checkpoint that cannot be read or
-    that answers no prompts.
+    `name` is its public name, else `model`. Of `config` only chat templates and the parser of tool calls
+    count. `make_worker` says where steps run: `InlineWorker` on a virtual clock. Blocking: in trio call it in
+    a thread. Raises ModelLoadError for a checkpoint that cannot be read or that answers no prompts.
     """
     source = open_model(model, device="cpu", dtype="float32")
     if source.side.prompts is None:
         raise ModelLoadError(f"{model} answers no prompts; a script needs a model that chats")
     text, info = source.side.prompts.text, source.info
-    config = _scheduler_config(source)
+    bounds = _scheduler_config(source)
     engine = Engine(
         name or str(model),
         lambda: ScriptedRunner(
-            partial(_answer, script, text), info, num_blocks=config.num_blocks, block_size=config.block_size
+            partial(_answer, script, text), info, num_blocks=bounds.num_blocks, block_size=bounds.block_size
         ),
         text=EngineText(
             decode=source.side.text.decode,
             byte_table=source.side.text.byte_table,
             grammars=open_grammars(source),
         ),
-        config=config,
+        config=bounds,
         bounds=EngineBounds(max_encoder_bytes=_CONTEXTS * info.max_context),
         encoder_bytes=None if source.encoder_bytes is None else lambda _: 1,
         make_worker=make_worker,
     )
     public = replace(info, name=engine.name)
-    return loaded_model(engine, public, source.side, activity=activity, config=EngineConfig())
+    return loaded_model(engine, public, source.side, activity=activity, config=config)
 
 
 def _scheduler_config(source: ModelSource) -> SchedulerConfig:
@@ -104,15 +107,18 @@ def scripted_server(
 ) -> Iterator[Server]:
     """A server of one scripted model for the length of the block, called as `config` says, else as `model`.
 
-    `config` is that of `make_config(model)` unless given; it has to name one model.
+    `config` is `make_config(model, engine=DEFAULT_CONFIG)` unless given; it has to name one model.
     """
-    config = config or make_config(str(model))
+    config = config or make_config(str(model), engine=DEFAULT_CONFIG)
     (name,) = config.public_names
 
     async def start(
         actors: trio.Nursery, activity: VoiceActivityModel
     ) -> Sequence[LoadedModel[EngineClient]]:
-        opening = partial(scripted_model, script, model=model, name=name, activity=activity)
+        engine_config = config.engine_of(name)
+        opening = partial(
+            scripted_model, script, model=model, name=name, config=engine_config, activity=activity
+        )
         loaded = await trio.to_thread.run_sync(opening)
         await actors.start(loaded.engine.run)
         return [cast("LoadedModel[EngineClient]", loaded)]

@@ -1,4 +1,4 @@
-"""A real server in a thread: `actors/server.py` on a free port of 127.0.0.1, for the length of a `with` block."""
+"""A real server in a thread: `actors/server.py` on a free port of 127.0.0.1, for the length of a block."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ..actors.config.server import (
     ServerConfig,
 )
 from ..actors.http.service import Service
+from ..actors.runtime.nursery import open_work
 from ..actors.server import StartEngines, serve
 
 START_S: Final = 300.0
@@ -100,7 +101,7 @@ def running_server(config: ServerConfig, *, start: StartEngines | None = None) -
             urls.append(url)
             announced.set()
 
-        async with trio.open_nursery() as nursery:
+        async with open_work() as nursery:
 
             async def run(*, task_status: trio.TaskStatus[Service]) -> None:
                 await serve(config, stop=stop, on_ready=announce, start=start, task_status=task_status)

@@ -18,7 +18,7 @@ import msgspec
 from ...protocols.shared.json_file import read_json
 from ..text.tokenizer import TextTokenizer
 from .families import FALLBACK, entry_of
-from .info import SpeechEntry, ModelInfo, ModelText
+from .info import ModelInfo, ModelText, SpeechEntry
 from .prompts import ChatPrompts
 
 

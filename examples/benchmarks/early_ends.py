@@ -86,10 +86,9 @@ def main() -> None:
             for may_go_on in recognized:
                 found = engine.transcribe((samples, RATE_HZ), language="en")
                 recognized[may_go_on].append(normal(found.text))
-            if recognized[False][-1] != recognized[True][-1]:
-                print(
-                    f"{kind}: …{recognized[False][-1][-40:]} | {recognized[True][-1][len(recognized[False][-1]) :]}"
-                )
+            plain, longer = recognized[False][-1], recognized[True][-1]
+            if plain != longer:
+                print(f"{kind}: …{plain[-40:]} | {longer[len(plain) :]}")
                 print(f"    said: …{references[-1][-80:]}")
     for may_go_on, texts in recognized.items():
         errors = jiwer.process_words(references, texts)

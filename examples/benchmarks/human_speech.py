@@ -136,8 +136,8 @@ def line(mix: Mix, name: str, text: str, first: str | None, took_s: float) -> st
     found = jiwer.process_words(reference, recognized or "-")
     counts = f"{found.substitutions:3d} S {found.deletions:3d} D {found.insertions:3d} I"
     return (
-        f"{mix.id:20s} {name:14s} {100 * found.wer:6.2f} %  {counts} of {len(reference.split()):4d}  {same:8s}"
-        f"{took_s:6.1f} s"
+        f"{mix.id:20s} {name:14s} {100 * found.wer:6.2f} %  {counts} of {len(reference.split()):4d}  "
+        f"{same:8s}{took_s:6.1f} s"
     )
 
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from question_forms import SceneQuestion
 from checkpoint_files import MESSAGE_END, MESSAGE_START, Encoder
+from question_forms import SceneQuestion
 from tiny_qwen3_vl_model import IMAGE_PAD, VIDEO_PAD, VISION_END, VISION_START
 from tokenizers import Tokenizer
 

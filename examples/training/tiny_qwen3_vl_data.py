@@ -15,11 +15,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import torch
-from question_forms import SceneQuestion
-from clip_questions import CLIP_KINDS, make_clip_question, drawn_clip
+from clip_questions import CLIP_KINDS, drawn_clip, make_clip_question
 from dialogues import Dialogues, Part, Row, rotary_positions
 from drawing import Pixels, draw, draw_clip, patch_labels
 from lessons import Lesson, lesson_at
+from question_forms import SceneQuestion
 from scenes import Clip, Scene, drawn_scene, drawn_sign
 from small_talk import TALK_KINDS, beyond, talk
 from still_questions import STILL_KINDS, StillKind, make_still_question

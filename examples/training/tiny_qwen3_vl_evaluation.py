@@ -15,11 +15,11 @@ from typing import Any, Final, cast
 import numpy as np
 import numpy.typing as npt
 import torch
-from question_forms import SceneQuestion
-from clip_questions import CLIP_KINDS, MAX_SHORT, NUM_FRAMES, ClipKind, make_clip_question, drawn_clip
+from clip_questions import CLIP_KINDS, MAX_SHORT, NUM_FRAMES, ClipKind, drawn_clip, make_clip_question
 from dialogues import Dialogues
 from drawing import draw, draw_clip
 from lessons import CLIP_CELLS, STILL_CELLS
+from question_forms import SceneQuestion
 from scenes import Scene, drawn_scene, drawn_sign
 from small_talk import TALK_KINDS, beyond, talk
 from still_questions import STILL_KINDS, StillKind, make_still_question

@@ -1,4 +1,4 @@
-"""A server of `sensorium.testing` with what only our own tests look at: counters, and how long the loop is held."""
+"""A server of `sensorium.testing` with what only our own tests need: counters, how long the loop is held."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripted models behind everything that users reach them by: OpenAI's client, ours, `LocalEngine`, the engine."""
+"""Scripted models behind all that users reach them by: OpenAI's client, ours, `LocalEngine`, the engine."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 import trio
-from sensorium.actors.errors import AddressError
 from sensorium.actors.config.server import ListenConfig
+from sensorium.actors.errors import AddressError
 from sensorium.protocols.errors import ModelLoadError
 from sensorium.testing import make_config, running_server, scripted_server
 

@@ -5,7 +5,7 @@ import random
 from collections import Counter
 
 import pytest
-from clip_questions import CLIP_KINDS, NOTHING, NUM_FRAMES, ClipKind, make_clip_question, drawn_clip
+from clip_questions import CLIP_KINDS, NOTHING, NUM_FRAMES, ClipKind, drawn_clip, make_clip_question
 from scenes import Clip, is_held_out
 
 NUM_CLIPS = 300

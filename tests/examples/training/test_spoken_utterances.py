@@ -7,7 +7,7 @@ import pytest
 import spoken_utterances
 from speech_grammar import Language, normalised
 from spoken_clips import Clip, LogMel
-from spoken_utterances import FLOOR, MAX_FRAMES, Noises, excerpt, joined, without_speech, spoken_until
+from spoken_utterances import FLOOR, MAX_FRAMES, Noises, excerpt, joined, spoken_until, without_speech
 from tiny_qwen3_asr_model import feature_extractor
 from tiny_whisper_data import NUM_MELS, Frames
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from question_forms import SceneQuestion
 from checkpoint_files import MESSAGE_END
 from dialogues import Dialogues, Part
 from drawing import draw
 from lessons import CLIP_CELLS, EVERYTHING, LESSONS, STILL_CELLS, lesson_at
+from question_forms import SceneQuestion
 from scenes import drawn_scene
 from sensorium.engine.models.qwen3_vl.text import read_vision_tokens
 from sensorium.engine.text.tokenizer import TextTokenizer

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sensorium.engine.models.info import SpeechEntry, ModelInfo
+from sensorium.engine.models.info import ModelInfo, SpeechEntry
 from sensorium.engine.models.side import ModelSide
 
 CHARACTERS = " abcdefghijklmnopqrstuvwxyz"
