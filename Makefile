@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Tests run in a process for each core and one more, up to four: others are more copies of torch than are worth it.
 WORKERS := -n auto --maxprocesses 4 --dist worksteal
-TYPED := actors client engine kernels media protocols realtime
+TYPED := actors client engine kernels media protocols realtime testing
 # Where it is set, each worker and each of the hundred servers they start would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 

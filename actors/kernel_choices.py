@@ -94,12 +94,12 @@ def show_kernels(model: str, config: EngineConfig, save: Path | None) -> Iterato
         kind = str(source.dtype).removeprefix("torch.")
         yield f"Nothing to choose: in {kind} every operation has one way here."
     for choice in choices():
-        look = partial(measure, choice, _CLOCK, runner.use_threads, waited=_waited)
-        times = _steady_times(look)
+        measure_rows = partial(measure, choice, _CLOCK, runner.use_threads, waited=_waited)
+        times = _steady_times(measure_rows)
         key = key_of(choice, runner.use_threads)
         is_busy |= not is_steady(times)
         if is_auto and not choice.is_settled:
-            entry = entry_of(choice, times, runner.use_threads, look)
+            entry = entry_of(choice, times, runner.use_threads, measure_rows)
             if entry is not None:
                 entries[key] = entry
             is_busy |= entry is None
@@ -124,11 +124,11 @@ def _waited() -> float:
     return waited * 1e-9
 
 
-def _steady_times(look: Callable[[], Times | None]) -> Times:
+def _steady_times(measure_rows: Callable[[], Times | None]) -> Times:
     """Of the first try that nobody disturbed, or of the last one."""
     times: Times = {}
     for _ in range(_TRIES):
-        times = look() or {}
+        times = measure_rows() or {}
         if is_steady(times):
             break
     return times

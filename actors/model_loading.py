@@ -138,7 +138,7 @@ def open_engine(
     max_running = config.max_running or choices.max_running
     requested = _memory_request(source, config, max_running, max_pixels)
     memory = _share_out(name, source, replace(requested, num_models=1 + num_to_come), co_resident)
-    grammars, text = _grammars(source), source.side.text
+    grammars, text = open_grammars(source), source.side.text
     num_threads = config.num_threads or (1 if is_embedded else num_cores())
     info = replace(source.info, name=name, max_context=memory.context, kv_dtype=memory.kv_dtype)
     if source.side.prompts is not None:
@@ -203,7 +203,7 @@ def records_steps(name: str, source: ModelSource, config: EngineConfig) -> bool:
 def _sampling(source: ModelSource, config: EngineConfig) -> SamplingDefaults:
     """How answers are sampled where a request does not say; transcripts are drawn only if the checkpoint
     says so."""
-    transcribes = source.side.listens is not None
+    transcribes = source.side.speech is not None
     if config.generation_config == "auto":
         return sampling_defaults(source.folder, is_greedy=transcribes)
     return SamplingDefaults(temperature=0.0) if transcribes else NO_SAMPLING_DEFAULTS
@@ -280,7 +280,7 @@ def _runner_maker(
     return make_runner
 
 
-def _grammars(source: ModelSource) -> GrammarStore | None:
+def open_grammars(source: ModelSource) -> GrammarStore | None:
     """None for models whose answers are no free text, or whose tokens' bytes are not known."""
     tokenizer = source.side.text.grammar_json
     if tokenizer is None or source.info.is_bidirectional:

@@ -71,9 +71,9 @@ def loaded_model(
     Blocking: call it in a thread. Raises ModelLoadError for a chat template that cannot be used.
     """
     speech = None
-    if side.listens is not None:
-        module = import_module(side.listens.file, f"{__package__}.speech.families")
-        family = cast(SpeechFamily, module.open_family(engine, info, side.listens.text))
+    if side.speech is not None:
+        module = import_module(side.speech.file, f"{__package__}.speech.families")
+        family = cast(SpeechFamily, module.open_family(engine, info, side.speech.text))
         speech = Transcriber(family, activity)
     prompts = None
     if side.prompts is not None:

@@ -12,7 +12,7 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import trio
@@ -66,19 +66,25 @@ _SWITCH_INTERVAL_S = 0.001
 gives it up in each operation and then needs it back. Measured in `docs/performance/live.md` (24 streams)."""
 
 
+StartEngines = Callable[[trio.Nursery, VoiceActivityModel], Awaitable[Sequence[LoadedModel[EngineClient]]]]
+"""Starts the engines of a server in the nursery; gives their models in the order of the configuration."""
+
+
 async def serve(
     config: ServerConfig,
     *,
     stop: trio.Event,
     on_ready: Callable[[str], None] = lambda _: None,
     process: EngineProcess | None = None,
+    start: StartEngines | None = None,
     task_status: trio.TaskStatus[Service] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until `stop` is set, then drain and return.
 
-    `on_ready` gets the base URL when every model can take work. `process` is the models', where somebody
-    began it already. Raises ConfigError, AddressError and ModelLoadError before that, and DeviceLostError,
-    after draining, when a device does nothing more for this process. Cancelling ends everything at once.
+    `on_ready` gets the base URL when every model can take work. `process` is the engine process, where it was
+    started already; `start` gives engines in place of those that the configuration names. Raises ConfigError,
+    AddressError and ModelLoadError before that, and DeviceLostError, after draining, when a device does
+    nothing more for this process. Cancelling ends everything at once.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     engines = Engines(config, stop.set, process=process)
@@ -109,7 +115,7 @@ async def serve(
                 for listener in listeners[1:]:
                     probed, few = AccessLog(HealthApp(startup_app), config.logs), Guard(_OF_PROBES)
                     connections.start_soon(partial(serving, probed, listener, guard=few))
-                service = await _load(config, keys, engines, actors, limits)
+                service = await _load(config, keys, engines, actors, limits, start or engines.start)
                 service.metrics.add_connections(lambda: guard.statistics, lambda: refusals.num_by_status)
                 startup_app.open(application(service))
                 task_status.started(service)
@@ -134,6 +140,7 @@ async def _load(
     engines: Engines,
     actors: trio.Nursery,
     limits: ConnectionLimits,
+    start: StartEngines,
 ) -> Service:
     """Start everything that requests need, in `actors`."""
     responses = ResponseStore(await _response_file(config.responses))
@@ -157,7 +164,7 @@ async def _load(
         cache=cache,
     )
     models: dict[str, ServedModel] = {}
-    served = await engines.start(actors, activity)
+    served = await start(actors, activity)
     if engines.process is not None:
         metrics.add_process(engines.process.pid, engines.process.num_restarts)
     for loaded in served:

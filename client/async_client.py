@@ -30,7 +30,7 @@ from .connection import (
 from .errors import APIError, SDKError
 from .options import DEFAULT_MAX_RETRIES, client_options
 from .realtime.async_conversation import AsyncDialogueSession
-from .realtime.async_socket import GOODBYE_S, AsyncLiveShell, open_socket
+from .realtime.async_socket import CANCELLED_CLOSE_S, AsyncLiveShell, open_socket
 from .realtime.async_transcription import AsyncRealtimeSession
 from .realtime.conversation_machine import DialogueCore, DialogueOptions
 from .realtime.transcription_machine import SessionCore, SessionOptions
@@ -199,7 +199,7 @@ class AsyncClient:
             except Exception as error:
                 raised = error  # raised again outside the task group, which would wrap it in a group
             finally:
-                await session.close(GOODBYE_S)
+                await session.close(CANCELLED_CLOSE_S)
             tasks.cancel_scope.cancel()
         if raised is not None:
             raise raised

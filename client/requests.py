@@ -253,13 +253,13 @@ def embedding(
     texts: str | Sequence[str], model: str | None, dimensions: int | None
 ) -> Call[list[list[float]]]:
     """The vectors of texts; they come as base64, which is a fifth of what numbers take."""
-    asked = {
+    fields = {
         "input": texts if isinstance(texts, str) else list(texts),
         "model": model,
         "dimensions": dimensions,
         "encoding_format": "base64",
     }
-    return Call("/v1/embeddings", parse_embeddings, json=msgspec.json.encode(asked))
+    return Call("/v1/embeddings", parse_embeddings, json=msgspec.json.encode(fields))
 
 
 def transcription(

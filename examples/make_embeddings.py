@@ -30,8 +30,8 @@ def picture_part(folder: Path, file: Path) -> dict[str, Any]:
     """Rows of a picture: each token's embedding and, behind it, what each level of the deepstack adds."""
     model = Qwen3VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
     inputs = AutoImageProcessor.from_pretrained(folder)(Image.open(file).convert("RGB"), return_tensors="pt")
-    seen = model.model.visual(inputs["pixel_values"], grid_thw=inputs["image_grid_thw"])
-    rows = torch.cat([seen.pooler_output, *seen.deepstack_features], dim=1)
+    encoded = model.model.visual(inputs["pixel_values"], grid_thw=inputs["image_grid_thw"])
+    rows = torch.cat([encoded.pooler_output, *encoded.deepstack_features], dim=1)
     return part("image_embeds", rows, image_grid_thw=inputs["image_grid_thw"][0].tolist())
 
 

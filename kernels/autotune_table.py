@@ -154,20 +154,22 @@ def apply(choice: Choice, entry: Entry) -> bool:
     return True
 
 
-Look = Callable[[Mapping[int, set[str]]], Times | None]
+MeasureRows = Callable[[Mapping[int, set[str]]], Times | None]
 """Measures so many rows of these candidates; None if there is no time."""
 
 
-def entry_of(choice: Choice, times: Times, use_threads: UseThreads, look: Look) -> Entry | None:
-    """Decide by what was measured and by a second look at what differs from the default, and choose so. None,
-    and nothing chosen, if others disturbed either look or there was no time for the second."""
+def entry_of(
+    choice: Choice, times: Times, use_threads: UseThreads, measure_rows: MeasureRows
+) -> Entry | None:
+    """Decide by what was measured, and by measuring again what differs from the default, and choose so. None,
+    and nothing chosen, if others disturbed either measurement or there was no time for the second."""
     if not is_steady(times):
         return None
     could_be = decide(choice, times, [set(choice.candidates)])
     groups = [] if could_be == choice.defaults else alike(choice, use_threads)
     decided = decide(choice, times, groups)
     if among := doubtful(choice, decided):
-        second = look(among)
+        second = measure_rows(among)
         if second is None or not is_steady(second):
             return None
         decided = confirmed(choice, decided, second)
@@ -220,11 +222,11 @@ def settle(
     for choice in unknown:
         if num_unsteady == _MAX_UNSTEADY:
             break
-        look = partial(measure, choice, clock, use_threads, end=end, waited=waited)
-        times = look()
+        measure_rows = partial(measure, choice, clock, use_threads, end=end, waited=waited)
+        times = measure_rows()
         if times is None:  # a smaller one may still fit in
             continue
-        entry = entry_of(choice, times, use_threads, look)
+        entry = entry_of(choice, times, use_threads, measure_rows)
         if entry is not None:
             fresh[key_of(choice, use_threads)] = entry
         else:

@@ -21,7 +21,11 @@ HEAVY: Final = (
     *("engine/models/", "engine/execution/", "kernels/", "examples/", "actors/live/test_hours.py"),
     *("realtime/dialogue/test_truncation.py", "realtime/dialogue/test_video_machine.py"),
     *("realtime/dialogue/test_dialogue_machine.py", "realtime/turns/test_silence_duration.py"),
-    *("realtime/test_endless_speech.py", "realtime/test_heard.py", "realtime/turns/test_partial_interval.py"),
+    *(
+        "realtime/test_endless_speech.py",
+        "realtime/test_spoken_words.py",
+        "realtime/turns/test_partial_interval.py",
+    ),
 )
 """Models and kernels against their references, and sessions of many hours."""
 

@@ -11,7 +11,7 @@ from support.imports import ROOT, imported
 
 NOT_PACKAGES = {"tests", "examples", "docs", "build"}
 OWN_DISTRIBUTION = ROOT / "engine" / "checkpoints"
-ROOMS = ("actors", "client", "engine", "kernels", "media", "protocols", "realtime")
+ROOMS = ("actors", "client", "engine", "kernels", "media", "protocols", "realtime", "testing")
 MAX_LINES = 600
 """Files follow their subject: from 400 lines on, ask whether there are two."""
 MAX_README_LINES = 40

@@ -19,7 +19,7 @@ import pytest
 from sensorium.actors.commands import app
 from support.imports import ROOT, nodes
 
-ROOMS: Final = ("actors", "client", "engine", "kernels", "media", "protocols", "realtime")
+ROOMS: Final = ("actors", "client", "engine", "kernels", "media", "protocols", "realtime", "testing")
 PRINTS_A_LINE: Final = frozenset({"fail", "usage"})
 NOT_SHOWN: Final = frozenset({"AssertionError"})
 """Errors that only our own bugs raise."""

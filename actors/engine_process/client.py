@@ -33,7 +33,7 @@ from ..runtime.supervisor import Health
 from . import messages
 from .connection import Line
 
-_LOOK_TIMEOUT_S: Final = 1.0
+_STATE_TIMEOUT_S: Final = 1.0
 _NO_STATE: Final = messages.ModelState("starting", EngineStatistics(), ())
 
 
@@ -101,9 +101,9 @@ class RemoteEngine(EngineClient):
         """See `EngineClient.refresh`. Takes a second at most."""
         if self._line is None or self._line.is_silent:
             return
-        with trio.move_on_after(_LOOK_TIMEOUT_S):
+        with trio.move_on_after(_STATE_TIMEOUT_S):
             try:
-                async with self._line.call(messages.Look()) as call:
+                async with self._line.call(messages.GetState()) as call:
                     await call.answer(messages.State)
             except SensoriumError:
                 return

@@ -95,7 +95,7 @@ class CloseSession(_Message, frozen=True):
     session: SessionKey
 
 
-class Look(_Message, frozen=True):
+class GetState(_Message, frozen=True):
     """Ask for a `State` of now."""
 
 
@@ -161,7 +161,7 @@ class Opened(_Message, frozen=True):
 
 
 Message = (
-    Hold | Supply | Run | Perform | CloseSession | Look | Leave
+    Hold | Supply | Run | Perform | CloseSession | GetState | Leave
     | Accepted | Missing | Text | Performed | Failed | State | Loading | Opened
 )  # fmt: skip
 

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 _LEAVE_S: Final = 2.0
 """How long it may take to end by itself, once nobody talks to it any more."""
-_LOOK_S: Final = 0.5
+_CHECK_INTERVAL_S: Final = 0.5
 _POLL_S: Final = 0.02
 _AGAIN_S: Final = 5.0
 """From one try to start it, where the system cannot, to the next."""
@@ -206,7 +206,7 @@ class EngineProcess:
             limit_s = self._silence_s * (1 if news.is_ready else _PATIENCE)
             if line.silent_s >= limit_s:
                 raise EngineProcessError(f"the engine process has not responded for {limit_s:g} s")
-            await trio.sleep(_LOOK_S)
+            await trio.sleep(_CHECK_INTERVAL_S)
 
 
 def engine_process(config: ServerConfig) -> EngineProcess:

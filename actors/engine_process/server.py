@@ -90,7 +90,7 @@ class EngineServer:
         match message:
             case messages.CloseSession(model, session):
                 self._engines[model].close_session(session)
-            case messages.Look():
+            case messages.GetState():
                 self._answer(number, self._state())
             case messages.Supply() if work is not None:
                 work.features = messages.features_of(message, buffers)

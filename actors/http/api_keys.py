@@ -25,7 +25,7 @@ from ..transport.connection_limits import KEY_SHOWN
 
 logger = logging.getLogger(__name__)
 
-LOOK_S: Final = 1.0
+CHECK_INTERVAL_S: Final = 1.0
 _MAX_FILE_BYTES: Final = 1024 * 1024
 _SUBPROTOCOL: Final = "openai-insecure-api-key."
 """As OpenAI's clients in browsers name it."""
@@ -77,10 +77,10 @@ class ApiKeys:
     async def watch(self) -> None:
         """Follow the file's changes, for as long as the server runs."""
         while self._file is not None:
-            await trio.sleep(LOOK_S)
-            await self._look(self._file)
+            await trio.sleep(CHECK_INTERVAL_S)
+            await self._reload(self._file)
 
-    async def _look(self, file: Path) -> None:
+    async def _reload(self, file: Path) -> None:
         state = await in_thread(_state, file, limiter=self._disk, max_wait_s=math.inf)
         if state == self._state:
             return

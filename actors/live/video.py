@@ -70,7 +70,7 @@ class SessionVideo:
         num_frames: int,
         caller: str,
     ) -> None:
-        self._look_at_frame = partial(prompter.look_at_frame, num_frames=num_frames, caller=caller)
+        self._read_frame = partial(prompter.open_frame, num_frames=num_frames, caller=caller)
         self._paired = partial(prompter.paired, caller=caller)
         self._report = report
         self._session_id = session_id
@@ -124,7 +124,7 @@ class SessionVideo:
         """Of a pair: those that wait, or made again of its files."""
         if content_hash in self._hot:
             return self._hot[content_hash]
-        frames = [(await self._look_at_frame(each)).pixels for each in data]
+        frames = [(await self._read_frame(each)).pixels for each in data]
         async with self._paired(frames) as item:
             return item.features
 
@@ -140,7 +140,7 @@ class SessionVideo:
                 outcome: VideoOutcome
                 try:
                     with contained:
-                        decoded = await self._look_at_frame(effect.data)
+                        decoded = await self._read_frame(effect.data)
                 except SensoriumError as error:
                     outcome = FrameRefused(effect.frame_id, error)
                 except Exception:

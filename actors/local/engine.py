@@ -22,8 +22,10 @@ from ...media.speech.voice_activity import VoiceActivityModel
 from ...protocols.errors import BadRequestError, UnavailableError
 from ...protocols.transcription.transcript import TimedSegment, Transcript
 from ..config.server import Device, Dtype, EngineConfig, KvDtype, Quantization
+from ..inference.engine import Engine
 from ..media_decoding.memory_budget import MediaBudget
 from ..model_loading import load_model
+from ..served_model import LoadedModel
 from ..text.generation import TextModel
 from ..text.media_opener import ThreadOpener
 from ..text.media_opening import MediaLimits
@@ -79,7 +81,7 @@ class _LocalModel:
         name, config = str(self._model), self._config
 
         def load() -> LoadedLocal:
-            loaded = load_model(name, name, config, VoiceActivityModel())
+            loaded = self._load()
             text = None
             if loaded.prompts is not None:
                 budget, limits = MediaBudget(wait_s=math.inf), MediaLimits(takes_embeds=True)
@@ -90,6 +92,11 @@ class _LocalModel:
             )
 
         return LocalCore(load, max_running=config.max_running or _DEFAULT_RUNNING)
+
+    def _load(self) -> LoadedModel[Engine]:
+        """The model, not running yet. Blocking."""
+        name = str(self._model)
+        return load_model(name, name, self._config, VoiceActivityModel())
 
 
 class LocalEngine(_LocalModel):

@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 
 MAX_AT_ONCE: Final = 32
 """Exchanges of all requests; callers share them."""
-MAX_GOODBYES: Final = 64
-"""Sessions at once that tell a server what is not wanted any more; callers share them, others say nothing."""
+MAX_CANCELLATIONS: Final = 64
+"""Sessions that at one time send a server that a call is cancelled; callers share them."""
 
 FailureKind = Literal["unreachable", "timeout", "status", "protocol", "tool"]
 """What counters tell apart: no connection, or one that broke; no answer in time; a status that is no success;
@@ -55,7 +55,7 @@ class McpClients:
         self._connections = Connections(names, config.networks)
         self._metrics = metrics
         self._places = Places(MAX_AT_ONCE)
-        self._goodbyes = Places(MAX_GOODBYES)
+        self._cancellations = Places(MAX_CANCELLATIONS)
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -68,14 +68,14 @@ class McpClients:
             self._nursery = None
 
     @property
-    def num_goodbyes(self) -> int:
-        """Sessions that tell a server now what is not wanted any more."""
-        return self._goodbyes.num_taken
+    def num_cancellations(self) -> int:
+        """Sessions that are sending a server that a call is cancelled."""
+        return self._cancellations.num_taken
 
     def notify_later(self, notify: Callable[[], Awaitable[None]], caller: str) -> None:
         """Run `notify`, which raises nothing, in a task of its own. Does nothing where the caller has too
         many."""
-        if self._nursery is None or not self._goodbyes.take_nowait(caller):
+        if self._nursery is None or not self._cancellations.take_nowait(caller):
             return
 
         async def work() -> None:
@@ -85,7 +85,7 @@ class McpClients:
             except Exception:
                 logger.exception("an MCP server could not be told what is not wanted any more")
             finally:
-                self._goodbyes.leave(caller)
+                self._cancellations.leave(caller)
 
         self._nursery.start_soon(work)
 

@@ -34,7 +34,7 @@ _MAX_PAGES: Final = 16
 """Of a server's tools."""
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
 """What an id of a session may be, by MCP."""
-_GOODBYE_S: Final = 2.0
+_CLOSE_TIMEOUT_S: Final = 2.0
 _INLINE_BYTES: Final = 32 * 1024
 _INLINE_EVENTS: Final = 4 * 1024
 """Bytes of a stream, which may be of tiny events."""
@@ -117,7 +117,7 @@ class McpSession:
     async def _send_notices(self) -> None:
         """Of all that is to be told now, in order."""
         async with self._notifying:
-            with trio.move_on_after(_GOODBYE_S):
+            with trio.move_on_after(_CLOSE_TIMEOUT_S):
                 try:
                     while self._unwanted:
                         gone = {"requestId": self._unwanted.pop(), "reason": "Nobody waits for it any more."}

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import trio._core._thread_cache as thread_cache
 
-_LOOK_S: Final = 0.01
+_POLL_S: Final = 0.01
 """Between two looks whether a thread that has not begun is still there. Most begin within 0.1 ms."""
 
 
@@ -51,7 +51,7 @@ class _Started(threading.Event):
         """See `threading.Event.wait`. Raises RuntimeError once the thread has ended without beginning."""
         if timeout is not None:
             return super().wait(timeout)
-        while not super().wait(_LOOK_S):
+        while not super().wait(_POLL_S):
             if self.begin is not None and self.begin() is None and not self.is_set():
                 raise RuntimeError("can't start new thread: there is no memory for it to begin")
         return True

@@ -52,7 +52,7 @@ _LATENCY_BUCKETS: Final = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75
 _AUDIO_LAG_BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 _LAG_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
 _LAG_INTERVAL_S: Final = 0.25
-_PORTION: Final = 100
+_SAMPLES_AT_A_TIME: Final = 100
 """Samples that are rendered at once, in less than a millisecond."""
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # gauges of when a counter was made, as many as there are counters: nobody asks
@@ -260,8 +260,8 @@ class Metrics:
         with many labels alone some of them, and the loop is everybody's."""
         for metric in self.registry.collect():
             samples = metric.samples
-            for start in range(0, max(1, len(samples)), _PORTION):
-                metric.samples = samples[start : start + _PORTION]
+            for start in range(0, max(1, len(samples)), _SAMPLES_AT_A_TIME):
+                metric.samples = samples[start : start + _SAMPLES_AT_A_TIME]
                 text = generate_latest(_One(metric))
                 yield text.split(b"\n", 2)[2] if start else text  # its help and type are said
 

@@ -18,7 +18,7 @@ from ...engine.text.tools.thinking import Thinking
 from ...protocols.chat.request import Conversation
 from ...protocols.engine.messages import SamplingParams, ThoughtBudget
 from ...protocols.errors import BadRequestError, wrong
-from .reasoning_count import ThoughtCount
+from .reasoning_count import ReasoningCount
 
 
 def check_calls(builder: PromptBuilder) -> None:
@@ -67,17 +67,17 @@ class AnswerReading:
             )
         elif grammar is not None:
             grammar = after_thinking(self._kind, grammar, text.added_id, self._thinking)
-        thoughts = self._thought_budget()
-        if (grammar, self._shown, thoughts) == (params.grammar, params.shown, params.thoughts):
+        budget = self._reasoning_budget()
+        if (grammar, self._shown, budget) == (params.grammar, params.shown, params.thoughts):
             return params
-        return msgspec.structs.replace(params, grammar=grammar, shown=self._shown, thoughts=thoughts)
+        return msgspec.structs.replace(params, grammar=grammar, shown=self._shown, thoughts=budget)
 
-    def _thought_budget(self) -> ThoughtBudget | None:
+    def _reasoning_budget(self) -> ThoughtBudget | None:
         """What the conversation says of it in tokens, if it does and the model thinks."""
         num_tokens = self._conversation.thinking_budget
         if num_tokens is None or not self._kind.reasons:
             return None
-        start, ends = self._kind.thought_marks()
+        start, ends = self._kind.reasoning_marks()
         text = self._builder.text
         start_ids = text.encode(start, allow_special=True)
         end_ids = tuple(token_id for end in ends if (token_id := text.added_id(end)) is not None)
@@ -125,12 +125,12 @@ class AnswerReading:
         """Whether the model has a way to think in front of its answers."""
         return self._kind.reasons
 
-    def count(self) -> ThoughtCount:
-        """Counts what is thought in one answer."""
-        return ThoughtCount(self._builder, self._thinking)
+    def count(self) -> ReasoningCount:
+        """Counts the reasoning tokens of one answer."""
+        return ReasoningCount(self._builder, self._thinking)
 
-    def num_thought(self, token_ids: Sequence[int]) -> int:
-        """Of a whole answer's tokens, those of what the model thinks, its marks included."""
+    def num_reasoning_tokens(self, token_ids: Sequence[int]) -> int:
+        """Of a whole answer's tokens, those of its reasoning, the marks included."""
         count = self.count()
         count.push(token_ids)
         return count.num

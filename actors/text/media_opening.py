@@ -30,7 +30,7 @@ from ...media.vision.images import (
     prepare_image,
     prepare_picture,
 )
-from ...media.vision.live_frames import PreparedFrame, look_at_frame
+from ...media.vision.live_frames import PreparedFrame, open_frame
 from ...media.vision.processor_options import low_detail, vision_with_options
 from ...media.vision.video import measure_video, prepare_frames, prepare_video, video_bytes
 from ...media.vision.video_container import VideoLimits
@@ -180,11 +180,11 @@ class MediaOpening:
         length."""
         return None if self._vision is None else self._vision.video.fps
 
-    async def look_at_frame(self, data: bytes, *, num_frames: int, caller: str = "") -> PreparedFrame:
+    async def open_frame(self, data: bytes, *, num_frames: int, caller: str = "") -> PreparedFrame:
         """One frame of live video, of `num_frames`. Raises MediaError and what the opener raises."""
         assert self._vision is not None, "kinds are checked"
-        look = partial(look_at_frame, config=self._vision.video, num_frames=num_frames)
-        return await self._opener.of(caller).measure(data, look, "image")
+        opening = partial(open_frame, config=self._vision.video, num_frames=num_frames)
+        return await self._opener.of(caller).measure(data, opening, "image")
 
     @asynccontextmanager
     async def paired(self, frames: Sequence[PixelArray], *, caller: str = "") -> AsyncIterator[EncoderItem]:

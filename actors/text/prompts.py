@@ -53,7 +53,7 @@ class Prompter:
         self._addresses = AddressBook(budget, fetcher)
         self._media = MediaOpening(builder, opener, budget=budget, limits=self._limits, cache=cache)
         self.opened = self._media.opened
-        self.look_at_frame = self._media.look_at_frame
+        self.open_frame = self._media.open_frame
         self.paired = self._media.paired
         self.video_fps = self._media.video_fps
 

@@ -1,6 +1,6 @@
-"""Counts the tokens of what a model thinks, as they come: at a small, fixed cost for each.
+"""Counts reasoning tokens as they are generated, at a small, fixed cost for each.
 
-A token that ends or begins the thoughts is one of them; that of a call that ends them is none. Tags are found
+A token that begins or ends the reasoning is one of them; that of a call that ends it is none. Tags are found
 in the tokens' bytes, so that it does not matter which tokens spell them. Read next:
 `actors/text/answer_reader.py`.
 """
@@ -15,7 +15,7 @@ from ...engine.text.tools.harmony import CHANNEL, END, MESSAGE
 from ...engine.text.tools.thinking import Thinking, ThinkTags
 
 
-class ThoughtCount:
+class ReasoningCount:
     """Of one answer."""
 
     def __init__(self, builder: PromptBuilder, thinking: Thinking) -> None:
@@ -71,7 +71,7 @@ class ThoughtCount:
         self._held = self._held[1 - self._longest :]
 
     def _leave_out(self, num_bytes: int) -> None:
-        """The newest tokens are no thoughts, as far as they lie in so many bytes."""
+        """The newest tokens are no reasoning, as far as they lie in so many bytes."""
         while self._lengths and self._lengths[-1] <= num_bytes:
             num_bytes -= self._lengths.pop()
             self.num -= 1

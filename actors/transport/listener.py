@@ -87,10 +87,10 @@ async def serve_connections(
         server: Address = listener.getsockname()[:2]
         entrance = _Entrance(app, guard, server, max_message_bytes, send_timeout_s, refusals or Refusals())
         async with trio.open_nursery() as connections:
-            async with trio.open_nursery() as doors:
-                doors.start_soon(entrance.accept, listener, connections)
+            async with trio.open_nursery() as accepting:
+                accepting.start_soon(entrance.accept, listener, connections)
                 await stop.wait()
-                doors.cancel_scope.cancel()
+                accepting.cancel_scope.cancel()
             listener.close()
             guard.close()
             connections.cancel_scope.deadline = trio.current_time() + grace_s

@@ -210,5 +210,5 @@ def _object(arguments: str) -> str:
 
 def _read_usage(reported: _Usage) -> ChatUsage:
     cached = reported.prompt_tokens_details and reported.prompt_tokens_details.cached_tokens
-    thought = reported.completion_tokens_details and reported.completion_tokens_details.reasoning_tokens
-    return ChatUsage(reported.prompt_tokens, reported.completion_tokens, cached or 0, thought or 0)
+    reasoning = reported.completion_tokens_details and reported.completion_tokens_details.reasoning_tokens
+    return ChatUsage(reported.prompt_tokens, reported.completion_tokens, cached or 0, reasoning or 0)

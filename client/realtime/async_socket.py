@@ -25,7 +25,7 @@ from .events import Event
 from .machine import TWO_READERS, AudioChunk, LeftError, LiveCore, SessionShell
 from .resume import ATTEMPT_ERRORS, CONNECT_TIMEOUT_S
 
-GOODBYE_S: Final = 0.5
+CANCELLED_CLOSE_S: Final = 0.5
 """How long a cancelled session may take to say goodbye: the server would wait for its return."""
 
 

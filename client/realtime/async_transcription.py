@@ -22,7 +22,7 @@ from .events import Event
 from .machine import AudioChunk, LeftError
 from .transcription_machine import SessionCore
 
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 """How long a thread of the pool waits for a chunk at a time: the program's end waits for these."""
 AudioChunks = AsyncIterable[AudioChunk] | Iterable[AudioChunk]
 
@@ -164,7 +164,7 @@ class _Chunks:
         while True:
             try:
                 found = await to_thread.run_sync(
-                    partial(self._read.get, timeout=_LOOK_S), abandon_on_cancel=True
+                    partial(self._read.get, timeout=_POLL_S), abandon_on_cancel=True
                 )
             except queue.Empty:
                 continue

@@ -95,8 +95,8 @@ class ModelText(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Listens:
-    """How a model that hears is served."""
+class SpeechEntry:
+    """How a model is served that transcribes."""
 
     file: str
     """The module whose `open_family(engine, info, text)` gives the speech side: a name in

@@ -1,4 +1,4 @@
-"""The side of a model that needs no device: its tokenizer, its prompts, how it is heard with.
+"""The side of a model that needs no device: its tokenizer, its prompts, how it transcribes.
 
 A process that faces clients has this of a model that another process runs: what is known of it comes from
 there, the rest from the checkpoint's JSON files. Torch-free. Read `engine/models/source.py` for the other
@@ -18,7 +18,7 @@ import msgspec
 from ...protocols.shared.json_file import read_json
 from ..text.tokenizer import TextTokenizer
 from .families import FALLBACK, entry_of
-from .info import Listens, ModelInfo, ModelText
+from .info import ModelInfo, ModelText, SpeechEntry
 from .prompts import ChatPrompts
 
 
@@ -31,7 +31,7 @@ class ModelSide:
     """How it is prompted; None if it answers no prompts of clients."""
     embeds: TextTokenizer | None = None
     """What texts to embed are tokenized by, if `ModelInfo.embedding` says how they are embedded."""
-    listens: Listens | None = None
+    speech: SpeechEntry | None = None
     """How it is served as a speech model, if it is one."""
 
 

@@ -3,7 +3,7 @@
 `actors/model_loading.py` sizes the caches with it and hands it to the device's thread, which calls `load`.
 What a family can do is asked of this object and of its `info`, never by the family's name. A new family is a
 folder with `open_source(opening) -> ModelSource` and `open_side`, a line in `engine/models/families.py`, and
-a file in `actors/speech/` if it listens.
+a file in `actors/speech/families/` if it transcribes.
 """
 
 from __future__ import annotations

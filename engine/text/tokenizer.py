@@ -75,8 +75,8 @@ class TextTokenizer:
         """What the tokenizer puts in front of a plain prompt (Llama's and Gemma's `<bos>`), often nothing.
         What it would put behind one (`add_eos_token`) is left out: an answer goes on from the text."""
         ends = zip(reversed(probe.ids), reversed(probe.special_tokens_mask), strict=True)
-        behind = [token_id for token_id, _ in takewhile(lambda pair: pair[1], ends)]
-        self.closing_ids: tuple[int, ...] = tuple(reversed(behind[: len(probe.ids) - len(self.start_ids)]))
+        closing = [token_id for token_id, _ in takewhile(lambda pair: pair[1], ends)]
+        self.closing_ids: tuple[int, ...] = tuple(reversed(closing[: len(probe.ids) - len(self.start_ids)]))
         """What it puts behind a text to embed: BERT's `[SEP]`, Qwen3-Embedding's `<|endoftext|>`."""
 
     @classmethod

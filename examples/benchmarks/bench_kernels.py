@@ -176,16 +176,16 @@ def bench_attention(dtype: torch.dtype, at: Ceilings, rounds: int) -> None:
             CPU,
         )
         query = torch.randn(sum(n for _, n in spans), HEADS, DIM).to(dtype)
-        seen = sum(sum(range(s + 1, s + n + 1)) for s, n in spans)
+        num_attended = sum(sum(range(s + 1, s + n + 1)) for s, n in spans)
         ours = partial(_attend_layer, paged_attention, query, cache, batch)
         plain = partial(_attend_layer, paged_attention_reference, query, cache, batch)
         report(
             title,
             {"ours": ours, "torch": plain},
             sum(s + n for s, n in spans) * 2 * KV_HEADS * DIM * dtype.itemsize,
-            4.0 * HEADS * DIM * seen,
+            4.0 * HEADS * DIM * num_attended,
             at,
-            rounds if seen < 1e6 else 3,
+            rounds if num_attended < 1e6 else 3,
         )
 
 

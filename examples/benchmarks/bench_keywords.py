@@ -104,25 +104,25 @@ class Prompt:
 class Score:
     """Of the answers to some prompts."""
 
-    num_said: int = 0
+    num_spoken: int = 0
     num_found: int = 0
     num_false: int = 0
-    said: list[str] = field(default_factory=list)
-    heard: list[str] = field(default_factory=list)
+    reference: list[str] = field(default_factory=list)
+    recognized: list[str] = field(default_factory=list)
 
-    def add(self, said: str, heard: str, words: Sequence[str]) -> None:
+    def add(self, reference: str, recognized: str, words: Sequence[str]) -> None:
         """One more prompt, and what was heard of it."""
-        self.said.append(said)
-        self.heard.append(heard)
-        spoken, written = Counter(said.split()), Counter(heard.split())
+        self.reference.append(reference)
+        self.recognized.append(recognized)
+        spoken, written = Counter(reference.split()), Counter(recognized.split())
         for word in words:
-            self.num_said += spoken[word]
+            self.num_spoken += spoken[word]
             self.num_found += min(spoken[word], written[word])
             self.num_false += max(0, written[word] - spoken[word])
 
     def __str__(self) -> str:
-        errors = jiwer.wer(self.said, self.heard)
-        return f"{self.num_found:4d} of {self.num_said:2d} {self.num_false:6d} {errors:7.2%}"
+        errors = jiwer.wer(self.reference, self.recognized)
+        return f"{self.num_found:4d} of {self.num_spoken:2d} {self.num_false:6d} {errors:7.2%}"
 
 
 def prompts(human: Path) -> tuple[list[Prompt], list[Prompt]]:
@@ -138,7 +138,7 @@ def prompts(human: Path) -> tuple[list[Prompt], list[Prompt]]:
     return [each for each in every if each.has_keyword], others[:NUM_OTHERS]
 
 
-def score(engine: LocalEngine, asked: Sequence[Prompt], boost: float | None) -> Score:
+def score(engine: LocalEngine, requests: Sequence[Prompt], boost: float | None) -> Score:
     """What is heard at a boost; None: no keywords are given."""
     normal = EnglishTextNormalizer({})
     words = [normal(word) for word in (*KEYWORDS, *STRANGERS) if " " not in word]
@@ -146,7 +146,7 @@ def score(engine: LocalEngine, asked: Sequence[Prompt], boost: float | None) -> 
     options = TranscribeOptions(language="en", timestamp_granularities=[])
     if boost is not None:
         options |= {"keywords": [*KEYWORDS, *STRANGERS], "keyword_boost": boost}
-    for each in asked:
+    for each in requests:
         samples, rate = soundfile.read(each.path, dtype="float32")
         found.add(each.text, normal(engine.transcribe((samples, rate), **options).text), words)
     return found

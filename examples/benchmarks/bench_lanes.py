@@ -1,6 +1,6 @@
 """Live sessions with and without somebody else's heaviest request beside them, on a server of our own.
 
-    python examples/benchmarks/bench_lanes.py [--streams 24] [--rounds 2] [--beside answers] [--vision FOLDER]
+    python examples/benchmarks/bench_lanes.py [--streams 24] [--rounds 2] [--load answers] [--vision FOLDER]
     python examples/benchmarks/bench_lanes.py --model FOLDER --recording TALK.wav --streams 2 --file FILE.wav
 
 Each round is spoken twice at real-time pace: alone, and beside a process that repeats a completion with
@@ -163,29 +163,29 @@ def disturbing(kind: str, url: str) -> Iterator[None]:
 async def measure(url: str, plan: RealtimePlan, num_streams: int, num_rounds: int, other: str) -> None:
     """Both, in turn, and what is printed of them."""
     alone: list[RealtimeRound] = []
-    beside: list[RealtimeRound] = []
+    loaded: list[RealtimeRound] = []
     async with AsyncClient(url) as client:
         await realtime.warm_up(client, plan)
         for number in range(num_rounds):
             print(f"round {number + 1} of {num_rounds}", file=sys.stderr)
             alone.append(await realtime.run_round(client, plan, num_streams, seed=2 * number))
             with disturbing(other, url):
-                beside.append(await realtime.run_round(client, plan, num_streams, seed=2 * number + 1))
+                loaded.append(await realtime.run_round(client, plan, num_streams, seed=2 * number + 1))
         metrics = await client.metrics()
-    rows = [row for field in ("first_partial_s", "final_s") for row in compared(field, alone, beside)]
+    rows = [row for field in ("first_partial_s", "final_s") for row in compared(field, alone, loaded)]
     print(table(["latency in ms", "turns", "alone", f"beside {other}", "ratio"], rows))
     for name in sorted(metrics):
         if name.startswith("sensorium_preemptions"):
             print(f"{name} {metrics[name]:.0f}")
-    errors = [error for each in (*alone, *beside) for error in each.errors]
-    print(f"drops: {sum(each.num_drops for each in (*alone, *beside))}, errors: {errors[:3] or 'none'}")
+    errors = [error for each in (*alone, *loaded) for error in each.errors]
+    print(f"drops: {sum(each.num_drops for each in (*alone, *loaded))}, errors: {errors[:3] or 'none'}")
 
 
 async def measure_file(
     url: str, plan: RealtimePlan, num_streams: int, num_rounds: int, file: FileToRead
 ) -> None:
     """How long a file takes alone and beside the sessions, and how late these are."""
-    alone, beside, spoken = FilesRound(1), FilesRound(1), RealtimeRound(num_streams)
+    alone, loaded, spoken = FilesRound(1), FilesRound(1), RealtimeRound(num_streams)
     seeds = itertools.count()
 
     async def transcribe(found: FilesRound) -> None:
@@ -196,7 +196,7 @@ async def measure_file(
     async def again_and_again() -> None:
         await anyio.sleep(realtime.STAGGER_S)
         while True:
-            await transcribe(beside)
+            await transcribe(loaded)
 
     async with AsyncClient(url) as client:
         await realtime.warm_up(client, plan)
@@ -212,7 +212,7 @@ async def measure_file(
         [name, str(len(values)), *(f"{1000 * percentile(values, share):.0f}" for share in (50, 95, 100))]
         for name, values in (
             ("file alone", alone.latency_s),
-            (f"file beside {num_streams}", beside.latency_s),
+            (f"file beside {num_streams}", loaded.latency_s),
             ("first partial beside it", spoken.first_partial_s),
             ("final beside it", spoken.final_s),
         )
@@ -222,13 +222,13 @@ async def measure_file(
             [f"latency in ms, {file.audio.duration_s:.0f} s of file", "number", "p50", "p95", "longest"], rows
         )
     )
-    errors = [*spoken.errors, *alone.errors, *beside.errors]
+    errors = [*spoken.errors, *alone.errors, *loaded.errors]
     print(f"drops: {spoken.num_drops}, corrected: {spoken.num_corrections}, errors: {errors[:3] or 'none'}")
 
 
-def compared(field: str, alone: list[RealtimeRound], beside: list[RealtimeRound]) -> Iterator[list[str]]:
+def compared(field: str, alone: list[RealtimeRound], loaded: list[RealtimeRound]) -> Iterator[list[str]]:
     """Median and 95th percentile of all turns, without and with the other request."""
-    pooled = [[value for each in rounds for value in getattr(each, field)] for rounds in (alone, beside)]
+    pooled = [[value for each in rounds for value in getattr(each, field)] for rounds in (alone, loaded)]
     for percent in (50, 95):
         without, with_it = (1000 * percentile(values, percent) for values in pooled)
         name = f"{field.removesuffix('_s').replace('_', ' ')} p{percent}"
@@ -244,7 +244,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=20.0, help="of speech per round, at least")
     parser.add_argument("--model", default="tiny-qwen3-asr")
-    parser.add_argument("--beside", choices=sorted(OTHERS), default="answers")
+    parser.add_argument("--load", choices=sorted(OTHERS), default="answers")
     parser.add_argument("--vision", type=Path, metavar="FOLDER", help="of a vision model, for images")
     parser.add_argument("--recording", type=Path, default=TALK, help="with its turns in a JSON beside it")
     parser.add_argument("--file", type=Path, metavar="WAV", help="transcribe it beside the sessions")
@@ -255,13 +255,13 @@ def main() -> None:
         anyio.run(OTHERS[options.be], options.url)
     spoken = read_spoken_turns(options.recording.with_suffix(".json"))
     recording = Recording(read_wav(options.recording), tuple(spoken))
-    if options.beside == "images" and options.vision is None:
-        parser.error("--beside images needs --vision FOLDER")
+    if options.load == "images" and options.vision is None:
+        parser.error("--load images needs --vision FOLDER")
     models = [options.model, *([str(options.vision), "--max-context", "4096"] if options.vision else [])]
     with serving([*models, "--max-sessions", "128"]) as (url, _):
         plan = RealtimePlan(recording, options.seconds)
         if options.file is None:
-            anyio.run(measure, url, plan, options.streams, options.rounds, options.beside)
+            anyio.run(measure, url, plan, options.streams, options.rounds, options.load)
         else:
             file = read_file(options.file)
             anyio.run(measure_file, url, plan, options.streams, options.rounds, file)

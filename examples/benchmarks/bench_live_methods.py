@@ -61,7 +61,7 @@ FREE_UPDATES, ROLLBACK_TOKENS, MAX_TOKENS = 2, 5, 128
 """As in the published method."""
 
 
-Ask = Callable[[int, bool], Awaitable[str]]
+TranscribeTo = Callable[[int, bool], Awaitable[str]]
 """End of the audio in samples of the turn, whether it is the last update → the text so far."""
 
 
@@ -92,7 +92,7 @@ class Incremental:
     def __init__(self, speech: Transcriber, samples: Samples) -> None:
         self._turn = speech.live(lambda start, end: samples[start:end], TranscriptionOptions(), start=0)
 
-    async def ask(self, end: int, is_last: bool) -> str:
+    async def transcribe_to(self, end: int, is_last: bool) -> str:
         """The transcript up to `end`."""
         return (await self._turn.hypothesis(end, final=is_last)).text
 
@@ -113,7 +113,7 @@ class FeedAgain:
         self._answer: tuple[int, ...] = ()
         self._num_updates = 0
 
-    async def ask(self, end: int, is_last: bool) -> str:
+    async def transcribe_to(self, end: int, is_last: bool) -> str:
         """The transcript up to `end`."""
         family, mark = self._family, uuid4().hex
         features = family.features()
@@ -164,7 +164,7 @@ class TranscribeAgain:
         self._speech = speech
         self._samples = samples
 
-    async def ask(self, end: int, is_last: bool) -> str:
+    async def transcribe_to(self, end: int, is_last: bool) -> str:
         """The transcript up to `end`."""
         lane = LIVE_FINAL if is_last else LIVE_PARTIAL
         options = TranscriptionOptions()
@@ -219,13 +219,13 @@ async def stream(
         end = step
         while end < num_samples:
             await trio.sleep_until(begun + end / RATE)
-            asked = trio.current_time()
-            await live.ask(end, False)
-            measured.update_s.append(trio.current_time() - asked)
-            heard = int((trio.current_time() - begun) * RATE)
-            end = max(end + step, heard - heard % step)
+            started = trio.current_time()
+            await live.transcribe_to(end, False)
+            measured.update_s.append(trio.current_time() - started)
+            received = int((trio.current_time() - begun) * RATE)
+            end = max(end + step, received - received % step)
         await trio.sleep_until(begun + num_samples / RATE)
-        text = await live.ask(num_samples, True)
+        text = await live.transcribe_to(num_samples, True)
         measured.final_s.append(trio.current_time() - begun - num_samples / RATE)
         measured.errors += word_errors(turn.text, text)
         measured.audio_s += num_samples / RATE

@@ -2,7 +2,7 @@
 
     python examples/benchmarks/bench_steps.py FOLDER [--ways bfloat16 int8 kv-int8 transformers] [--rows 1 16]
 
-A step is a forward with its logits: so many sequences of `--behind` tokens get one more each, or a prompt of
+A step is a forward with its logits: so many sequences of `--context` tokens get one more each, or a prompt of
 `--prompt` tokens is read. Ways take turns; medians and the fastest are printed beside the floor: the bytes of
 weights, keys and values a step reads at the rate a gigabyte is read with in the same run. `kv-int8` keeps
 keys and values in 8 bits, beside bfloat16.
@@ -76,21 +76,21 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=["bfloat16", "transformers"])
     parser.add_argument("--rows", nargs="+", type=int, default=[1, 16])
-    parser.add_argument("--behind", nargs="+", type=int, default=[200])
+    parser.add_argument("--context", nargs="+", type=int, default=[200])
     parser.add_argument("--prompt", type=int, default=512, help="0: none")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     models = {way: load(arguments.folder, way) for way in arguments.ways}
-    longest = max(max(arguments.behind) + 1, arguments.prompt)
+    longest = max(max(arguments.context) + 1, arguments.prompt)
     steps = {
         way: Steps(model, max(arguments.rows), longest, CODED if way == "kv-int8" else model.dtype)
         for way, model in models.items()
     }
     rate = read_rate(5)
     print(f"read {rate / 1e9:.1f} GB/s")
-    shapes = [(rows, behind, 1) for behind in arguments.behind for rows in arguments.rows]
+    shapes = [(rows, context, 1) for context in arguments.context for rows in arguments.rows]
     shapes += [(1, 0, arguments.prompt)] if arguments.prompt else []
     for rows, start, num in shapes:
         rounds = arguments.rounds if num == 1 else max(2, arguments.rounds // 4)

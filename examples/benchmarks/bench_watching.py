@@ -51,7 +51,7 @@ HEAD: Final = (
     "fresh ms",
     "fresh read",
 )
-Asked = tuple[float, int, int]
+TimedAnswer = tuple[float, int, int]
 """Seconds to the first text, tokens of the prompt, and those of them that were there."""
 
 
@@ -67,7 +67,7 @@ def film(size: tuple[int, int], first: int = 0) -> Iterator[bytes]:
         yield file.getvalue()
 
 
-def asked(session: DialogueSession, pictures: tuple[bytes, ...] = ()) -> Asked:
+def timed_answer(session: DialogueSession, pictures: tuple[bytes, ...] = ()) -> TimedAnswer:
     """One question."""
     began = time.monotonic()
     answer = session.ask(WORDS, pictures=pictures, max_output_tokens=ANSWER, temperature=0)
@@ -79,7 +79,7 @@ def asked(session: DialogueSession, pictures: tuple[bytes, ...] = ()) -> Asked:
     return first_s, usage.input_tokens, usage.input_token_details.cached_tokens
 
 
-def fresh(url: str, model: str, frames: list[bytes], salt: str) -> Asked:
+def fresh(url: str, model: str, frames: list[bytes], salt: str) -> TimedAnswer:
     """The same as one prompt that shares nothing."""
     urls = [f"data:image/jpeg;base64,{base64.b64encode(each).decode()}" for each in frames]
     content: list[object] = [{"type": "image_url", "image_url": {"url": each}} for each in urls]
@@ -111,17 +111,17 @@ def watch(client: Client, options: argparse.Namespace, model: str) -> None:
     limits = {"token_limits": {"post_instructions": options.talk}} if options.talk else {}
     keep = {"type": "retention_ratio", "retention_ratio": 0.5, **limits}
     with client.realtime(model, type="realtime", video=video, truncation=keep) as session:
-        for _ in range(options.asked):
+        for _ in range(options.history):
             session.add(WORDS)
             session.add("Nothing so far.", role="assistant")
-        before, began, found = client.metrics(), time.monotonic(), list[Asked]()
+        before, began, found = client.metrics(), time.monotonic(), list[TimedAnswer]()
         for number in range(1, round(options.seconds * FPS) + 1):
             time.sleep(max(0.0, began + number / FPS - time.monotonic()))
             kept.append(next(frames))
             session.send_frame(kept[-1], round(1000 * number / FPS))
             if number % round(options.every * FPS):
                 continue
-            found.append(asked(session))
+            found.append(timed_answer(session))
             if number % round(options.row * FPS):
                 continue
             now, other = client.metrics(), None
@@ -140,8 +140,8 @@ def again(client: Client, model: str, pictures: list[bytes]) -> None:
     times: tuple[list[float], list[float]] = ([], [])
     for picture in pictures:
         with client.realtime(model, type="realtime") as session:
-            times[0].append(asked(session, (picture,))[0])
-            times[1].append(asked(session)[0])
+            times[0].append(timed_answer(session, (picture,))[0])
+            times[1].append(timed_answer(session)[0])
     first_ms, second_ms = (1000 * statistics.median(each) for each in times)
     print(
         f"{len(pictures)} pictures: {first_ms:.0f} ms, asked again {second_ms:.1f} ms: "
@@ -151,8 +151,8 @@ def again(client: Client, model: str, pictures: list[bytes]) -> None:
 
 def row(
     name: str,
-    found: list[Asked],
-    other: Asked | None,
+    found: list[TimedAnswer],
+    other: TimedAnswer | None,
     num_pairs: int,
     before: dict[str, float],
     now: dict[str, float],
@@ -193,7 +193,9 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=256, help="of a frame, in pixels")
     parser.add_argument("--row", type=float, default=0.0, help="seconds to a row; 0: one question")
     parser.add_argument("--fresh", action="store_true", help="behind the last question, a fresh prompt")
-    parser.add_argument("--asked", type=int, default=0, help="questions and answers that are there at first")
+    parser.add_argument(
+        "--history", type=int, default=0, help="questions and answers that are there at first"
+    )
     parser.add_argument("--talk", type=int, default=0, help="tokens of the conversation; 0: the context")
     parser.add_argument("--kv-memory", default="1GiB")
     parser.add_argument("--max-context", default="8192")

@@ -69,30 +69,31 @@ def main() -> None:
     parser.add_argument("--dtype", default="auto")
     arguments = parser.parse_args()
     normal, counts = EnglishTextNormalizer({}), Counter[str]()
-    said: list[str] = []
-    heard: dict[bool, list[str]] = {False: [], True: []}
-    is_told = True
+    references: list[str] = []
+    recognized: dict[bool, list[str]] = {False: [], True: []}
+    may_go_on = True
 
     def goes_on(answer: TextGenerated, rest: TextGenerated) -> bool:
         does = does_go_on(answer, rest)
-        counts["asked"] += is_told
-        counts["went on"] += is_told and does
-        return is_told and does
+        counts["asked"] += may_go_on
+        counts["went on"] += may_go_on and does
+        return may_go_on and does
 
     vars(whisper)["goes_on"] = goes_on
     with LocalEngine(str(arguments.model), dtype=arguments.dtype) as engine:
         for kind, text, samples in windows(arguments.human, arguments.windows):
-            said.append(normal(text))
-            for is_told in heard:
+            references.append(normal(text))
+            for may_go_on in recognized:
                 found = engine.transcribe((samples, RATE_HZ), language="en")
-                heard[is_told].append(normal(found.text))
-            if heard[False][-1] != heard[True][-1]:
-                print(f"{kind}: …{heard[False][-1][-40:]} | {heard[True][-1][len(heard[False][-1]) :]}")
-                print(f"    said: …{said[-1][-80:]}")
-    for is_told, texts in heard.items():
-        errors = jiwer.process_words(said, texts)
+                recognized[may_go_on].append(normal(found.text))
+            plain, longer = recognized[False][-1], recognized[True][-1]
+            if plain != longer:
+                print(f"{kind}: …{plain[-40:]} | {longer[len(plain) :]}")
+                print(f"    said: …{references[-1][-80:]}")
+    for may_go_on, texts in recognized.items():
+        errors = jiwer.process_words(references, texts)
         print(
-            f"{'going on' if is_told else 'as it stops'}: WER {100 * errors.wer:.2f} %, "
+            f"{'going on' if may_go_on else 'as it stops'}: WER {100 * errors.wer:.2f} %, "
             f"{errors.substitutions} S {errors.deletions} D {errors.insertions} I"
         )
     print(msgspec.json.encode(counts).decode())

@@ -63,12 +63,12 @@ def web_socket(url: str) -> socket.socket:
 def files(url: str) -> None:
     """20 files of five minutes of noise at a time."""
 
-    def ask(client: httpx.Client, number: int) -> int:
+    def send(client: httpx.Client, number: int) -> int:
         noise = np.random.default_rng(number).normal(0.0, 2000.0, 300 * _RATE).astype("<i2")
         file = wav_bytes(Audio(noise.tobytes(), _RATE))
         return client.post("/v1/audio/transcriptions", files={"file": ("noise.wav", file)}).status_code
 
-    _forever(url, 20, ask)
+    _forever(url, 20, send)
 
 
 def scans(url: str) -> None:
@@ -79,12 +79,12 @@ def scans(url: str) -> None:
 def regexes(url: str) -> None:
     """20 answers at a time in regular expressions that take 2^24 states."""
 
-    def ask(client: httpx.Client, number: int) -> int:
+    def send(client: httpx.Client, number: int) -> int:
         pattern = f"(a|b)*a(a|b){{24}}{number}"
         body = {"model": VISION, "prompt": "x", "max_tokens": 64, "structured_outputs": {"regex": pattern}}
         return client.post("/v1/completions", json=body).status_code
 
-    _forever(url, 20, ask)
+    _forever(url, 20, send)
 
 
 def frames(url: str) -> None:
@@ -113,7 +113,7 @@ def frames(url: str) -> None:
 def completions(url: str) -> None:
     """40 questions of 3,000 words at a time, each with eight answers of up to 4,000 tokens."""
 
-    def ask(client: httpx.Client, number: int) -> int:
+    def send(client: httpx.Client, number: int) -> int:
         body = {
             "model": VISION,
             "prompt": f"{number} " + "word " * (number % 3000),
@@ -123,28 +123,28 @@ def completions(url: str) -> None:
         }
         return client.post("/v1/completions", json=body).status_code
 
-    _forever(url, 40, ask)
+    _forever(url, 40, send)
 
 
 def pictures(url: str) -> None:
     """Three questions at a time, each about 16 pictures of noise."""
 
-    def ask(client: httpx.Client, number: int) -> int:
+    def send(client: httpx.Client, number: int) -> int:
         chance = np.random.default_rng(number)
         noise = [chance.integers(0, 255, (512, 512, 3), np.uint8) for _ in range(16)]
         return _chat(client, "image_url", "image/jpeg", *(_jpeg(Image.fromarray(each)) for each in noise))
 
-    _forever(url, 3, ask)
+    _forever(url, 3, send)
 
 
 def video(url: str) -> None:
     """Eight questions at a time about a video of 60,000 frames."""
     film()
 
-    def ask(client: httpx.Client, number: int) -> int:
+    def send(client: httpx.Client, number: int) -> int:
         return _chat(client, "video_url", "video/mp4", film() + number.to_bytes(8, "big"))
 
-    _forever(url, 8, ask)
+    _forever(url, 8, send)
 
 
 KINDS: Final[dict[str, Callable[[str], None]]] = {
@@ -175,7 +175,7 @@ def film(num_frames: int = 60_000) -> bytes:
     return file.getvalue()
 
 
-def _forever(url: str, num_at_once: int, ask: Callable[[httpx.Client, int], int]) -> None:
+def _forever(url: str, num_at_once: int, send: Callable[[httpx.Client, int], int]) -> None:
     """So many requests at any time, each with a number of its own."""
     numbers = itertools.count()
 
@@ -184,7 +184,7 @@ def _forever(url: str, num_at_once: int, ask: Callable[[httpx.Client, int], int]
             for number in numbers:
                 status = 0
                 with suppress(httpx.HTTPError):
-                    status = ask(client, number)
+                    status = send(client, number)
                 if status != 200:
                     time.sleep(_PAUSE_S)
 

@@ -96,7 +96,7 @@ async def outcome(media: MediaHandle, file: Hostile) -> str:
     return "opened"
 
 
-async def heard(sound: Sound, data: bytes, chance: random.Random) -> str:
+async def decode_stream(sound: Sound, data: bytes, chance: random.Random) -> str:
     """What became of a live stream of these bytes."""
     at, is_first = 0, True
     try:
@@ -133,7 +133,9 @@ async def try_files(num_files: int, seed: int, workers: int) -> list[Found]:
                 files.note(f"{file.name} ({file.kind})", await outcome(media, file), began)
                 if file.kind == "audio":
                     began = trio.current_time()
-                    streams.note(file.name, await heard(sounds.open_sound("auto"), file.data, chance), began)
+                    streams.note(
+                        file.name, await decode_stream(sounds.open_sound("auto"), file.data, chance), began
+                    )
 
         async with trio.open_nursery() as nursery:
             for _ in range(workers):
@@ -159,7 +161,7 @@ async def try_hosts(rounds: int, seed: int) -> Found:
     fetcher = Fetcher(config, Resolver(Names()))
     places = trio.CapacityLimiter(SERVERS_AT_ONCE)
 
-    async def ask(each: HostileHost) -> None:
+    async def fetch_from(each: HostileHost) -> None:
         async with places:
             began = trio.current_time()
             try:
@@ -173,7 +175,7 @@ async def try_hosts(rounds: int, seed: int) -> Found:
     async with file_host() as host, file_host((FORBIDDEN, host.port)) as inside:
         async with trio.open_nursery() as nursery:
             for each in hostile_hosts(host, seed, rounds):
-                nursery.start_soon(ask, each)
+                nursery.start_soon(fetch_from, each)
         if inside.num_connections:
             found.wrong.append(f"{inside.num_connections} connections went to {FORBIDDEN}")
     return found

@@ -58,8 +58,8 @@ def over_telephone(samples: Samples) -> Samples:
     narrow = soxr.resample(samples, RATE_HZ, 8000)
     companded = np.sign(narrow) * np.log1p(255 * np.minimum(np.abs(narrow), 1)) / np.log(256)
     coded = np.round(companded * 127) / 127
-    heard = np.sign(coded) * np.expm1(np.abs(coded) * np.log(256)) / 255
-    wide = soxr.resample(heard.astype(np.float32), 8000, RATE_HZ)
+    degraded = np.sign(coded) * np.expm1(np.abs(coded) * np.log(256)) / 255
+    wide = soxr.resample(degraded.astype(np.float32), 8000, RATE_HZ)
     return np.resize(wide, len(samples)).astype(np.float32)
 
 
@@ -75,8 +75,10 @@ def over_opus(samples: Samples, bit_rate: int = 8_000) -> Samples:
     resampler = av.AudioResampler("flt", "mono", RATE_HZ)
     with av.open(coded) as container:
         frames = [*container.decode(audio=0), None]
-    heard = np.concatenate([each.to_ndarray()[0] for frame in frames for each in resampler.resample(frame)])
-    return np.resize(heard, len(samples)).astype(np.float32)
+    degraded = np.concatenate(
+        [each.to_ndarray()[0] for frame in frames for each in resampler.resample(frame)]
+    )
+    return np.resize(degraded, len(samples)).astype(np.float32)
 
 
 def at_tempo(samples: Samples, tempo: float) -> Samples:
@@ -87,12 +89,12 @@ def at_tempo(samples: Samples, tempo: float) -> Samples:
     graph.link_nodes(source, changed, sink).configure()
     source.push(_frame(samples))
     source.push(None)
-    heard: list[Samples] = []
+    degraded: list[Samples] = []
     while True:
         try:
-            heard.append(cast(av.AudioFrame, sink.pull()).to_ndarray()[0])
+            degraded.append(cast(av.AudioFrame, sink.pull()).to_ndarray()[0])
         except (EOFError, BlockingIOError):
-            return np.concatenate(heard).astype(np.float32)
+            return np.concatenate(degraded).astype(np.float32)
 
 
 def _frame(samples: Samples) -> av.AudioFrame:
@@ -109,8 +111,8 @@ def with_reverberation(samples: Samples, seed: int, decay_s: float = 0.6, tail_g
     answer = tail_gain * tail / np.sqrt(np.sum(tail**2))
     answer[0] = 1.0
     size = len(samples) + count
-    heard = np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(answer, size), size)[: len(samples)]
-    return (heard / max(1.0, float(np.abs(heard).max()))).astype(np.float32)
+    degraded = np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(answer, size), size)[: len(samples)]
+    return (degraded / max(1.0, float(np.abs(degraded).max()))).astype(np.float32)
 
 
 def far_away(samples: Samples, seed: int) -> Samples:

@@ -68,7 +68,7 @@ class Mix:
         """How long it is by now."""
         return sum(map(len, self.pieces)) / RATE_HZ
 
-    def say(self, utterance: Utterance, then_s: float = 0.0) -> None:
+    def add(self, utterance: Utterance, then_s: float = 0.0) -> None:
         """Append an utterance and a pause."""
         first, last = spoken_part(utterance.samples)
         start = self.seconds
@@ -153,7 +153,7 @@ def conversation(utterances: Iterable[Utterance], pauses_s: Sequence[float]) -> 
     """One after the other, with these pauses in turn."""
     mix = Mix([silence(0.4)])
     for number, utterance in enumerate(utterances):
-        mix.say(utterance, pauses_s[number % len(pauses_s)])
+        mix.add(utterance, pauses_s[number % len(pauses_s)])
     return mix
 
 
@@ -163,7 +163,7 @@ def without_pause(utterances: Iterable[Utterance], at_least_s: float) -> Mix:
     for each in utterances:
         loud = np.abs(each.samples) > 0.02 * np.abs(each.samples).max()
         near = np.convolve(loud, np.ones(round(0.06 * RATE_HZ)), "same") > 0
-        mix.say(Utterance(each.id, each.text, each.language, each.samples[near]))
+        mix.add(Utterance(each.id, each.text, each.language, each.samples[near]))
         if mix.seconds >= at_least_s:
             break
     return mix
@@ -175,13 +175,13 @@ def hostile(studio: Studio, name: str, piece: int = 0) -> Mix:
     later = studio.utterances(name, "en", 12, 2, 9)[4:]
     mix.sound(silence(45))
     for utterance in later[:3]:
-        mix.say(utterance, 0.6)
+        mix.add(utterance, 0.6)
     mix.sound(studio.music[piece][: 30 * RATE_HZ])
     for utterance in later[3:6]:
-        mix.say(utterance, 0.6)
+        mix.add(utterance, 0.6)
     mix.sound(0.03 * pink_noise(30 * RATE_HZ, seed=1))
     for utterance in later[6:]:
-        mix.say(utterance, 0.6)
+        mix.add(utterance, 0.6)
     return mix
 
 
@@ -196,9 +196,9 @@ def between_music(studio: Studio) -> Mix:
     mix, spoken = Mix(), studio.utterances("between", "en", 10, 3, 7)
     for number, piece in enumerate(studio.music):
         begun_s = mix.seconds
-        mix.say(spoken[2 * number], 0.3)
+        mix.add(spoken[2 * number], 0.3)
         mix.sound(piece[4 * RATE_HZ : (10 + number % 4) * RATE_HZ])
-        mix.say(spoken[2 * number + 1])
+        mix.add(spoken[2 * number + 1])
         mix.sound(silence(30.0 - (mix.seconds - begun_s)))
     return mix
 

@@ -65,7 +65,7 @@ def subtitle_text(document: str) -> str:
     return " ".join(line for line in document.splitlines() if line and not _CUE_HEAD.match(line))
 
 
-def ask(client: Client, mix: Mix, *, wanted: Format, speed: float, beam_size: int) -> str:
+def transcribed_text(client: Client, mix: Mix, *, wanted: Format, speed: float, beam_size: int) -> str:
     """The text of a recording in one format."""
     match wanted:
         case "json":
@@ -127,15 +127,17 @@ def faster_whisper(folder: str, beam_size: int) -> Callable[[Mix], str]:
 
 def line(mix: Mix, name: str, text: str, first: str | None, took_s: float) -> str:
     """A row of the table."""
-    said, heard = mix.normal(mix.text), mix.normal(text)
-    same = "" if first is None else "same" if heard == mix.normal(first) else "DIFFERS"
-    if not said:
-        return f"{mix.id:20s} {name:14s} {len(heard.split()):4d} words invented {same:8s} {took_s:6.1f} s"
-    found = jiwer.process_words(said, heard or "-")
+    reference, recognized = mix.normal(mix.text), mix.normal(text)
+    same = "" if first is None else "same" if recognized == mix.normal(first) else "DIFFERS"
+    if not reference:
+        return (
+            f"{mix.id:20s} {name:14s} {len(recognized.split()):4d} words invented {same:8s} {took_s:6.1f} s"
+        )
+    found = jiwer.process_words(reference, recognized or "-")
     counts = f"{found.substitutions:3d} S {found.deletions:3d} D {found.insertions:3d} I"
     return (
-        f"{mix.id:20s} {name:14s} {100 * found.wer:6.2f} %  {counts} of {len(said.split()):4d}  {same:8s}"
-        f"{took_s:6.1f} s"
+        f"{mix.id:20s} {name:14s} {100 * found.wer:6.2f} %  {counts} of {len(reference.split()):4d}  "
+        f"{same:8s}{took_s:6.1f} s"
     )
 
 
@@ -154,7 +156,7 @@ def main() -> None:
     with Client(arguments.url, timeout=TIMEOUT_S) as client:
         for wanted in cast(list[Format], arguments.formats):
             columns[wanted] = partial(
-                ask, client, wanted=wanted, speed=arguments.speed, beam_size=arguments.beam_size
+                transcribed_text, client, wanted=wanted, speed=arguments.speed, beam_size=arguments.beam_size
             )
         if arguments.faster_whisper:
             columns["faster-whisper"] = faster_whisper(arguments.faster_whisper, arguments.beam_size)

@@ -88,17 +88,17 @@ def recordings(folder: Path, count: int) -> list[tuple[Path, str]]:
 def compare_speech(arguments: argparse.Namespace) -> None:
     """Print word errors with each cache."""
     spoken = recordings(arguments.recordings, arguments.count)
-    heard: dict[KvDtype, list[str]] = {}
+    recognized: dict[KvDtype, list[str]] = {}
     kinds: tuple[KvDtype, ...] = ("auto", "int8")
     for kind in kinds:
         with LocalEngine(arguments.folder, dtype=arguments.dtype, kv_dtype=kind) as engine:
-            heard[kind] = [engine.transcribe(path, language="en").text for path, _ in spoken]
+            recognized[kind] = [engine.transcribe(path, language="en").text for path, _ in spoken]
         errors = sum(
-            (word_errors(text, got) for (_, text), got in zip(spoken, heard[kind], strict=True)),
+            (word_errors(text, got) for (_, text), got in zip(spoken, recognized[kind], strict=True)),
             WordErrors(),
         )
         print(f"{arguments.dtype}, {kind}: {errors.errors} of {errors.words} words wrong ({errors.rate:.2%})")
-    equal = sum(a == b for a, b in zip(*heard.values(), strict=True))
+    equal = sum(a == b for a, b in zip(*recognized.values(), strict=True))
     print(f"{equal} of {len(spoken)} transcripts are the same")
 
 

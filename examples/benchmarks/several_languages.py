@@ -71,21 +71,21 @@ def main() -> None:
     normal = BasicTextNormalizer()
     with LocalEngine(str(arguments.model), dtype=arguments.dtype) as engine:
         for num_languages in LEAST_S:
-            said: list[str] = []
-            heard: dict[str, list[str]] = {"unnamed": [], "named": []}
-            num_found = dict.fromkeys(heard, 0)
+            references: list[str] = []
+            recognized: dict[str, list[str]] = {"unnamed": [], "named": []}
+            num_found = dict.fromkeys(recognized, 0)
             for window in windows(arguments.human, num_languages, arguments.windows):
-                said.append(normal(window.text))
-                for name, texts in heard.items():
+                references.append(normal(window.text))
+                for name, texts in recognized.items():
                     languages = window.languages if name == "named" else ()
                     found = engine.transcribe((window.samples, RATE_HZ), languages=languages)
                     texts.append(normal(found.text))
                     num_found[name] += {each.language for each in found.segments} == set(window.languages)
-            for name, texts in heard.items():
-                errors = jiwer.process_words(said, texts)
+            for name, texts in recognized.items():
+                errors = jiwer.process_words(references, texts)
                 print(
                     f"{num_languages} {'language ' if num_languages == 1 else 'languages'} {name:8s}"
-                    f" WER {100 * errors.wer:5.2f} %, found in {num_found[name]} of {len(said)}",
+                    f" WER {100 * errors.wer:5.2f} %, found in {num_found[name]} of {len(references)}",
                     flush=True,
                 )
 

@@ -34,16 +34,16 @@ from human_mixes import Studio
 from human_speech import live
 from sensorium.client import Client
 from sensorium.protocols.transcription.transcript import Word
-from speech_cases import TABLES, Case, Heard
+from speech_cases import TABLES, Case, Recognized
 
 TIMEOUT_S = 3600.0
-Ask = Callable[[Path, Case], Heard]
+TranscribeCase = Callable[[Path, Case], Recognized]
 
 
-def as_file(client: Client, beam_size: int) -> Ask:
+def as_file(client: Client, beam_size: int) -> TranscribeCase:
     """Asks a server."""
 
-    def ask(path: Path, case: Case) -> Heard:
+    def transcribe_case(path: Path, case: Case) -> Recognized:
         found = client.transcribe(
             path,
             response_format="verbose_json",
@@ -52,29 +52,29 @@ def as_file(client: Client, beam_size: int) -> Ask:
             language=case.language,
             keywords=case.keywords,
         )
-        return Heard(found.text, found.languages, found.words, found.coverage, len(found.retranscribed))
+        return Recognized(found.text, found.languages, found.words, found.coverage, len(found.retranscribed))
 
-    return ask
+    return transcribe_case
 
 
-def as_session(client: Client, speed: float) -> Ask:
+def as_session(client: Client, speed: float) -> TranscribeCase:
     """Says it to a live session of a server."""
 
-    def ask(path: Path, case: Case) -> Heard:
-        return Heard(
+    def transcribe_case(path: Path, case: Case) -> Recognized:
+        return Recognized(
             live(client, path, speed, has_segments=False, language=case.language, keywords=case.keywords)
         )
 
-    return ask
+    return transcribe_case
 
 
-def faster_whisper(folder: str, beam_size: int) -> Ask:
+def faster_whisper(folder: str, beam_size: int) -> TranscribeCase:
     """Another library with the same weights, for what can be expected of them."""
     model = importlib.import_module("faster_whisper").WhisperModel(
         folder, compute_type="float32", cpu_threads=1
     )
 
-    def ask(path: Path, case: Case) -> Heard:
+    def transcribe_case(path: Path, case: Case) -> Recognized:
         hotwords = ", ".join(case.keywords) or None
         found, info = model.transcribe(
             str(path),
@@ -85,9 +85,9 @@ def faster_whisper(folder: str, beam_size: int) -> Ask:
         )
         pieces = list(found)
         words = [Word(word.word, word.start, word.end) for piece in pieces for word in piece.words]
-        return Heard("".join(piece.text for piece in pieces).strip(), (info.language,), words)
+        return Recognized("".join(piece.text for piece in pieces).strip(), (info.language,), words)
 
-    return ask
+    return transcribe_case
 
 
 def main() -> None:
@@ -106,17 +106,17 @@ def main() -> None:
     arguments.work.mkdir(parents=True, exist_ok=True)
     studio, path = Studio(arguments.human), arguments.work / "case.wav"
     with Client(arguments.url, timeout=TIMEOUT_S) as client:
-        ask = as_file(client, arguments.beam_size)
+        transcribe_case = as_file(client, arguments.beam_size)
         if arguments.live:
-            ask = as_session(client, arguments.speed)
+            transcribe_case = as_session(client, arguments.speed)
         if arguments.faster_whisper:
-            ask = faster_whisper(arguments.faster_whisper, arguments.beam_size)
+            transcribe_case = faster_whisper(arguments.faster_whisper, arguments.beam_size)
         for table in arguments.tables:
             held = []
             for case in itertools.islice(TABLES[table](studio), arguments.first, None, arguments.every):
                 soundfile.write(path, case.mix.samples(), RATE_HZ, subtype="PCM_16")
                 begun_s = time.monotonic()
-                holds, shown = case.judge(ask(path, case))
+                holds, shown = case.judge(transcribe_case(path, case))
                 held.append(holds)
                 took_s = time.monotonic() - begun_s
                 mark = "ok  " if holds else "MISS"

@@ -45,7 +45,7 @@ _ENGLISH, _BASIC = EnglishTextNormalizer({}), BasicTextNormalizer(remove_diacrit
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Recognized:
     """What a recognizer makes of a recording; live sessions and peers give less of it."""
 
     text: str
@@ -61,7 +61,7 @@ class Case:
 
     name: str
     mix: Mix
-    judge: Callable[[Heard], tuple[bool, str]]
+    judge: Callable[[Recognized], tuple[bool, str]]
     language: str | None = None
     keywords: tuple[str, ...] = ()
 
@@ -71,9 +71,11 @@ def normal(text: str, language: str = "en") -> list[str]:
     return str((_ENGLISH if language == "en" else _BASIC)(text)).split()
 
 
-def wrong(said: str, heard: str, language: str = "en") -> float:
+def wrong(reference: str, recognized: str, language: str = "en") -> float:
     """Words wrong in percent."""
-    return 100 * float(jiwer.wer(" ".join(normal(said, language)), " ".join(normal(heard, language)) or "-"))
+    return 100 * float(
+        jiwer.wer(" ".join(normal(reference, language)), " ".join(normal(recognized, language)) or "-")
+    )
 
 
 def counts(studio: Studio) -> Iterator[Case]:
@@ -83,18 +85,18 @@ def counts(studio: Studio) -> Iterator[Case]:
             for pause_s in (0.2, 0.0):
                 mix = Mix([silence(0.3)])
                 for _ in range(count):
-                    mix.say(tight(word), pause_s)
+                    mix.add(tight(word), pause_s)
                 yield Case(f"{count} x {word.text}, {pause_s} s", mix, counted(word.text, count))
 
 
-def counted(word: str, count: int) -> Callable[[Heard], tuple[bool, str]]:
+def counted(word: str, count: int) -> Callable[[Recognized], tuple[bool, str]]:
     """Judges how often a word was heard, and from when on."""
     (wanted,) = normal(word)
     wanted = wanted.replace("one", "1")  # the normaliser leaves a one by itself alone
 
-    def judge(heard: Heard) -> tuple[bool, str]:
-        found = "".join(normal(heard.text)).replace("one", "1").count(wanted)
-        start_s = heard.words[0].start if heard.words else 0.0
+    def judge(recognized: Recognized) -> tuple[bool, str]:
+        found = "".join(normal(recognized.text)).replace("one", "1").count(wanted)
+        start_s = recognized.words[0].start if recognized.words else 0.0
         holds = abs(found - count) <= max(2.0, 0.15 * count) and start_s <= 0.6
         return holds, f"{found} of {count}, from {start_s} s"
 
@@ -106,26 +108,26 @@ def sentences(studio: Studio) -> Iterator[Case]:
     for number, sentence in enumerate(studio.utterances("said again", "en", 12, 2.5, 6.0)):
         for count in (2, 3):
             mix = conversation([sentence] * count, [0.5])
-            said = [(" ".join([sentence.text] * count), "en")]
-            yield Case(f"sentence {number} x {count}", mix, complete(said, least=0.85, most=1.15))
+            reference = [(" ".join([sentence.text] * count), "en")]
+            yield Case(f"sentence {number} x {count}", mix, complete(reference, least=0.85, most=1.15))
 
 
 def complete(
-    said: Sequence[tuple[str, str]], *, least: float, most: float = 9.0, has_languages: bool = False
-) -> Callable[[Heard], tuple[bool, str]]:
+    reference: Sequence[tuple[str, str]], *, least: float, most: float = 9.0, has_languages: bool = False
+) -> Callable[[Recognized], tuple[bool, str]]:
     """Judges whether there are about as many words as were said, and so many of each text's own."""
 
-    def judge(heard: Heard) -> tuple[bool, str]:
+    def judge(recognized: Recognized) -> tuple[bool, str]:
         shares = []
-        for text, language in said:
-            words, found = normal(text, language), normal(heard.text, language)
+        for text, language in reference:
+            words, found = normal(text, language), normal(recognized.text, language)
             shares.append(jiwer.process_words(" ".join(words), " ".join(found) or "-").hits / len(words))
-        ratio = len(heard.text.split()) / sum(len(text.split()) for text, _ in said)
-        spoken = {language for _, language in said}
+        ratio = len(recognized.text.split()) / sum(len(text.split()) for text, _ in reference)
+        spoken = {language for _, language in reference}
         holds = min(shares) >= least and ratio <= most
-        holds &= not has_languages or not heard.languages or spoken <= set(heard.languages)
+        holds &= not has_languages or not recognized.languages or spoken <= set(recognized.languages)
         shown = " ".join(f"{100 * share:.0f}" for share in shares)
-        return holds, f"right {shown} %, {ratio:.2f} of the words {' '.join(heard.languages)}"
+        return holds, f"right {shown} %, {ratio:.2f} of the words {' '.join(recognized.languages)}"
 
     return judge
 
@@ -142,15 +144,15 @@ def cards(studio: Studio) -> Iterator[Case]:
             chosen[4:12] = [chosen[4]] * 8
         mix = Mix([silence(0.3)])
         for place, digit in enumerate(chosen):
-            mix.say(tight(digits[digit]), 0.5 if place % 4 == 3 else 0.08)
+            mix.add(tight(digits[digit]), 0.5 if place % 4 == 3 else 0.08)
         yield Case("card " + "".join(map(str, chosen)), mix, spelt("".join(map(str, chosen))))
 
 
-def spelt(digits: str) -> Callable[[Heard], tuple[bool, str]]:
+def spelt(digits: str) -> Callable[[Recognized], tuple[bool, str]]:
     """Judges a row of digits, in figures or in words."""
 
-    def judge(heard: Heard) -> tuple[bool, str]:
-        found = "".join(DIGITS.get(part, part) for part in re.findall(r"\d|[a-z]+", heard.text.lower()))
+    def judge(recognized: Recognized) -> tuple[bool, str]:
+        found = "".join(DIGITS.get(part, part) for part in re.findall(r"\d|[a-z]+", recognized.text.lower()))
         found = re.sub(r"\D", "", found)
         errors = round(len(digits) * float(jiwer.cer(digits, found or "-")))
         return errors <= 1, f"{errors} wrong: {found}"
@@ -164,8 +166,8 @@ def keywords(studio: Studio) -> Iterator[Case]:
         mix = conversation(studio.utterances(f"expected {number}", "en", 36, 2.5, 9), [0.3, 0.6, 1.0, 3.5])
         plain: list[float] = []
 
-        def judge(heard: Heard, mix: Mix = mix, plain: list[float] = plain) -> tuple[bool, str]:
-            found = wrong(" ".join(str(part["text"]) for part in mix.parts), heard.text)
+        def judge(recognized: Recognized, mix: Mix = mix, plain: list[float] = plain) -> tuple[bool, str]:
+            found = wrong(" ".join(str(part["text"]) for part in mix.parts), recognized.text)
             plain.append(found)
             return found <= plain[0] + 0.5, f"{found:.2f} % wrong, {found - plain[0]:+.2f}"
 
@@ -178,8 +180,8 @@ def languages(studio: Studio) -> Iterator[Case]:
     for first, second in itertools.combinations(LANGUAGES, 2):
         purpose = f"pair {first} {second}"
         spoken = [studio.utterances(purpose, code, 1, 3.5, 6.5)[0] for code in (first, second)]
-        said = [(each.text, each.language) for each in spoken]
-        judge = complete(said, least=0.5, has_languages=True)
+        reference = [(each.text, each.language) for each in spoken]
+        judge = complete(reference, least=0.5, has_languages=True)
         yield Case(f"{first}, then {second}", conversation(spoken, [0.5]), judge)
 
 
@@ -193,7 +195,7 @@ def no_speech(studio: Studio) -> Iterator[Case]:
         voices = [each.samples for each in studio.utterances(f"crowd {number}", "en", 24, 2, 9)]
         made[f"crowd {number}"] = backwards_crowd(voices, 20.0)
     for name, samples in made.items():
-        yield Case(name, Mix([samples]), lambda heard: (not heard.text, repr(heard.text[:80])))
+        yield Case(name, Mix([samples]), lambda recognized: (not recognized.text, repr(recognized.text[:80])))
 
 
 def clean(studio: Studio) -> Iterator[Case]:
@@ -206,17 +208,19 @@ def clean(studio: Studio) -> Iterator[Case]:
         yield Case(f"mix {language}", mix, accounted(mix), language)
 
 
-def accounted(mix: Mix) -> Callable[[Heard], tuple[bool, str]]:
+def accounted(mix: Mix) -> Callable[[Recognized], tuple[bool, str]]:
     """Judges what of the speech and the words is not accounted for, and lengths of words."""
     text, language = " ".join(str(part["text"]) for part in mix.parts), str(mix.parts[0]["language"])
 
-    def judge(heard: Heard) -> tuple[bool, str]:
-        found = heard.coverage or Coverage()
+    def judge(recognized: Recognized) -> tuple[bool, str]:
+        found = recognized.coverage or Coverage()
         wordless = 100 * found.speech_without_words / max(found.speech, 0.01)
         speechless = 100 * found.words_without_speech / max(found.words, 1)
-        long = [each.word for each in heard.words if is_long(each)]
+        long = [each.word for each in recognized.words if is_long(each)]
         shown = f"{wordless:.2f} % of speech, {speechless:.2f} % of words, {len(long)} too long {long[:3]}"
-        shown += f", {heard.num_retranscribed} again, {wrong(text, heard.text, language):.2f} % wrong"
+        shown += (
+            f", {recognized.num_retranscribed} again, {wrong(text, recognized.text, language):.2f} % wrong"
+        )
         return wordless <= 1.0 and speechless <= 1.0 and not long, shown
 
     return judge

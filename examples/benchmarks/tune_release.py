@@ -71,7 +71,7 @@ GRID = 2048
 
 
 @dataclass(slots=True)
-class Heard:
+class TimedTranscripts:
     """One item of the session."""
 
     start_ms: int
@@ -83,9 +83,9 @@ class Heard:
 
     def right_from_ms(self) -> int | None:
         """When the first word was what it is in the end, and stayed so."""
-        said = self.answers[-1][1] if self.answers else ""
-        right = itertools.takewhile(lambda answer: answer[1] == said, reversed(self.answers))
-        return min(at_ms for at_ms, _ in right) if said else None
+        reference = self.answers[-1][1] if self.answers else ""
+        right = itertools.takewhile(lambda answer: answer[1] == reference, reversed(self.answers))
+        return min(at_ms for at_ms, _ in right) if reference else None
 
 
 class Answers:
@@ -96,12 +96,12 @@ class Answers:
         known = path.read_bytes() if path is not None and path.exists() else b"{}"
         self._known = msgspec.json.decode(known, type=dict[str, Transcript])
 
-    async def get(self, key: str, ask: Callable[[], Awaitable[Transcript]]) -> Transcript:
+    async def get(self, key: str, compute: Callable[[], Awaitable[Transcript]]) -> Transcript:
         """The answer by this name, asked for if it is not known."""
         if self.path is None:
-            return await ask()
+            return await compute()
         if key not in self._known:
-            self._known[key] = await ask()
+            self._known[key] = await compute()
         return self._known[key]
 
     def save(self) -> None:
@@ -124,11 +124,11 @@ class Listening:
         left_context_ms: int,
     ) -> None:
         numbers = itertools.count()
-        wishes = TranscriptionPatch(left_context_ms=left_context_ms)
+        patch = TranscriptionPatch(left_context_ms=left_context_ms)
         config = SessionConfig(
             model="model",
             models=(RealtimeModel("model", supports_left_context=speech.supports_left_context),),
-            initial=SessionPatch(audio=AudioPatch(input=InputPatch(transcription=wishes))),
+            initial=SessionPatch(audio=AudioPatch(input=InputPatch(transcription=patch))),
             format=audio.format,
             max_session_s=1e6,
         )
@@ -142,7 +142,7 @@ class Listening:
         self._answer_ms = answer_ms
         self._turns: dict[str, LiveTurn] = {}
         self._due: list[tuple[int, Transcribe]] = []
-        self.items: dict[str, Heard] = {}
+        self.items: dict[str, TimedTranscripts] = {}
         self._finals: dict[str, tuple[str, Samples, str]] = {}
         self._spoken: str | None = None
         self.num_questions = 0
@@ -171,8 +171,8 @@ class Listening:
         return await self._offline("all", StreamingResampler(self._audio.rate).push(pcm, last=True))
 
     async def _offline(self, key: str, samples: Samples) -> str:
-        ask = partial(self._speech.transcribe, samples, TranscriptionOptions())
-        return (await self._answers.get(f"file {key}", ask)).text
+        compute = partial(self._speech.transcribe, samples, TranscriptionOptions())
+        return (await self._answers.get(f"file {key}", compute)).text
 
     async def _answer(self, now_ms: int) -> None:
         for due_ms, question in tuple(self._due):
@@ -185,11 +185,11 @@ class Listening:
         start, end, is_final = question.start_sample, question.end_sample, question.final
         if self._answers.path is not None and not is_final:
             end = start + (end - start) // GRID * GRID
-        ask = partial(self._turns[question.item_id].hypothesis, end, final=is_final)
-        asked = f"{'final' if is_final else 'partial'} {start} {end}"
+        compute = partial(self._turns[question.item_id].hypothesis, end, final=is_final)
+        cache_key = f"{'final' if is_final else 'partial'} {start} {end}"
         if is_final and question.before:
-            asked += f" behind {question.before}"
-        transcript = await self._answers.get(asked, ask)
+            cache_key += f" behind {question.before}"
+        transcript = await self._answers.get(cache_key, compute)
         if is_final and transcript.text and transcript.language_probability >= CLEAR_LANGUAGE:
             self._spoken = transcript.language
         if is_final:
@@ -224,7 +224,7 @@ class Listening:
                 case ForgetBefore(sample):
                     self._machine.tracks[0].store.forget_before(sample)
                 case Send(InputAudioBufferSpeechStarted(item_id=item_id, audio_start_ms=start_ms)):
-                    self.items[item_id] = Heard(start_ms)
+                    self.items[item_id] = TimedTranscripts(start_ms)
                 case Send(ConversationItemInputAudioTranscriptionDelta(item_id=item_id, delta=delta)):
                     item = self.items[item_id]
                     item.first_at_ms = item.first_at_ms or now_ms
@@ -267,8 +267,8 @@ def error_rate(spoken: list[SpokenTurn], texts: Sequence[str]) -> str:
     normal = (
         EnglishTextNormalizer({}) if {turn.language for turn in spoken} == {"en"} else BasicTextNormalizer()
     )
-    said, heard = normal(" ".join(turn.text for turn in spoken)), normal(" ".join(texts))
-    return f"{100 * jiwer.wer(said, heard):.2f}"
+    reference, recognized = normal(" ".join(turn.text for turn in spoken)), normal(" ".join(texts))
+    return f"{100 * jiwer.wer(reference, recognized):.2f}"
 
 
 async def tune(arguments: argparse.Namespace) -> str:

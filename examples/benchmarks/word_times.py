@@ -3,13 +3,13 @@
     python examples/benchmarks/word_times.py tiny-whisper
     python examples/benchmarks/word_times.py --true-text --count 60
     python examples/benchmarks/word_times.py FOLDER_OF_WHISPER --human FOLDER_OF_ALIGNED
-    python examples/benchmarks/word_times.py FOLDER_OF_WHISPER --human FOLDER_OF_ALIGNED --behind-s 10
+    python examples/benchmarks/word_times.py FOLDER_OF_WHISPER --human FOLDER_OF_ALIGNED --lead-in-s 10
     python examples/benchmarks/word_times.py --save tests/data/timed_speech --seed 7 --count 6
 
 The model transcribes each recording with word and segment times; words it heard right are compared with when
 they were spoken (`timed_speech.py`). With `--true-text` no model runs: the audio alone times the true text
 (`media/speech/word_times.py`), as is done for models without cross-attention. The same seed gives the same
-table. With `--behind-s` each recording begins with so many seconds of pink noise, or of the piece `--music`,
+table. With `--lead-in-s` each recording begins with so many seconds of pink noise, or of the piece `--music`,
 a WAV of 16 kHz, 10 dB fainter than the speech. FOLDER_OF_ALIGNED holds English recordings, each `NAME.wav`
 with its words in `NAME.json`, {"w": [{"t": word, "b": begin, "d": duration}]}, as pocketsphinx's source has
 them in test/data/librivox.
@@ -105,17 +105,18 @@ def aligned(folder: Path) -> list[TimedRecording]:
     recordings: list[TimedRecording] = []
     for path in sorted(folder.glob("*.wav")):
         listed = json.loads(path.with_suffix(".json").read_text("utf-8"))["w"]
-        said = [each for each in listed if each["t"][0].isalnum()]
-        names = [re.sub(r"\(\d+\)$", "", each["t"]) for each in said]
+        voiced = [each for each in listed if each["t"][0].isalnum()]
+        names = [re.sub(r"\(\d+\)$", "", each["t"]) for each in voiced]
         words = tuple(
-            SpokenWord(name, each["b"], each["b"] + each["d"]) for name, each in zip(names, said, strict=True)
+            SpokenWord(name, each["b"], each["b"] + each["d"])
+            for name, each in zip(names, voiced, strict=True)
         )
         samples = soundfile.read(path, dtype="float32")[0]
         recordings.append(TimedRecording(samples, "en", " ".join(names), words, (True,) * len(words)))
     return recordings
 
 
-def behind(recording: TimedRecording, sound: NDArray[np.float32]) -> TimedRecording:
+def with_lead_in(recording: TimedRecording, sound: NDArray[np.float32]) -> TimedRecording:
     """The recording behind a sound that is 10 dB fainter."""
     loud, seconds = recording.audio[np.abs(recording.audio) > 0.01], len(sound) / SAMPLE_RATE_HZ
     gain = np.sqrt(0.1 * np.mean(loud**2) / np.mean(sound**2))
@@ -199,7 +200,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--human", type=Path, metavar="FOLDER", help="of aligned recordings")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="write a few recordings and stop")
-    parser.add_argument("--behind-s", type=float, default=0.0, help="seconds of another sound in front")
+    parser.add_argument("--lead-in-s", type=float, default=0.0, help="seconds of another sound in front")
     parser.add_argument("--music", type=Path, metavar="WAV", help="which sound; noise if none is given")
     arguments = parser.parse_args()
     sets: dict[Language, list[TimedRecording]]
@@ -208,9 +209,9 @@ def main() -> None:
     else:
         studio = TimingStudio(arguments.seed)
         sets = {name: [studio.recording(each, name) for each in range(arguments.count)] for name in LANGUAGES}
-    if arguments.behind_s:
-        sound = sound_in_front(arguments.behind_s, arguments.music)
-        sets = {name: [behind(each, sound) for each in recordings] for name, recordings in sets.items()}
+    if arguments.lead_in_s:
+        sound = sound_in_front(arguments.lead_in_s, arguments.music)
+        sets = {name: [with_lead_in(each, sound) for each in recordings] for name, recordings in sets.items()}
     if arguments.save:
         save(arguments.save, sets)
         return

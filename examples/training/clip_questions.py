@@ -2,7 +2,7 @@
 
 Things keep to their own row or column, so that none hides another; no two have the same colour and shape at
 any time. Things stay apart in time, too: of two events the first is over before the second begins. Read
-`scenes.py` and `asking.py` first.
+`scenes.py` and `question_forms.py` first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import random
 from dataclasses import replace
 from typing import Final, Literal, get_args
 
-from asking import Answers, Asked, article, listed, yes_or_no
+from question_forms import Answers, SceneQuestion, article, listed, yes_or_no
 from scenes import (
     CHANGES,
     COLORS,
@@ -100,7 +100,7 @@ def _other_color(index: int, things: list[Thing], ground: Ground, rng: random.Ra
     return rng.choice(known)
 
 
-def ask_about_clip(kind: ClipKind, clip: Clip, rng: random.Random) -> Asked | None:
+def make_clip_question(kind: ClipKind, clip: Clip, rng: random.Random) -> SceneQuestion | None:
     """A question of the kind about the clip, or None where there is none."""
     match kind:
         case "happens":
@@ -127,7 +127,7 @@ def _name(clip: Clip, event: Event) -> str:
     return f"{thing.color} {thing.shape}"
 
 
-def _said(clip: Clip, event: Event) -> str:
+def _described(clip: Clip, event: Event) -> str:
     """What happens, to be continued in a sentence."""
     name = _name(clip, event)
     match event.change:
@@ -153,7 +153,7 @@ def _happens(clip: Clip) -> Answers:
         "Describe what happens.",
         "What do you see happen?",
     )
-    match [_said(clip, event) for event in clip.events]:
+    match [_described(clip, event) for event in clip.events]:
         case []:
             return Answers(forms, NOTHING)
         case [only]:
@@ -197,22 +197,22 @@ def _moves(clip: Clip, rng: random.Random) -> Answers:
 
 
 def _change(clip: Clip, rng: random.Random) -> Answers:
-    asked: Change = rng.choice(("appears", "vanishes", "changes"))
+    chosen_change: Change = rng.choice(("appears", "vanishes", "changes"))
     if clip.events and rng.random() < 0.6:
-        asked = rng.choice([event.change for event in clip.events])
+        chosen_change = rng.choice([event.change for event in clip.events])
     forms = {
         "appears": ("What appears?", "Which thing appears?", "What comes into the picture?"),
         "vanishes": ("What vanishes?", "What disappears?", "Which thing goes away?"),
         "changes": ("What changes its color?", "Which thing turns another color?"),
         "moves": ("What moves?", "Which thing moves?", "What is moving?"),
-    }[asked]
-    said = [_said(clip, event) for event in clip.events if event.change == asked]
-    if not said:
-        nothing = {"changes": "Nothing changes its color."}.get(asked, f"Nothing {asked}.")
+    }[chosen_change]
+    described = [_described(clip, event) for event in clip.events if event.change == chosen_change]
+    if not described:
+        nothing = {"changes": "Nothing changes its color."}.get(chosen_change, f"Nothing {chosen_change}.")
         return Answers(forms, nothing, "nothing")
-    if asked == "moves":
+    if chosen_change == "moves":
         return _moving(clip)
-    return Answers(forms, _sentence(listed(said)))
+    return Answers(forms, _sentence(listed(described)))
 
 
 def _becomes(clip: Clip) -> Answers | None:
@@ -229,7 +229,7 @@ def _order(clip: Clip, rng: random.Random) -> Answers | None:
         return None
     which, event = rng.choice((("first", clip.events[0]), ("last", clip.events[-1])))
     forms = (f"What happens {which}?", f"Which is the {which} thing to happen?")
-    return Answers(forms, _sentence(_said(clip, event)))
+    return Answers(forms, _sentence(_described(clip, event)))
 
 
 def _clip_json(clip: Clip) -> Answers:

@@ -17,7 +17,7 @@ EMPTY_SHARE: Final = 0.4
 KEYWORDS_SHARE: Final = 0.85
 """Up to this draw there are keywords, from `PROMPT_FROM` on there is a prompt."""
 PROMPT_FROM: Final = 0.7
-MAX_SAID, MAX_OTHERS = 3, 6
+MAX_SPOKEN, MAX_OTHERS = 3, 6
 ALL_SHARE, MAX_OF_ALL = 0.35, 16
 """In so many contexts nearly everything that is said is told: that they hold answers is learnt there."""
 UNCOMMON_WEIGHT: Final = 8
@@ -32,22 +32,24 @@ def drawn_context(text: str, words: OpenText, rng: random.Random) -> str:
     """A context for an utterance whose text is known."""
     if rng.random() < EMPTY_SHARE:
         return ""
-    said = told(text, words, rng, MAX_OF_ALL if rng.random() < ALL_SHARE else rng.randint(0, MAX_SAID))
+    spoken_words = prompt_words(
+        text, words, rng, MAX_OF_ALL if rng.random() < ALL_SHARE else rng.randint(0, MAX_SPOKEN)
+    )
     draw = rng.random()
     keywords: list[str] = []
     if draw < KEYWORDS_SHARE:
         others = [other_word(words, rng) for _ in range(rng.randint(0, MAX_OTHERS))]
-        keywords = [*said, *others]
+        keywords = [*spoken_words, *others]
         rng.shuffle(keywords)
     prompt = ""
     if draw > PROMPT_FROM:
         prompt = words.phrase(drawn_kind(rng), rng)
-        if draw > KEYWORDS_SHARE and said:
-            prompt = with_words(prompt, said, rng)
+        if draw > KEYWORDS_SHARE and spoken_words:
+            prompt = with_words(prompt, spoken_words, rng)
     return context(keywords, prompt)
 
 
-def told(text: str, words: OpenText, rng: random.Random, count: int) -> list[str]:
+def prompt_words(text: str, words: OpenText, rng: random.Random, count: int) -> list[str]:
     """Up to so many of the text's words, mostly those that a listener may not know."""
     spoken = dict.fromkeys(word for each in text.split() if len(word := each.strip("¿?.,")) > 3)
     chosen: list[str] = []
@@ -58,10 +60,10 @@ def told(text: str, words: OpenText, rng: random.Random, count: int) -> list[str
     return chosen
 
 
-def with_words(sentence: str, said: Sequence[str], rng: random.Random) -> str:
+def with_words(sentence: str, spoken_words: Sequence[str], rng: random.Random) -> str:
     """The sentence with the words somewhere in it."""
     parts = sentence.split()
-    for word in said:
+    for word in spoken_words:
         parts.insert(rng.randrange(len(parts)), word)
     return " ".join(parts)
 

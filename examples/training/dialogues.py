@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from asking import Asked
 from checkpoint_files import MESSAGE_END, MESSAGE_START, Encoder
+from question_forms import SceneQuestion
 from tiny_qwen3_vl_model import IMAGE_PAD, VIDEO_PAD, VISION_END, VISION_START
 from tokenizers import Tokenizer
 
@@ -35,7 +35,7 @@ class Part:
     """Something that is looked at, if anything is, and the questions about it. `alone`: it is a message of
     its own, as what a live session saw is."""
 
-    turns: Sequence[Asked]
+    turns: Sequence[SceneQuestion]
     media: list[int] = field(default_factory=list)
     grids: Sequence[tuple[int, int]] = ()
     alone: bool = False
@@ -58,9 +58,9 @@ class Dialogues:
         grids: list[tuple[int, int]] = []
         for part in parts:
             grids += part.grids
-            for index, asked in enumerate(part.turns):
-                question = self._question(asked.question, [] if index else part.media, alone=part.alone)
-                answer = [*self._encoded(asked.answer), *self._ids(MESSAGE_END)]
+            for index, turn in enumerate(part.turns):
+                question = self._question(turn.question, [] if index else part.media, alone=part.alone)
+                answer = [*self._encoded(turn.answer), *self._ids(MESSAGE_END)]
                 if index and len(inputs) + len(question) + len(answer) > max_length:
                     continue
                 inputs += [*question, *answer, *self._ids("\n")]

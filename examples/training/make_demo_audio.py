@@ -47,7 +47,7 @@ def spoken(turns: tuple[Turn, ...], speaker: Speaker) -> tuple[Audio, list[dict[
     for language, voice, text in turns:
         if not is_held_out(text):
             raise ValueError(f"{text!r} may have been trained on; choose a held-out sentence")
-        audio, _ = speaker.say(text, voice, WORDS_PER_MINUTE)
+        audio, _ = speaker.speak(text, voice, WORDS_PER_MINUTE)
         start = sum(map(len, pieces))
         described.append(
             {

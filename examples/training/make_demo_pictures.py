@@ -61,11 +61,11 @@ def main() -> None:
         Image.fromarray(draw(scene, HEIGHT, WIDTH, random.Random(name))).save(FOLDER / name, optimize=True)
     rng = random.Random("moving.mp4")
     write_film(FOLDER / "moving.mp4", draw_clip(MOVING, NUM_FRAMES, HEIGHT, WIDTH, rng))
-    asked = {
+    questions = {
         name: [{"question": question, "answer": answer} for question, answer in pairs]
         for name, pairs in QUESTIONS.items()
     }
-    (FOLDER / "pictures.json").write_text(json.dumps(asked, indent=2) + "\n", "utf-8")
+    (FOLDER / "pictures.json").write_text(json.dumps(questions, indent=2) + "\n", "utf-8")
 
 
 def write_film(path: Path, frames: list[Pixels]) -> None:

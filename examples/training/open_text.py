@@ -181,18 +181,18 @@ class OpenText:
         return words
 
     def _numbers(self, rng: random.Random) -> list[str]:
-        said: list[str] = []
+        spoken: list[str] = []
         for _ in range(rng.randint(1, 4)):
-            said.append(number_words(_number(rng), self.language))
+            spoken.append(number_words(_number(rng), self.language))
             match rng.randrange(6):
                 case 0:
                     tail = [number_words(rng.randint(0, 9), self.language) for _ in range(rng.randint(1, 2))]
-                    said += [_POINT[self.language], *tail]
+                    spoken += [_POINT[self.language], *tail]
                 case 1 if self.language != "es":
-                    said.append(ordinal_words(rng.randint(1, 31), self.language))
+                    spoken.append(ordinal_words(rng.randint(1, 31), self.language))
                 case _:
                     pass
-        return said
+        return spoken
 
     def _calendar(self, rng: random.Random) -> list[str]:
         slots = load_grammar(self.language).slots

@@ -18,7 +18,7 @@ from open_text import OpenText
 from speech_grammar import LANGUAGES, Language
 
 ROWS: Final = 16
-MIN_TOLD, MAX_TOLD, MAX_SAID, MAX_PLAIN = 2, 14, 6, 8
+MIN_PROMPT_WORDS, MAX_PROMPT_WORDS, MAX_SPOKEN, MAX_PLAIN = 2, 14, 6, 8
 KEYWORDS_SHARE: Final = 0.6
 """Of prompts that are a list; the others are a sentence."""
 MAX_GAP: Final = 390
@@ -44,14 +44,14 @@ def recall_batch(
     rows: list[tuple[list[int], list[int], list[int]]] = []
     for _ in range(ROWS):
         language = rng.choice(LANGUAGES)
-        told_text, words = _drawn(texts[language], rng)
-        before, behind = parts(told_text, language)
-        tokens = [*before, *behind]
+        known_text, words = _drawn(texts[language], rng)
+        before, after = parts(known_text, language)
+        tokens = [*before, *after]
         labels = [-100] * (len(tokens) - 1)
-        for index, (word, is_told) in enumerate(words):
+        for index, (word, is_known) in enumerate(words):
             pieces = encoded(f" {word}" if index else word)
             tokens += pieces
-            labels += [-100, *(pieces[1:] if is_told else [-100] * (len(pieces) - 1))]
+            labels += [-100, *(pieces[1:] if is_known else [-100] * (len(pieces) - 1))]
         gap = rng.randint(0, MAX_GAP)
         positions = [index + gap * (index >= len(before)) for index in range(len(tokens))]
         rows.append((tokens[:-1], positions[:-1], labels))
@@ -64,14 +64,14 @@ def recall_batch(
 
 def _drawn(words: OpenText, rng: random.Random) -> tuple[str, list[tuple[str, bool]]]:
     """A context, and words of which it has some: whether it has them stands beside each."""
-    count = rng.randint(MIN_TOLD, MAX_TOLD)
-    told = list(dict.fromkeys(other_word(words, rng) for _ in range(count)))
+    count = rng.randint(MIN_PROMPT_WORDS, MAX_PROMPT_WORDS)
+    prompt_words = list(dict.fromkeys(other_word(words, rng) for _ in range(count)))
     if rng.random() < KEYWORDS_SHARE:
-        text = context(told, "")
+        text = context(prompt_words, "")
     else:
-        text = context((), with_words(words.phrase("words", rng), told, rng))
-    said = rng.sample(told, rng.randint(1, min(MAX_SAID, len(told))))
-    answer = [(word, True) for word in said]
+        text = context((), with_words(words.phrase("words", rng), prompt_words, rng))
+    spoken = rng.sample(prompt_words, rng.randint(1, min(MAX_SPOKEN, len(prompt_words))))
+    answer = [(word, True) for word in spoken]
     answer += [(word, False) for word in words.words(rng.randint(0, MAX_PLAIN), rng)]
     rng.shuffle(answer)
     return text, answer

@@ -1,7 +1,7 @@
 """A little chat: greetings, thanks, what the model can do, and what it cannot see or does not know.
 
 `talk` draws what is said without a picture, `beyond` what is asked of a picture or clip that no picture of
-ours can answer. Knows no scenes. Read `asking.py` first.
+ours can answer. Knows no scenes. Read `question_forms.py` first.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from typing import Final, Literal, get_args
 
-from asking import Asked
+from question_forms import SceneQuestion
 
 TalkKind = Literal["greeting", "abilities", "thanks", "bye", "no picture", "elsewhere"]
 TALK_KINDS: Final[tuple[TalkKind, ...]] = get_args(TalkKind)
@@ -75,12 +75,12 @@ _BEYOND: Final = _forms(
 )
 
 
-def talk(kind: TalkKind, rng: random.Random) -> Asked:
+def talk(kind: TalkKind, rng: random.Random) -> SceneQuestion:
     """What is said without a picture, and the answer to it."""
     forms, answer = _TALK[kind]
-    return Asked(kind, rng.choice(forms), answer)
+    return SceneQuestion(kind, rng.choice(forms), answer)
 
 
-def beyond(rng: random.Random) -> Asked:
+def beyond(rng: random.Random) -> SceneQuestion:
     """A question about a picture or clip that it cannot answer."""
-    return Asked("beyond", rng.choice(_BEYOND), _CANNOT)
+    return SceneQuestion("beyond", rng.choice(_BEYOND), _CANNOT)

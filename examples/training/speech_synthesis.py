@@ -22,7 +22,7 @@ Audio = npt.NDArray[np.float32]
 SAMPLE_RATE_HZ = 16_000
 MAX_RECORDING_S = 7.9
 # A word counts as heard when this share of it came before the cut.
-HEARD_SHARE = 0.85
+AUDIBLE_SHARE = 0.85
 # A sentence is over, and gets its full stop, when its last word ended this long ago.
 SENTENCE_END_S = 0.15
 
@@ -127,7 +127,7 @@ class Speaker:
         self._library.espeak_SetSynthCallback(self._callback)
         self._library.espeak_TextToPhonemes.restype = ctypes.c_char_p
 
-    def say(
+    def speak(
         self, text: str, voice: str, words_per_minute: int = 170, pitch: int = 50, spread: int = 50
     ) -> tuple[Audio, tuple[Word, ...]]:
         """One sentence without the silence around it, and its words' times."""
@@ -210,7 +210,7 @@ class Studio:
         """Training recording number `index`: words, voice, room and cut do not depend on others."""
         rng = random.Random(f"{self.seed}/{index}")
         if rng.random() < 0.03:
-            return self.nothing_said(rng)
+            return self.without_speech(rng)
         language = rng.choice(LANGUAGES)
         grammar = load_grammar(language)
         count = 1 if (draw := rng.random()) < 0.6 else 2 if draw < 0.88 else 3
@@ -240,7 +240,7 @@ class Studio:
         sentences: list[Sentence] = []
         speech_s = 0.0
         for text in texts:
-            audio, words = self.speaker.say(text, voice, rate, pitch, spread)
+            audio, words = self.speaker.speak(text, voice, rate, pitch, spread)
             start_s = sum(map(len, pieces)) / SAMPLE_RATE_HZ
             if start_s + len(audio) / SAMPLE_RATE_HZ > MAX_RECORDING_S and sentences:
                 break
@@ -252,7 +252,7 @@ class Studio:
         recording = Recording(np.concatenate(pieces), language, tuple(sentences), speech_s)
         return cut(recording, MAX_RECORDING_S)
 
-    def nothing_said(self, rng: random.Random) -> Recording:
+    def without_speech(self, rng: random.Random) -> Recording:
         """Silence, hiss, rumble or hum at a random level, 0.3 to 7.9 s."""
         num_samples = int(rng.uniform(0.3, MAX_RECORDING_S) * SAMPLE_RATE_HZ)
         level = 0.0 if rng.random() < 0.2 else 10 ** rng.uniform(-4, -1.2)
@@ -280,15 +280,15 @@ def cut(recording: Recording, at_s: float) -> Recording:
     sentences: list[Sentence] = []
     speech_s = 0.0
     for sentence in recording.sentences:
-        heard = tuple(
+        audible = tuple(
             replace(word, end_s=min(word.end_s, at_s))
             for word in sentence.words
-            if at_s >= word.start_s + HEARD_SHARE * (word.end_s - word.start_s)
+            if at_s >= word.start_s + AUDIBLE_SHARE * (word.end_s - word.start_s)
         )
         speech_s += max(0.0, min(at_s, sentence.words[-1].end_s) - sentence.words[0].start_s)
-        if heard:
+        if audible:
             finished = sentence.finished and at_s >= sentence.words[-1].end_s + SENTENCE_END_S
-            sentences.append(Sentence(heard, finished))
+            sentences.append(Sentence(audible, finished))
     audio = recording.audio[: int(at_s * SAMPLE_RATE_HZ)]
     return Recording(audio, recording.language, tuple(sentences), speech_s)
 

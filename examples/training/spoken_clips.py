@@ -63,12 +63,12 @@ def spoken(
     """The phrase at a random pace and pitch, and the times of its written words."""
     names = SPOKEN_LETTERS[language] if kind == "spelled" else {}
     written = text.split()
-    said = [names.get(word.rstrip("."), word) for word in written]
+    spoken_forms = [names.get(word.rstrip("."), word) for word in written]
     rate, pitch, spread = rng.randint(120, 215), rng.randint(20, 80), rng.randint(25, 75)
-    audio, words = speaker.say(" ".join(said), voice, rate, pitch, spread)
+    audio, words = speaker.speak(" ".join(spoken_forms), voice, rate, pitch, spread)
     timed: list[Word] = []
-    for shown, name in zip(written, said, strict=True):
-        first = sum(len(each.split()) for each in said[: len(timed)])
+    for shown, name in zip(written, spoken_forms, strict=True):
+        first = sum(len(each.split()) for each in spoken_forms[: len(timed)])
         last = first + len(name.split()) - 1
         timed.append(Word(shown, words[first].start_s, words[last].end_s))
     return audio, timed

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 from speech_grammar import Language
-from speech_synthesis import HEARD_SHARE, SAMPLE_RATE_HZ, SENTENCE_END_S, Audio, noise
+from speech_synthesis import AUDIBLE_SHARE, SAMPLE_RATE_HZ, SENTENCE_END_S, Audio, noise
 from spoken_clips import Clip, LogMel
 from tiny_whisper_data import NUM_MELS, Frames, feature_extractor
 
@@ -120,11 +120,11 @@ def joined(parts: Sequence[tuple[Clip, Frames]], noises: Noises, rng: random.Ran
     frames = np.concatenate(pieces)[:MAX_FRAMES]
     if rng.random() < CUT_SHARE:
         frames = frames[: _cut(words, rng)]
-    text = said_until(words, len(frames) / FRAMES_PER_S)
-    heard = _in_noise(frames, noises, rng)
+    text = spoken_until(words, len(frames) / FRAMES_PER_S)
+    audible = _in_noise(frames, noises, rng)
     if rng.random() < TELEPHONE_SHARE:
-        heard = by_telephone(heard, rng)
-    return Utterance(heard, text, parts[0][0].language if text else None)
+        audible = by_telephone(audible, rng)
+    return Utterance(audible, text, parts[0][0].language if text else None)
 
 
 def excerpt(clip: Clip, frames: Frames, rng: random.Random) -> tuple[Clip, Frames]:
@@ -152,7 +152,7 @@ def excerpt(clip: Clip, frames: Frames, rng: random.Random) -> tuple[Clip, Frame
     return msgspec.structs.replace(clip, num_frames=last - first, words=moved), frames[first:last]
 
 
-def nothing_said(noises: Noises, rng: random.Random) -> Utterance:
+def without_speech(noises: Noises, rng: random.Random) -> Utterance:
     """Silence, noise or a tune."""
     num_frames = rng.randint(30, rng.choice((300, 800, 2_000)))
     frames = _silence(num_frames)
@@ -168,15 +168,15 @@ def by_telephone(frames: LogMels, rng: random.Random) -> LogMels:
     loss[rng.uniform(*TELEPHONE_BOTTOM_HZ) > _MEL_HZ] = rng.uniform(*TELEPHONE_BELOW)
     energy = np.power(np.float32(10), frames).sum(axis=1, keepdims=True) / NUM_MELS
     noise = np.log10(energy + np.float32(1e-10)) - np.float32(rng.uniform(*TELEPHONE_NOISE))
-    heard = np.log10(np.power(np.float32(10), frames) + np.power(np.float32(10), noise))
-    return np.asarray(np.maximum(heard - loss, FLOOR), np.float32)
+    audible = np.log10(np.power(np.float32(10), frames) + np.power(np.float32(10), noise))
+    return np.asarray(np.maximum(audible - loss, FLOOR), np.float32)
 
 
-def said_until(words: Sequence[tuple[str, float, float]], at_s: float) -> str:
+def spoken_until(words: Sequence[tuple[str, float, float]], at_s: float) -> str:
     """What a listener has heard by then: whole words, and a full stop only once the voice has paused."""
-    heard = [word for word in words if at_s >= word[1] + HEARD_SHARE * (word[2] - word[1])]
-    text = " ".join(word for word, _, _ in heard)
-    if heard and at_s < heard[-1][2] + SENTENCE_END_S:
+    audible = [word for word in words if at_s >= word[1] + AUDIBLE_SHARE * (word[2] - word[1])]
+    text = " ".join(word for word, _, _ in audible)
+    if audible and at_s < audible[-1][2] + SENTENCE_END_S:
         text = text.rstrip(".,?!")
     return text
 

@@ -1,7 +1,7 @@
 """What may be asked about a still scene, and the one right answer to each question.
 
 A scene that a kind of question cannot be asked about, such as the color of the circle where there are two, is
-refused with None. Read `asking.py` first. `clip_questions.py` asks about clips in the same way.
+refused with None. Read `question_forms.py` first. `clip_questions.py` asks about clips in the same way.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Literal, get_args
 
-from asking import (
+from question_forms import (
     NUMBERS,
     PLACES,
     Answers,
-    Asked,
+    SceneQuestion,
     article,
     fits,
     full_name,
@@ -54,7 +54,7 @@ STILL_KINDS: Final[tuple[StillKind, ...]] = get_args(StillKind)
 UNKNOWN: Final = "I see nothing that I know."
 
 
-def ask(kind: StillKind, scene: Scene, rng: random.Random) -> Asked | None:
+def make_still_question(kind: StillKind, scene: Scene, rng: random.Random) -> SceneQuestion | None:
     """A question of the kind about the scene, or None where there is none."""
     answers: Answers | None = None
     match kind:
@@ -88,8 +88,8 @@ def _looks(what: Literal["color", "shape", "size"], scene: Scene, rng: random.Ra
         "shape": (f"What shape is the {name}?", f"What is the {name}?", f"Which shape does the {name} have?"),
         "size": (f"Is the {name} small or large?", f"How big is the {name}?", f"What size is the {name}?"),
     }[what]
-    said = f"It is {article(value)}." if what == "shape" else f"The {name} is {value}."
-    return Answers(forms, said, value, {what: value})
+    sentence = f"It is {article(value)}." if what == "shape" else f"The {name} is {value}."
+    return Answers(forms, sentence, value, {what: value})
 
 
 def _count(scene: Scene, rng: random.Random) -> Answers | None:
@@ -113,8 +113,8 @@ def _count(scene: Scene, rng: random.Random) -> Answers | None:
         f"Count the {many}.",
         f"What is the number of {many}?",
     )
-    said = f"There is one {noun}." if number == 1 else f"There are {NUMBERS[number]} {many}."
-    return Answers(forms, said, NUMBERS[number] if number else "zero", {"count": number})
+    sentence = f"There is one {noun}." if number == 1 else f"There are {NUMBERS[number]} {many}."
+    return Answers(forms, sentence, NUMBERS[number] if number else "zero", {"count": number})
 
 
 def _where(scene: Scene, rng: random.Random) -> Answers | None:
@@ -167,14 +167,14 @@ def _relation(scene: Scene, rng: random.Random) -> Answers | None:
     if pair is None:
         return None
     (one, first), (other, second) = pair
-    apart = one.cell[axis] - other.cell[axis]
-    if not apart:
+    distance = one.cell[axis] - other.cell[axis]
+    if not distance:
         return None
     forms = (f"Is the {first} {side} the {second}?", f"Is it true that the {first} is {side} the {second}?")
-    return yes_or_no(forms, yes=apart * sign > 0)
+    return yes_or_no(forms, yes=distance * sign > 0)
 
 
-def _beside(scene: Scene, rng: random.Random) -> Answers | None:
+def _next_to(scene: Scene, rng: random.Random) -> Answers | None:
     found = named(scene, rng)
     side, axis, sign = rng.choice(_SIDES)
     if found is None:
@@ -227,8 +227,8 @@ def _absent(scene: Scene, rng: random.Random) -> Answers | None:
 def _describe(scene: Scene, rng: random.Random) -> Answers | None:
     forms = ("What do you see?", "Describe the picture.", "What is in the picture?", "What does it show?")
     if rng.random() < 0.5:
-        said = listed([article(full_name(thing)) for thing in scene.things])
-        return Answers(("What do you see?", "What is in the picture?"), f"I see {said}.")
+        sentence = listed([article(full_name(thing)) for thing in scene.things])
+        return Answers(("What do you see?", "What is in the picture?"), f"I see {sentence}.")
     parts = [f"{article(full_name(thing))} in the {place_of(thing)}" for thing in scene.things]
     return Answers((*forms[1:2], "Describe what is where.", "What is where?"), f"I see {listed(parts)}.")
 
@@ -285,7 +285,7 @@ _ASKERS: Final[dict[StillKind, Callable[[Scene, random.Random], Answers | None]]
     "at": _at,
     "exists": _exists,
     "relation": _relation,
-    "beside": _beside,
+    "beside": _next_to,
     "larger": _larger,
     "same": _same,
     "absent": _absent,

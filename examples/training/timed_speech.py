@@ -41,10 +41,10 @@ class TimingSpeaker(Speaker):
         super().__init__()
         self.known: dict[str, tuple[bool, ...]] = {}
 
-    def say(
+    def speak(
         self, text: str, voice: str, words_per_minute: int = 170, pitch: int = 50, spread: int = 50
     ) -> tuple[Audio, tuple[Word, ...]]:
-        audio, words = super().say(text, voice, words_per_minute, pitch, spread)
+        audio, words = super().speak(text, voice, words_per_minute, pitch, spread)
         offsets = [sum(len(word.text) + 1 for word in words[:index]) for index in range(len(words))]
         reported = {
             max(i for i, offset in enumerate(offsets) if offset <= at + 1) for at, _ in self._word_events
@@ -59,11 +59,11 @@ def _ended_at_pauses(audio: Audio, words: tuple[Word, ...]) -> tuple[Word, ...]:
     start_s = words[0].start_s
     for index, word in enumerate(words):
         end_s = word.end_s
-        heard = loud[(loud >= start_s) & (loud < end_s)]
+        loud_times = loud[(loud >= start_s) & (loud < end_s)]
         next_start_s = end_s
-        if len(heard) and end_s - heard[-1] > PAUSE_S and index + 1 < len(words):
+        if len(loud_times) and end_s - loud_times[-1] > PAUSE_S and index + 1 < len(words):
             next_start_s = float(loud[loud >= end_s][0])
-            end_s = float(heard[-1])
+            end_s = float(loud_times[-1])
         timed.append(Word(word.text, start_s, end_s))
         start_s = next_start_s
     return tuple(timed)

@@ -22,7 +22,7 @@ from recall import in_rows, recall_batch
 from sensorium.engine.models.qwen3_asr.windows import num_audio_tokens
 from speech_grammar import Language, normalised
 from spoken_clips import Clip, shard_path
-from spoken_utterances import LogMels, Noises, Utterance, joined, nothing_said
+from spoken_utterances import LogMels, Noises, Utterance, joined, without_speech
 from tiny_qwen3_asr_model import (
     AUDIO_END,
     AUDIO_PAD,
@@ -136,7 +136,7 @@ class Batches:
         utterances = [
             joined([self._pool.clip(place) for place in places], self._noises, rng)
             if places
-            else nothing_said(self._noises, rng)
+            else without_speech(self._noises, rng)
             for places in self._plan[index]
         ]
         return self.collate(utterances, rng)

@@ -45,13 +45,13 @@ class Recogniser:
         model = Qwen3ASRForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
         self._model = cast(Any, model).eval()
 
-    def answer(self, audio: Audio, told: str = "") -> tuple[str, str]:
+    def answer(self, audio: Audio, given: str = "") -> tuple[str, str]:
         """The header of the answer, and its text; `told` is the context in the prompt."""
         features = self._extractor(
             audio, sampling_rate=SAMPLE_RATE_HZ, padding="longest", return_attention_mask=True
         )
         num_rows = num_audio_tokens(int(features["attention_mask"].sum()))
-        prompt = self._ids(f"{MESSAGE_START}system\n") + self._ids(told)
+        prompt = self._ids(f"{MESSAGE_START}system\n") + self._ids(given)
         prompt += self._ids(f"{MESSAGE_END}\n{MESSAGE_START}user\n{AUDIO_START}")
         prompt += self._ids(AUDIO_PAD) * num_rows
         prompt += self._ids(f"{AUDIO_END}{MESSAGE_END}\n{MESSAGE_START}assistant\n")
@@ -81,17 +81,17 @@ def evaluate(folder: Path, words: Path, count: int, seed: int) -> str:
     lines += [_kind_line(recogniser, kind, questions.of_kind(kind, count)) for kind in ORDERS]
     lines += [_kind_line(recogniser, kind, questions.joined(kind, max(1, count // 4))) for kind in JOINED]
     with LocalEngine(folder, dtype="float32") as engine:
-        lines += _told_lines(recogniser, engine, questions.of_kind("rare", count))
+        lines += _context_lines(recogniser, engine, questions.of_kind("rare", count))
         lines += _unrelated_lines(engine, questions, count)
     silent = [recogniser.answer(audio)[1] for audio in questions.silent(count)]
     return "\n".join([*lines, silence_line(silent)])
 
 
-def _kind_line(recogniser: Recogniser, kind: str, asked: Sequence[Question]) -> str:
+def _kind_line(recogniser: Recogniser, kind: str, chosen: Sequence[Question]) -> str:
     wrong = dict.fromkeys(LANGUAGES, 0)
     words = dict.fromkeys(LANGUAGES, 0)
     right = 0
-    for question in asked:
+    for question in chosen:
         header, text = recogniser.answer(question.audio)
         errors, length = word_errors(question.text, text)
         wrong[question.language] += errors
@@ -100,34 +100,34 @@ def _kind_line(recogniser: Recogniser, kind: str, asked: Sequence[Question]) -> 
     rates = [wrong[name] / max(1, words[name]) for name in LANGUAGES]
     rates.append(sum(wrong.values()) / max(1, sum(words.values())))
     shown = "  ".join(f"{rate:6.1%}" for rate in rates)
-    return f"{kind:10s} {len(asked):6d} {shown}  {right / len(asked):8.1%}"
+    return f"{kind:10s} {len(chosen):6d} {shown}  {right / len(chosen):8.1%}"
 
 
-def _heard_by(engine: LocalEngine, audio: Audio, keywords: Sequence[str]) -> str:
+def _recognized_by(engine: LocalEngine, audio: Audio, keywords: Sequence[str]) -> str:
     """What the server makes of it, where keywords are likelier besides being told."""
     options = TranscribeOptions(keywords=keywords, timestamp_granularities=[])
     return engine.transcribe((audio, SAMPLE_RATE_HZ), **options).text
 
 
-def _told_lines(recogniser: Recogniser, engine: LocalEngine, asked: Sequence[Question]) -> list[str]:
+def _context_lines(recogniser: Recogniser, engine: LocalEngine, chosen: Sequence[Question]) -> list[str]:
     """Invented words that are written right, and all words, when the model is told of them in other ways."""
     lines = [f"{'told':10s} {'number':>6s}  invented words right     WER"]
     for way in ("nothing", "keywords", "prompt", "likelier"):
         right = total = wrong = words = 0
-        for question in asked:
+        for question in chosen:
             match way:
                 case "keywords":
-                    told = context(question.keywords, "")
+                    given = context(question.keywords, "")
                 case "prompt":
-                    told = context((), question.prompt)
+                    given = context((), question.prompt)
                 case _:
-                    told = ""
+                    given = ""
             if way == "likelier":
-                text = _heard_by(engine, question.audio, question.keywords)
+                text = _recognized_by(engine, question.audio, question.keywords)
             else:
-                text = recogniser.answer(question.audio, told)[1]
-            heard = text.replace(".", "").split()
-            right += sum(word in heard for word in question.invented)
+                text = recogniser.answer(question.audio, given)[1]
+            recognized = text.replace(".", "").split()
+            right += sum(word in recognized for word in question.invented)
             total += len(question.invented)
             errors, length = word_errors(question.text, text)
             wrong, words = wrong + errors, words + length
@@ -137,10 +137,10 @@ def _told_lines(recogniser: Recogniser, engine: LocalEngine, asked: Sequence[Que
 
 def _unrelated_lines(engine: LocalEngine, questions: Questions, count: int) -> list[str]:
     """Likelier words that have nothing to do with the audio must change nothing."""
-    asked = questions.of_kind("grammar", count)
+    chosen = questions.of_kind("grammar", count)
     strangers = questions.of_kind("rare", count)
     pooled = np.zeros(2, int)
-    for question, stranger in zip(asked, strangers, strict=True):
-        text = _heard_by(engine, question.audio, stranger.keywords)
+    for question, unrelated in zip(chosen, strangers, strict=True):
+        text = _recognized_by(engine, question.audio, unrelated.keywords)
         pooled += word_errors(question.text, text)
     return [f"grammar with keywords of something else, likelier: WER {pooled[0] / pooled[1]:.1%}"]

@@ -60,12 +60,12 @@ class Questions:
     def silent(self, count: int) -> list[Audio]:
         """Silence and noise."""
         rng = random.Random(f"{self._seed}/silent")
-        return [self._studio.nothing_said(rng).audio for _ in range(count)]
+        return [self._studio.without_speech(rng).audio for _ in range(count)]
 
     def _question(self, kind: str, language: Language, index: int) -> Question:
         rng = random.Random(f"{self._seed}/question/{kind}/{language}/{index}")
         text = self._text(kind, language, rng)
-        audio = self._in_a_room([self._said(text, kind, language, index, rng)], language, rng)
+        audio = self._in_a_room([self._speech_of(text, kind, language, index, rng)], language, rng)
         if kind != "rare":
             return Question(audio, text, language)
         invented = tuple(
@@ -85,7 +85,7 @@ class Questions:
         spoken_in = language
         while True:
             text = self._text(rng.choice(KINDS), spoken_in, rng)
-            part = self._said(text, "words", spoken_in, index, rng)
+            part = self._speech_of(text, "words", spoken_in, index, rng)
             if parts and sum(map(len, parts)) + len(part) > wanted:
                 break
             parts += [part, np.zeros(int(rng.uniform(0.1, 0.8) * SAMPLE_RATE_HZ), np.float32)]
@@ -104,15 +104,20 @@ class Questions:
                 return sentence_of(shuffled, language)
             case "alternating":
                 days = load_grammar(language).slots["day"]
-                said: list[str] = []
+                drawn_words: list[str] = []
                 for _ in range(rng.randint(1, 3)):
                     digit = number_words(rng.randint(0, 9), language)
-                    said += [digit, rng.choice(days), rng.choice(words.lists.names), *words.words(1, rng)]
-                return sentence_of(said, language)
+                    drawn_words += [
+                        digit,
+                        rng.choice(days),
+                        rng.choice(words.lists.names),
+                        *words.words(1, rng),
+                    ]
+                return sentence_of(drawn_words, language)
             case _:
                 return words.phrase(_kind(kind), rng, held_out=True)
 
-    def _said(self, text: str, kind: str, language: Language, index: int, rng: random.Random) -> Audio:
+    def _speech_of(self, text: str, kind: str, language: Language, index: int, rng: random.Random) -> Audio:
         voice = HELD_OUT_VOICES[language] if index % 2 else rng.choice(VOICES[language])
         return spoken(text, _kind(kind), language, voice, rng, self._studio.speaker)[0]
 

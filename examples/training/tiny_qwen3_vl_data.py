@@ -15,14 +15,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import torch
-from asking import Asked
-from clip_questions import CLIP_KINDS, ask_about_clip, drawn_clip
+from clip_questions import CLIP_KINDS, drawn_clip, make_clip_question
 from dialogues import Dialogues, Part, Row, rotary_positions
 from drawing import Pixels, draw, draw_clip, patch_labels
 from lessons import Lesson, lesson_at
+from question_forms import SceneQuestion
 from scenes import Clip, Scene, drawn_scene, drawn_sign
 from small_talk import TALK_KINDS, beyond, talk
-from still_questions import STILL_KINDS, StillKind, ask
+from still_questions import STILL_KINDS, StillKind, make_still_question
 from tiny_qwen3_vl_model import (
     CELL,
     DEPTH,
@@ -144,23 +144,23 @@ def still_scene(rng: random.Random, *, held_out: bool = False, counts: Sequence[
     return drawn_scene(rng, held_out=held_out, num_things=rng.choice(counts) if counts else None)
 
 
-def still_turns(scene: Scene, rng: random.Random, lesson: Lesson) -> list[Asked]:
+def still_turns(scene: Scene, rng: random.Random, lesson: Lesson) -> list[SceneQuestion]:
     """Different questions, of the lesson's kinds as often as it wants them; what lists everything comes once,
     last or, where the lesson wants it, first."""
-    turns: dict[str, Asked] = {}
+    turns: dict[str, SceneQuestion] = {}
     kinds = _kinds_of(scene)
     weights = [lesson.weights.get(kind, 0.0 if lesson.only_weighted else 1.0) for kind in kinds]
     for kind in rng.choices(kinds, weights, k=4 * lesson.max_turns):
-        asked = ask(kind, scene, rng)
-        if asked is None or (kind in LISTING and any(other.kind == kind for other in turns.values())):
+        turn = make_still_question(kind, scene, rng)
+        if turn is None or (kind in LISTING and any(other.kind == kind for other in turns.values())):
             continue
-        turns.setdefault(asked.question, asked)
+        turns.setdefault(turn.question, turn)
         if len(turns) == lesson.max_turns:
             break
     lists_first = lesson.list_first_share > 0 and rng.random() < lesson.list_first_share
     ordered = sorted(
         turns.values(),
-        key=lambda asked: asked.kind in LISTING and len(scene.things) > 1,
+        key=lambda turn: turn.kind in LISTING and len(scene.things) > 1,
         reverse=lists_first,
     )
     if rng.random() < BEYOND_SHARE:
@@ -177,9 +177,9 @@ def _kinds_of(scene: Scene) -> Sequence[StillKind]:
     return [kind for kind in STILL_KINDS if kind not in {"unknown", "read", "sign color"}]
 
 
-def clip_turns(clip: Clip, rng: random.Random) -> list[Asked]:
+def clip_turns(clip: Clip, rng: random.Random) -> list[SceneQuestion]:
     """Several questions of different kinds."""
-    turns = [asked for kind in CLIP_KINDS if (asked := ask_about_clip(kind, clip, rng)) is not None]
+    turns = [turn for kind in CLIP_KINDS if (turn := make_clip_question(kind, clip, rng)) is not None]
     rng.shuffle(turns)
     if rng.random() < BEYOND_SHARE:
         turns.insert(0, beyond(rng))
@@ -229,8 +229,8 @@ def _pictures(
 ) -> Pictures:
     size = (grid[0] * MERGE, grid[1] * MERGE)
     stacked = (torch.from_numpy(np.stack(each)) for each in (patches, labels, words))
-    seen, lying, said = stacked
-    return Pictures(seen, size, lying, said)
+    pixels, lying, token_labels = stacked
+    return Pictures(pixels, size, lying, token_labels)
 
 
 def _system(rng: random.Random) -> str:

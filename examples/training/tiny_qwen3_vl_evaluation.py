@@ -15,14 +15,14 @@ from typing import Any, Final, cast
 import numpy as np
 import numpy.typing as npt
 import torch
-from asking import Asked
-from clip_questions import CLIP_KINDS, MAX_SHORT, NUM_FRAMES, ClipKind, ask_about_clip, drawn_clip
+from clip_questions import CLIP_KINDS, MAX_SHORT, NUM_FRAMES, ClipKind, drawn_clip, make_clip_question
 from dialogues import Dialogues
 from drawing import draw, draw_clip
 from lessons import CLIP_CELLS, STILL_CELLS
+from question_forms import SceneQuestion
 from scenes import Scene, drawn_scene, drawn_sign
 from small_talk import TALK_KINDS, beyond, talk
-from still_questions import STILL_KINDS, StillKind, ask
+from still_questions import STILL_KINDS, StillKind, make_still_question
 from tiny_qwen3_vl_data import frame_times, merged_patches
 from tiny_qwen3_vl_model import CELL, DEPTH, MERGE
 from tokenizers import Tokenizer
@@ -37,7 +37,7 @@ class Question:
     """What is asked of which picture or clip; `patches` and `times_s` are empty where nothing is shown, and
     `times_s` where it is a picture."""
 
-    asked: Asked
+    turn: SceneQuestion
     patches: tuple[Patches, ...] = ()
     grid: tuple[int, int] = (0, 0)
     times_s: tuple[float, ...] = ()
@@ -56,7 +56,7 @@ class Respondent:
     def answer(self, question: Question) -> str:
         """What it says."""
         media, inputs = self._shown(question)
-        prompt = self._dialogues.prompt(question.asked.question, media)
+        prompt = self._dialogues.prompt(question.turn.question, media)
         if question.patches:
             config = self._model.config
             ids = torch.tensor([prompt])
@@ -89,12 +89,12 @@ def still_question(kind: StillKind, rng: random.Random, *, held_out: bool) -> Qu
                 scene = drawn_sign(rng, held_out=held_out)
             case _:
                 scene = drawn_scene(rng, held_out=held_out)
-        asked = ask(kind, scene, rng)
-        if asked is not None:
+        turn = make_still_question(kind, scene, rng)
+        if turn is not None:
             break
     grid = rng.choice(STILL_CELLS)
     frame = draw(scene, grid[0] * CELL, grid[1] * CELL, rng)
-    return Question(asked, (merged_patches([frame] * DEPTH),), grid)
+    return Question(turn, (merged_patches([frame] * DEPTH),), grid)
 
 
 def clip_question(kind: ClipKind, rng: random.Random, *, held_out: bool) -> Question:
@@ -105,13 +105,13 @@ def clip_question(kind: ClipKind, rng: random.Random, *, held_out: bool) -> Ques
     )
     while True:
         clip = drawn_clip(rng, num_frames, held_out=held_out)
-        asked = ask_about_clip(kind, clip, rng)
-        if asked is not None:
+        turn = make_clip_question(kind, clip, rng)
+        if turn is not None:
             break
     frames = draw_clip(clip, num_frames, grid[0] * CELL, grid[1] * CELL, rng)
     starts = range(0, num_frames, DEPTH)
     patches = tuple(merged_patches(frames[first : first + DEPTH]) for first in starts)
-    return Question(asked, patches, grid, tuple(frame_times(num_frames)))
+    return Question(turn, patches, grid, tuple(frame_times(num_frames)))
 
 
 def beyond_question(rng: random.Random) -> Question:
@@ -136,10 +136,10 @@ def evaluate(folder: Path, count: int, seed: int) -> str:
                 totals[group][index] += share / len(kinds)
     lines += [f"{name:12s}        {held:8.1%}{known:8.1%}" for name, (held, known) in totals.items()]
     rng = random.Random(f"{seed}/talk")
-    said = [Question(talk(kind, rng)) for kind in TALK_KINDS for _ in range(3)]
-    said += [beyond_question(rng) for _ in range(count)]
-    right = sum(respondent.answer(question) == question.asked.answer for question in said)
-    lines.append(f"{'talk':12s} {len(said):6d} {'':8s}{right / len(said):8.1%}")
+    talks = [Question(talk(kind, rng)) for kind in TALK_KINDS for _ in range(3)]
+    talks += [beyond_question(rng) for _ in range(count)]
+    right = sum(respondent.answer(question) == question.turn.answer for question in talks)
+    lines.append(f"{'talk':12s} {len(talks):6d} {'':8s}{right / len(talks):8.1%}")
     return "\n".join(lines)
 
 
@@ -152,5 +152,5 @@ def _share_right(respondent: Respondent, kind: str, count: int, seed: int, *, he
         else:
             assert kind in CLIP_KINDS, "a kind is of stills or of clips"
             question = clip_question(kind, rng, held_out=held_out)
-        right += respondent.answer(question) == question.asked.answer
+        right += respondent.answer(question) == question.turn.answer
     return right / count

@@ -160,18 +160,18 @@ class TrainedVl(nn.Module):
             patch_losses: list[Tensor] = []
             word_losses: list[Tensor] = []
             for pictures in batch.pictures:
-                hidden, rows = self._seen(pictures)
+                hidden, rows = self._encoded(pictures)
                 levels.append(rows)
                 patch_losses.append(self._patch_loss(hidden, pictures.labels))
                 word_losses.append(self._word_loss(rows[0], pictures.words.flatten(0, 1)))
-            seen = [torch.cat(level) for level in zip(*levels, strict=True)]
-            embedded = model.get_input_embeddings()(batch.inputs).to(seen[0].dtype)
-            embedded = embedded.masked_scatter(batch.visual[..., None], seen[0])
+            encoded = [torch.cat(level) for level in zip(*levels, strict=True)]
+            embedded = model.get_input_embeddings()(batch.inputs).to(encoded[0].dtype)
+            embedded = embedded.masked_scatter(batch.visual[..., None], encoded[0])
             hidden = model.language_model(
                 inputs_embeds=embedded,
                 position_ids=batch.positions,
                 visual_pos_masks=batch.visual,
-                deepstack_visual_embeds=seen[1:],
+                deepstack_visual_embeds=encoded[1:],
                 use_cache=False,
             ).last_hidden_state
             # Only the predicted positions go through the vocabulary.
@@ -180,7 +180,7 @@ class TrainedVl(nn.Module):
         loss = functional.cross_entropy(logits.float(), batch.labels[predicted])
         return loss, torch.stack(patch_losses).mean(), torch.stack(word_losses).mean()
 
-    def _seen(self, pictures: Pictures) -> tuple[Tensor, list[Tensor]]:
+    def _encoded(self, pictures: Pictures) -> tuple[Tensor, list[Tensor]]:
         """The tower's last hidden rows [pictures, patches, width], and the tokens' rows [tokens, width]: the
         merger's, then each deepstack level's."""
         tower = cast(Any, self.vl.model.visual)
@@ -223,9 +223,9 @@ class TrainedVl(nn.Module):
     def _word_loss(self, rows: Tensor, words: Tensor) -> Tensor:
         """How far the words lie from the rows, which go through the output layer as what is said does."""
         model = cast(Any, self.vl.model)
-        said = self.vl.lm_head(model.language_model.norm(rows)).float().log_softmax(-1)
+        log_probabilities = self.vl.lm_head(model.language_model.norm(rows)).float().log_softmax(-1)
         known = words >= 0
-        picked = said.gather(1, words.clamp(min=0)) * known
+        picked = log_probabilities.gather(1, words.clamp(min=0)) * known
         return cast(Tensor, -(picked.sum(-1) / known.sum(-1)).mean())
 
 

@@ -92,12 +92,12 @@ def padded_features(rows: list[Frames], num_frames: int) -> torch.Tensor:
 def write_shard(path: Path, made: Iterable[tuple[object, Frames]]) -> None:
     """Frames one after another to `path`; what is said of them is beside it with the ending .json."""
     temporary = path.with_suffix(".tmp")
-    said: list[object] = []
+    listed: list[object] = []
     with temporary.open("wb") as file:
         for entry, frames in made:
             file.write(frames.tobytes())
-            said.append(entry)
-    path.with_suffix(".json").write_bytes(msgspec.json.encode(said))
+            listed.append(entry)
+    path.with_suffix(".json").write_bytes(msgspec.json.encode(listed))
     # Last, so that a shard whose frames are there is complete.
     os.replace(temporary, path)
 
@@ -117,10 +117,10 @@ def write_missing(write: Callable[[int], None], paths: Sequence[Path], num_proce
 
 def read_shard(path: Path, entries: type[list[EntryT]]) -> tuple[list[EntryT], list[Frames]]:
     """What was written, the frames through a memory map."""
-    said = msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=entries)
+    listed = msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=entries)
     rows = np.memmap(path, dtype=np.float16, mode="r").reshape(-1, NUM_MELS)
-    ends = np.cumsum([entry.num_frames for entry in said])
-    return said, [rows[end - entry.num_frames : end] for entry, end in zip(said, ends, strict=True)]
+    ends = np.cumsum([entry.num_frames for entry in listed])
+    return listed, [rows[end - entry.num_frames : end] for entry, end in zip(listed, ends, strict=True)]
 
 
 def _shard_path(folder: Path, shard: int) -> Path:

@@ -43,8 +43,8 @@ def held_out_recordings(language: Language, count: int, seed: int) -> list[tuple
 def word_errors(reference: str, hypothesis: str) -> tuple[int, int]:
     """Substitutions, insertions and deletions, and the reference's words."""
     normalise = BasicTextNormalizer()
-    expected, heard = normalise(reference).split(), normalise(hypothesis).split()
-    return edit_distance(expected, heard), len(expected)
+    expected, recognized = normalise(reference).split(), normalise(hypothesis).split()
+    return edit_distance(expected, recognized), len(expected)
 
 
 @dataclass(slots=True)
@@ -160,7 +160,7 @@ def _table_line(language: str, group: str, sums: npt.NDArray[np.float64]) -> str
 def recordings_without_speech(seed: int) -> list[Audio]:
     """Noise and silence."""
     rng = random.Random(f"{seed}/silence")
-    return [_studio(seed).nothing_said(rng).audio for _ in range(_NUM_SILENT)]
+    return [_studio(seed).without_speech(rng).audio for _ in range(_NUM_SILENT)]
 
 
 def silence_line(texts: list[str]) -> str:

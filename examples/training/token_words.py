@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from asking import PLACES
 from drawing import LABEL_SIZES, LETTERS
+from question_forms import PLACES
 from scenes import COLORS, GROUNDS, NUM_CELLS, SHAPES, SIZES, WORDS, Scene, Thing
 from tokenizers import Tokenizer
 

@@ -116,7 +116,7 @@ def built_tokenizer(seed: int, num_scenes: int = NUM_TOKENIZER_SCENES) -> Tokeni
             drawn_clip(rng, NUM_FRAMES[-1]), rng
         )
         turns += [talk(kind, rng) for kind in TALK_KINDS] + [beyond(rng)]
-        texts += [text for asked in turns for text in (asked.question, asked.answer)]
+        texts += [text for turn in turns for text in (turn.question, turn.answer)]
         texts += [f"<{time_s:.1f} seconds>" for time_s in frame_times(NUM_FRAMES[-1])]
     return build_tokenizer(texts)
 

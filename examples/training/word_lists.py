@@ -70,7 +70,7 @@ def _built(sources: Path, language: Language, speaker: Speaker) -> Words:
     spelling = _spelling(sources / "debian" / "usr" / "share" / "dict" / _DICTIONARIES[language])
     frequent = (spelling[word] for word in _frequent(sources, language) if word in spelling)
     counted = _own_words(language)
-    heard: set[str] = set()
+    pronunciations: set[str] = set()
     variants: list[str] = []
 
     def distinct(candidates: Iterable[str], limit: int) -> list[str]:
@@ -79,8 +79,8 @@ def _built(sources: Path, language: Language, speaker: Speaker) -> Words:
             if len(kept) == limit:
                 break
             sound = _STRESS.sub("", speaker.phonemes(word.lower(), _VOICES[language]))
-            if sound not in heard:
-                heard.add(sound)
+            if sound not in pronunciations:
+                pronunciations.add(sound)
                 kept.append(word)
             elif len(word) > 3:
                 variants.append(word)

@@ -78,9 +78,9 @@ class Mixer:
         self, channels: FloatArray, mixed: FloatArray, piece: slice, stride: int, num_blocks: int
     ) -> list[list[float]]:
         """The energies of each block in a piece: one that is not whole, or some that are."""
-        looked_at = slice(piece.start + -self._num_open % stride, piece.stop, stride)
+        sampled = slice(piece.start + -self._num_open % stride, piece.stop, stride)
         with np.errstate(all="ignore"):  # samples that are no numbers are refused afterwards
-            both = np.vstack((channels[:, looked_at], mixed[looked_at] * len(channels)))
+            both = np.vstack((channels[:, sampled], mixed[sampled] * len(channels)))
             squares = np.square(both, dtype=np.float64).reshape(len(both), num_blocks, -1)
             blocks: list[list[float]] = squares.sum(axis=2).T.tolist()
         return blocks

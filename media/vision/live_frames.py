@@ -46,7 +46,7 @@ class PreparedFrame:
     """32 x 32 shades of grey."""
 
 
-def look_at_frame(
+def open_frame(
     data: bytes, config: VideoConfig, *, num_frames: int, limits: ImageLimits | None = None
 ) -> PreparedFrame:
     """Open a JPEG, PNG or WebP file as one of `num_frames`. Raises MediaError or TooLargeError (`image`)."""

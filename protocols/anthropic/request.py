@@ -339,7 +339,7 @@ def _assistant(blocks: Sequence[tuple[_Block, str]], param: str) -> tuple[ChatMe
             case "text":
                 turn.texts.append(given(block.text, f"{place}.text"))
             case "thinking":
-                turn.thoughts.append(given(block.thinking, f"{place}.thinking"))
+                turn.reasoning.append(given(block.thinking, f"{place}.thinking"))
             case "redacted_thinking":
                 pass  # nobody can read it
             case "tool_use":

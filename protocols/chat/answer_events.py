@@ -86,8 +86,8 @@ class EventSink:
         self._space = ""
         """White space behind text, which says nothing in front of a call."""
         self._is_thinking = False
-        self._is_fresh_thought = True
-        self._thought_space = ""
+        self._is_fresh_reasoning = True
+        self._reasoning_space = ""
         """The same two of reasoning."""
         self._num_read = num_read
         self._spans: list[Span] = []
@@ -114,35 +114,35 @@ class EventSink:
 
     def reasoning(self, text: str) -> None:
         """What stands between the marks of reasoning."""
-        if self._is_fresh_thought:
+        if self._is_fresh_reasoning:
             text = text.lstrip()
         if not text:
             return
-        self._is_fresh_thought = False
-        thought = text.rstrip()
-        if thought:
-            self._add(ReasoningAdded, self._thought_space + thought)
-            self._thought_space = ""
-        self._thought_space += text[len(thought) :]
+        self._is_fresh_reasoning = False
+        stripped = text.rstrip()
+        if stripped:
+            self._add(ReasoningAdded, self._reasoning_space + stripped)
+            self._reasoning_space = ""
+        self._reasoning_space += text[len(stripped) :]
 
     def begin_reasoning(self) -> None:
-        """What comes is thought, until `end_reasoning`."""
+        """What comes is reasoning, until `end_reasoning`."""
         self._is_thinking = True
 
     def end_reasoning(self) -> None:
         """It is over, and something else follows. More of it later is a paragraph of its own."""
         self._is_thinking = False
         self._is_fresh = True
-        if not self._is_fresh_thought:
-            self._is_fresh_thought, self._thought_space = True, "\n\n"
+        if not self._is_fresh_reasoning:
+            self._is_fresh_reasoning, self._reasoning_space = True, "\n\n"
 
     def aside(self, name: str) -> None:
         """The name of a special token, which belongs to nothing: it stands where it comes."""
         if self._is_open:
             return
         if self._is_thinking:
-            self._add(ReasoningAdded, self._thought_space + name)
-            self._thought_space, self._is_fresh_thought = "", False
+            self._add(ReasoningAdded, self._reasoning_space + name)
+            self._reasoning_space, self._is_fresh_reasoning = "", False
         else:
             self._add(TextAdded, self._space + name)
             self._space = ""

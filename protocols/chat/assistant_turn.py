@@ -18,7 +18,7 @@ class AssistantTurn:
 
     param: str
     texts: list[str] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
     results: list[ChatMessage] = field(default_factory=list)
     """What its calls gave, as far as that is known with them."""
@@ -31,8 +31,8 @@ class AssistantTurn:
     def messages(self) -> tuple[ChatMessage, ...]:
         """All that was said, thought and called, and behind it what the calls gave."""
         extra: dict[str, Any] = {}
-        if self.thoughts:
-            extra["reasoning_content"] = "\n\n".join(self.thoughts)
+        if self.reasoning:
+            extra["reasoning_content"] = "\n\n".join(self.reasoning)
         if self.calls:
             extra["tool_calls"] = self.calls
         message = ChatMessage(role="assistant", content="".join(self.texts), extra=extra, param=self.param)

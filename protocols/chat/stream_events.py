@@ -26,7 +26,7 @@ from .response import (
 def message_of(events: Iterable[Event], *, shows_reasoning: bool) -> AnswerMessage:
     """All of an answer. Its content is null where it says nothing beside its calls."""
     texts: list[str] = []
-    thoughts: list[str] = []
+    reasonings: list[str] = []
     calls: list[ToolCall] = []
     begun: CallBegun | None = None
     for event in merged(events):
@@ -34,18 +34,18 @@ def message_of(events: Iterable[Event], *, shows_reasoning: bool) -> AnswerMessa
             case TextAdded(text):
                 texts.append(text)
             case ReasoningAdded(text):
-                thoughts.append(text)
+                reasonings.append(text)
             case CallBegun():
                 begun = event
                 calls.append(ToolCall(id=event.id, function=CalledFunction(event.name, "")))
             case ArgumentsAdded(text=text):
                 assert begun is not None, "arguments are of a call"
                 calls[-1] = ToolCall(id=begun.id, function=CalledFunction(begun.name, text))
-    thought = _or_unset("".join(thoughts)) if shows_reasoning else UNSET
+    reasoning = _or_unset("".join(reasonings)) if shows_reasoning else UNSET
     return AnswerMessage(
         content="".join(texts) or (None if calls else ""),
-        reasoning_content=thought,
-        reasoning=thought,
+        reasoning_content=reasoning,
+        reasoning=reasoning,
         tool_calls=calls or UNSET,
     )
 
@@ -59,7 +59,7 @@ def delta_of(events: Sequence[Event], *, shows_reasoning: bool) -> Delta:
             case ArgumentsAdded(index, text):
                 more = ToolCallDelta(index=index, function=FunctionDelta(arguments=text))
                 return Delta(tool_calls=[more])
-    content = thought = ""
+    content = reasoning = ""
     calls: list[ToolCallDelta] = []
     begun: CallBegun | None = None
     for event in merged(events):
@@ -67,7 +67,7 @@ def delta_of(events: Sequence[Event], *, shows_reasoning: bool) -> Delta:
             case TextAdded(text):
                 content += text
             case ReasoningAdded(text):
-                thought += text
+                reasoning += text
             case CallBegun(index, call_id, name):
                 begun = event
                 function = FunctionDelta(name=name, arguments="")
@@ -77,7 +77,7 @@ def delta_of(events: Sequence[Event], *, shows_reasoning: bool) -> Delta:
                 calls[-1] = ToolCallDelta(index=index, id=begun.id, type="function", function=function)
             case ArgumentsAdded(index, text):
                 calls.append(ToolCallDelta(index=index, function=FunctionDelta(arguments=text)))
-    shown = _or_unset(thought) if shows_reasoning else UNSET
+    shown = _or_unset(reasoning) if shows_reasoning else UNSET
     return Delta(
         content=_or_unset(content), reasoning_content=shown, reasoning=shown, tool_calls=calls or UNSET
     )

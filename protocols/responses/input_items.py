@@ -77,7 +77,7 @@ class _Item(Struct, frozen=True, forbid_unknown_fields=True):
     namespace: Raw | UnsetType = UNSET
 
 
-class _Thought(Struct, frozen=True):
+class _ReasoningText(Struct, frozen=True):
     text: str
 
 
@@ -95,7 +95,7 @@ class _Kind(Struct, frozen=True):
 
 _decode_input: Decode[str | list[Raw]] = decoder(str | list[Raw])  # type: ignore[arg-type]  # a union
 _decode_item = decoder(_Item)
-_decode_thought = decoder(_Thought)
+_decode_reasoning_text = decoder(_ReasoningText)
 _decode_image = decoder(_Image)
 _decode_kind = decoder(_Kind)
 
@@ -214,10 +214,10 @@ class _Reader:
             case "function_call_output":
                 self._add_result(item, param)
             case "reasoning":
-                thoughts = item.content if isinstance(item.content, list) else []
-                self._open(param, speaks=True).thoughts += (
-                    _decode_thought(each, f"{param}.content[{index}]").text
-                    for index, each in enumerate(thoughts)
+                texts = item.content if isinstance(item.content, list) else []
+                self._open(param, speaks=True).reasoning += (
+                    _decode_reasoning_text(each, f"{param}.content[{index}]").text
+                    for index, each in enumerate(texts)
                 )
 
     def finished(self) -> ReadInput:

@@ -106,7 +106,7 @@ class ResponseWriter(HostedItems):
                     sent.append(self._text_delta(text, list(next(left, ()))))
                 case ReasoningAdded(text):
                     sent += self._switch("reasoning")
-                    sent.append(self._thought_delta(text))
+                    sent.append(self._reasoning_delta(text))
                 case CallBegun():
                     sent += [*self._close("completed"), *self._begin(self._opened(event))]
                 case ArgumentsAdded(text=text):
@@ -249,7 +249,7 @@ class ResponseWriter(HostedItems):
         item.logprobs += logprobs
         return OutputTextDelta(self._next(), item.id, len(self.items), delta=text, logprobs=logprobs)
 
-    def _thought_delta(self, text: str) -> ResponseEvent:
+    def _reasoning_delta(self, text: str) -> ResponseEvent:
         item = self._taken(text)
         return ReasoningTextDelta(self._next(), item.id, len(self.items), delta=text)
 

@@ -187,10 +187,10 @@ def test_keys_of_a_file_come_and_go(server: Server, key_file: Path, caplog: pyte
     replaced = key_file.with_name("new")
     replaced.write_text("bob\ndave")
     os.replace(replaced, key_file)
-    wait_until(lambda: status(carol) == 401, timeout_s=keys.LOOK_S + 5)
+    wait_until(lambda: status(carol) == 401, timeout_s=keys.CHECK_INTERVAL_S + 5)
     assert [status(each) for each in (ALICE, BOB, {"Authorization": "Bearer dave"})] == [200, 200, 200]
     with pytest.raises(InvalidStatus), connect(server.realtime, additional_headers=secret):
         pass
     key_file.write_text("\n")
-    wait_until(lambda: "the keys of before hold" in caplog.text, timeout_s=keys.LOOK_S + 5)
+    wait_until(lambda: "the keys of before hold" in caplog.text, timeout_s=keys.CHECK_INTERVAL_S + 5)
     assert [status(each) for each in (ALICE, BOB, {})] == [200, 200, 401]

@@ -9,8 +9,8 @@ import pytest
 from sensorium import Client
 from sensorium.client import TextDelta, TextDone, TextSegment
 from support.raw_socket import pcm, raw_session
+from support.rendered_text import letters, subtitle_letters
 from support.server import Server
-from support.shown import letters, subtitle_letters
 from support.speech_conformance import assert_streamed
 
 pytestmark = pytest.mark.slow

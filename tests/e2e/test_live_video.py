@@ -18,7 +18,7 @@ from sensorium.client.cli.watch import watch_it
 from sensorium.client.realtime.conversation_machine import DialogueOptions
 from sensorium.media.vision.config import read_vision_config
 from sensorium.media.vision.images import patch_item
-from sensorium.media.vision.live_frames import look_at_frame
+from sensorium.media.vision.live_frames import open_frame
 from sensorium.protocols.chat.content import ChatMessage, MediaPart, TextPart
 from sensorium.protocols.chat.request import Conversation
 from sensorium.protocols.engine.messages import MediaItems, SamplingParams
@@ -52,7 +52,7 @@ def from_scratch(server: Server, folder: Path, frames: range, question: str, *, 
     """The answer to the same pairs in one prompt that shares nothing with anybody; `origin`: the frame from
     which times are counted."""
     config = read_vision_config(folder).bounded(2**21).video
-    seen = [look_at_frame(frame(index), config, num_frames=NUM_FRAMES).pixels for index in frames]
+    seen = [open_frame(frame(index), config, num_frames=NUM_FRAMES).pixels for index in frames]
     items = tuple(
         patch_item(seen[start : start + 2], config.pixels, "video") for start in range(0, len(seen), 2)
     )

@@ -59,7 +59,7 @@ def mcp_serving(chat_folder: str, shared_host: McpHost) -> Iterator[Server]:
 def server(mcp_serving: Server) -> Iterator[Server]:
     with mcp_serving.left_quiet():
         yield mcp_serving
-    wait_until(lambda: not mcp_serving.service.mcp.num_goodbyes, timeout_s=60)
+    wait_until(lambda: not mcp_serving.service.mcp.num_cancellations, timeout_s=60)
 
 
 @pytest.fixture

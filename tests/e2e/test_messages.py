@@ -210,7 +210,7 @@ def test_thoughts_end_when_their_budget_is_used_up(server: Server) -> None:
         "continue_final_message": True,
         "add_generation_prompt": False,
     }
-    for budget, num_thought in ((None, 20), (5, 6), (0, 1)):
+    for budget, num_reasoning_tokens in ((None, 20), (5, 6), (0, 1)):
         answer = httpx.post(
             f"{server.api}/chat/completions",
             json=options | {"max_tokens": 20, "thinking_token_budget": budget},
@@ -218,7 +218,7 @@ def test_thoughts_end_when_their_budget_is_used_up(server: Server) -> None:
             timeout=60,
         )
         details = answer.json()["usage"]["completion_tokens_details"]
-        assert details["reasoning_tokens"] == num_thought, "the mark is one of them"
+        assert details["reasoning_tokens"] == num_reasoning_tokens, "the mark is one of them"
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import trio
-from simulation.asking import NamedError, WrongAnswerError, answer, request
 from simulation.connections import Connections, Cut, leaving
+from simulation.requests import NamedError, WrongAnswerError, answer, request
 from simulation.scenario import SOCKETS, Client
 from simulation.sessions import Session
 

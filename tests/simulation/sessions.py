@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import trio
-from simulation.asking import RATE, NamedError, WrongAnswerError, sound, text
 from simulation.connections import Connections, Cut, Message, Socket, leaving
+from simulation.requests import RATE, NamedError, WrongAnswerError, sound, text
 from simulation.scenario import Client
 
 _CHUNK_S: Final = 0.2

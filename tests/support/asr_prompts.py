@@ -40,9 +40,9 @@ class Transcription:
 
 def asr_text(source: ModelSource) -> Qwen3AsrText:
     """The text side of an opened model."""
-    assert source.side.listens is not None
-    assert isinstance(source.side.listens.text, Qwen3AsrText)
-    return source.side.listens.text
+    assert source.side.speech is not None
+    assert isinstance(source.side.speech.text, Qwen3AsrText)
+    return source.side.speech.text
 
 
 def new_windows(source: ModelSource) -> WindowedLogMel:

@@ -23,8 +23,8 @@ from sensorium.protocols.engine.messages import (
     SessionKey,
 )
 from sensorium.protocols.engine.statistics import EngineStatistics
+from sensorium.testing import InlineWorker
 from support.fake_runner import BYTES_PER_SLOT, INFO, FakeRunner, decode
-from support.inline_worker import InlineWorker
 
 STEP_S = 0.01
 NUM_ITEMS = 2

@@ -6,7 +6,18 @@ import statistics
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("protocols", "kernels", "media", "realtime", "engine", "actors", "client", "examples", "tests")
+ROOMS = (
+    "protocols",
+    "kernels",
+    "media",
+    "realtime",
+    "engine",
+    "actors",
+    "client",
+    "testing",
+    "examples",
+    "tests",
+)
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ from ....protocols.shared.json_chunks import answer_body
 from ....protocols.shared.unsupported_fields import answered_tier
 from ...text.answer_reader import AnswerReading
 from ...text.generation import Answer, TextModel
-from ...text.reasoning_count import ThoughtCount
+from ...text.reasoning_count import ReasoningCount
 from ..service import Service
 from .answers import Answering, Shape, UsageSoFar
 from .logprobs import chat_logprobs, prompt_logprob_list, reported
@@ -75,16 +75,16 @@ _NOTHING: Final = Delta()
 class _Streamed:
     """One choice of a stream: what reads it, and whether it has calls."""
 
-    def __init__(self, machine: AnswerMachine | None, thought: ThoughtCount) -> None:
+    def __init__(self, machine: AnswerMachine | None, reasoning_count: ReasoningCount) -> None:
         self._machine = machine
         self.has_calls = False
-        self.thought = thought
+        self.reasoning_count = reasoning_count
 
     def delta(self, piece: TextGenerated, *, shows_reasoning: bool) -> Delta:
         """What a piece adds to the message."""
         if self._machine is None:
             return Delta(content=piece.text) if piece.text else _NOTHING
-        self.thought.push(piece.token_ids)
+        self.reasoning_count.push(piece.token_ids)
         events = read_more(self._machine, piece.text, is_last=piece.finish_reason is not None)
         if not events:
             return _NOTHING
@@ -122,7 +122,9 @@ class _ChatShape(Shape):
     ) -> bytes:
         ids = prompts[0].token_ids
         if self._reading.may_think:
-            found = _counted(found, sum(self._reading.num_thought(each.token_ids) for each in answers[0]))
+            found = _counted(
+                found, sum(self._reading.num_reasoning_tokens(each.token_ids) for each in answers[0])
+            )
         envelope = ChatCompletion(
             id=self._id,
             created=self._created,
@@ -165,7 +167,7 @@ class _ChatShape(Shape):
 
     def end(self, found: CompletionUsage) -> bytes:
         if self._reading.may_think:
-            found = _counted(found, sum(each.thought.num for each in self._choices.values()))
+            found = _counted(found, sum(each.reasoning_count.num for each in self._choices.values()))
         return self._event([], found)
 
     def _choice(self, index: int, answer: Answer) -> ChatChoice:
@@ -208,8 +210,8 @@ class _ChatShape(Shape):
         )
 
 
-def _counted(found: CompletionUsage, num_thought: int) -> CompletionUsage:
-    """Usage that tells how much was thought."""
+def _counted(found: CompletionUsage, num_reasoning_tokens: int) -> CompletionUsage:
+    """Usage with the number of reasoning tokens."""
     details = found.completion_tokens_details or CompletionTokensDetails()
-    counted = msgspec.structs.replace(details, reasoning_tokens=num_thought)
+    counted = msgspec.structs.replace(details, reasoning_tokens=num_reasoning_tokens)
     return msgspec.structs.replace(found, completion_tokens_details=counted)

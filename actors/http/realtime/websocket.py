@@ -45,7 +45,7 @@ from ..service import Service
 from .client_secrets import Secret, is_secret
 
 _SUBPROTOCOL: Final = "realtime"
-_GOODBYES: Final = frozenset({1000, 1003, 1005, 1007, 1008, 1009})
+_CLEAN_CLOSES: Final = frozenset({1000, 1003, 1005, 1007, 1008, 1009})
 """Close codes of a connection that ended on purpose: done, no code at all, and the refusals of what the other
 side sent, ours among them. A client comes back after an accident only."""
 _GOING: Final = frozenset({1001, 1002})
@@ -72,7 +72,7 @@ class RealtimeSocket:
         message = await self._websocket.receive()
         if message["type"] != "websocket.receive":
             code = message.get("code")
-            self.closed_cleanly = code in _GOODBYES or (self._is_closing and code != _LOST)
+            self.closed_cleanly = code in _CLEAN_CLOSES or (self._is_closing and code != _LOST)
             self.went_away = code in _GOING
             return None
         text: str | None = message.get("text")

@@ -95,8 +95,8 @@ class ResponseShape(Shape):
         self._text_tokens: TextTokens
         self.has_begun = False
         """Its first events were told."""
-        self._thought = self._reading.count()
-        self._num_thought = 0
+        self._reasoning_count = self._reading.count()
+        self._num_reasoning = 0
         """In rounds that are over."""
         self._num_reported = 0
         """Items of which `_messages` tells."""
@@ -182,14 +182,14 @@ class ResponseShape(Shape):
         fit = self._reading.fit(prompt, params)
         self._machine = self._reading.machine(traces=self._has_logprobs)
         self._text_tokens = TextTokens(self._model.prompter.builder.tokens, self._reading.shown_ids)
-        self._num_thought += self._thought.num
-        self._thought = self._reading.count()
+        self._num_reasoning += self._reasoning_count.num
+        self._reasoning_count = self._reading.count()
         return msgspec.structs.replace(fit, max_tokens=1) if self._is_warm_up else fit
 
     def body(self, _: Sequence[Prompt], answers: Sequence[Sequence[Answer]], found: CompletionUsage) -> bytes:
         answer = answers[0][0]
         self.writer.begin()
-        self._thought.push(answer.token_ids)
+        self._reasoning_count.push(answer.token_ids)
         self.writer.add(read_whole(self._machine, answer.text), self._logprobs(answer))
         self.writer.finish(self._usage(found), is_cut=answer.finish_reason == "length", now=int(time.time()))
         return msgspec.json.encode(self.response)
@@ -205,7 +205,7 @@ class ResponseShape(Shape):
     def piece(self, _: int, __: Prompt, piece: TextGenerated, ___: UsageSoFar) -> bytes | None:
         if self._is_warm_up:
             return None
-        self._thought.push(piece.token_ids)
+        self._reasoning_count.push(piece.token_ids)
         self.is_cut = piece.finish_reason == "length"
         events = read_more(self._machine, piece.text, is_last=piece.finish_reason is not None)
         return named_sse(*self.writer.add(events, self._logprobs(piece))) or None
@@ -262,7 +262,7 @@ class ResponseShape(Shape):
             input_tokens=found.prompt_tokens,
             input_tokens_details=InputTokensDetails(found.prompt_tokens_details.cached_tokens),
             output_tokens=num_written,
-            output_tokens_details=OutputTokensDetails(self._num_thought + self._thought.num),
+            output_tokens_details=OutputTokensDetails(self._num_reasoning + self._reasoning_count.num),
             total_tokens=found.prompt_tokens + num_written,
         )
 
@@ -338,7 +338,7 @@ def messages_of(items: Sequence[OutputItem], hosted: Mapping[str, HostedTool]) -
             case OutputMessage():
                 turn.texts += (part.text for part in item.content)
             case Reasoning():
-                turn.thoughts += (part.text for part in item.content)
+                turn.reasoning += (part.text for part in item.content)
             case FunctionCall():
                 turn.call(item.call_id, item.name, read_object(item.arguments) or {})
             case McpApprovalRequest() | McpCall(status="completed" | "failed"):
@@ -347,4 +347,4 @@ def messages_of(items: Sequence[OutputItem], hosted: Mapping[str, HostedTool]) -
                 if isinstance(item, McpCall):
                     text = CallOutcome(item.output, item.error).text
                     turn.results.append(call_result(call_id, text, _BEFORE))
-    return turn.messages() if turn.texts or turn.thoughts or turn.calls else ()
+    return turn.messages() if turn.texts or turn.reasoning or turn.calls else ()

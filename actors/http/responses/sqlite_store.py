@@ -93,13 +93,13 @@ class ResponseFile:
     def _base(self) -> sqlite3.Connection:
         return self._place.base
 
-    def look(self) -> bool:
+    def refresh(self) -> bool:
         """See that what is open is what lies at the path, and may be written; True: another file is open now.
 
         One that was removed is written again from what is open; where another lies, that is opened. What is
         open can be read also where neither could be done.
         """
-        is_other = self._place.look()
+        is_other = self._place.refresh()
         if is_other:
             self._held, self.num_kept = self._counted()
         return is_other
@@ -151,7 +151,7 @@ class ResponseFile:
     def close(self) -> None:
         """Nothing may be called after. One that was removed is written again, if it can be."""
         with suppress(sqlite3.Error, OSError):
-            self._place.look()
+            self._place.refresh()
         self._base.close()
 
     def _drop_what_has_wrong_types(self) -> None:

@@ -293,12 +293,12 @@ class ResponseStore:
     async def _write(self, file: ResponseFile, work: Callable[[], None]) -> None:
         """Do `work` on the file as it lies at its path now. Raises UnavailableError where that fails."""
 
-        def look_and_work() -> bool:
-            is_other = file.look()
+        def refresh_and_work() -> bool:
+            is_other = file.refresh()
             work()
             return is_other
 
-        is_other = await self._in_thread(look_and_work)
+        is_other = await self._in_thread(refresh_and_work)
         if is_other:
             logger.warning("the store of responses was removed or replaced: %d are in it now", file.num_kept)
             for name, place in self._places.items():

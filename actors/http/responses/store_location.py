@@ -31,8 +31,8 @@ class ResponsePlace:
         self.base = self._opened()
         self._identities = _identity(self._path), _identity(self._log)
 
-    def look(self) -> bool:
-        """Whether another file is open than before: see `ResponseFile.look`."""
+    def refresh(self) -> bool:
+        """Whether another file is open than before: see `ResponseFile.refresh`."""
         found = _identity(self._path)
         if found is not None and not _may_be_written(self._path):
             raise PermissionError(errno.EACCES, "it may not be written")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...text.tokenizer import TextTokenizer
-from ..info import Listens
+from ..info import SpeechEntry
 from ..side import ModelSide
 from .info import Qwen3AsrInfo
 from .prompts import Qwen3AsrPrompts
@@ -18,6 +18,6 @@ def open_side(info: Qwen3AsrInfo) -> ModelSide:
 
 
 def side_of(text: TextTokenizer, info: Qwen3AsrInfo) -> ModelSide:
-    """It listens, and answers prompts that hold audio."""
+    """It transcribes, and answers prompts that hold audio."""
     asr = Qwen3AsrText(text, info)
-    return ModelSide(text=text, prompts=Qwen3AsrPrompts(asr), listens=Listens(".qwen3_asr", asr))
+    return ModelSide(text=text, prompts=Qwen3AsrPrompts(asr), speech=SpeechEntry(".qwen3_asr", asr))

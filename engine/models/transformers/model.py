@@ -240,7 +240,7 @@ def open_source(opening: Opening) -> ModelSource:
     config = parsed.get_text_config()
     num_layers = check_size(config, "num_hidden_layers", path)
     skeleton = _skeleton(folder, parsed)
-    step = _look(folder, skeleton, num_layers)
+    step = _layer_step(folder, skeleton, num_layers)
     kv_shape = _uniform(folder, step, num_layers)
     text = TextTokenizer.from_folder(folder)
     info = ModelInfo(
@@ -288,7 +288,7 @@ def _skeleton(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
     return cast(PreTrainedModel, model.eval())
 
 
-def _look(folder: Path, skeleton: PreTrainedModel, num_layers: int) -> _Step:
+def _layer_step(folder: Path, skeleton: PreTrainedModel, num_layers: int) -> _Step:
     """Run a few tokens without values, to see what each layer's attention is given."""
     if skeleton.config.is_encoder_decoder:
         raise ModelLoadError(_refusal(folder, "it has an encoder"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..info import Listens
+from ..info import SpeechEntry
 from ..side import ModelSide
 from .info import WhisperInfo
 from .text import WhisperText
@@ -16,5 +16,5 @@ def open_side(info: WhisperInfo) -> ModelSide:
 
 
 def side_of(text: WhisperText) -> ModelSide:
-    """It listens, and takes no prompts of clients."""
-    return ModelSide(text=text, listens=Listens(".whisper", text))
+    """It transcribes, and takes no prompts of clients."""
+    return ModelSide(text=text, speech=SpeechEntry(".whisper", text))

@@ -40,7 +40,7 @@ def call_grammar(
     answer = _WRITERS[kind.tools.name](writer, tools)
     if form is not None:
         answer = any_of([_message(writer, form), answer])
-    return writer.written(f"{_thought(writer, thinking)} {answer}")
+    return writer.written(f"{_reasoning(writer, thinking)} {answer}")
 
 
 def after_thinking(kind: AnswerFormat, grammar: Grammar, token_id: TokenId, thinking: Thinking) -> Grammar:
@@ -48,7 +48,7 @@ def after_thinking(kind: AnswerFormat, grammar: Grammar, token_id: TokenId, thin
     if not kind.has_channels and (kind.thinking is None or thinking != "open"):
         return grammar
     writer = GrammarWriter(kind, token_id, is_parallel=False)
-    return writer.written(f"{_thought(writer, thinking)} {_message(writer, grammar)}")
+    return writer.written(f"{_reasoning(writer, thinking)} {_message(writer, grammar)}")
 
 
 def _message(writer: GrammarWriter, grammar: Grammar) -> str:
@@ -59,7 +59,7 @@ def _message(writer: GrammarWriter, grammar: Grammar) -> str:
     return f"{mark(CHANNEL)} {writer.text('final')} {mark(MESSAGE)} {writer.part(grammar)}"
 
 
-def _thought(writer: GrammarWriter, thinking: Thinking) -> str:
+def _reasoning(writer: GrammarWriter, thinking: Thinking) -> str:
     if writer.kind.has_channels:
         mark, text = writer.mark, writer.text
         head = f"{mark(CHANNEL)} {text('analysis')} {mark(MESSAGE)} {writer.up_to(END)}"
@@ -67,10 +67,10 @@ def _thought(writer: GrammarWriter, thinking: Thinking) -> str:
     tags = writer.kind.thinking
     if tags is None or thinking == "closed":
         return ""
-    thought = rf"{writer.up_to(tags.end)} /\n{{0,2}}/"
+    reasoning = rf"{writer.up_to(tags.end)} /\n{{0,2}}/"
     if thinking == "open":
-        return thought
-    return f"({writer.mark(tags.start)} {writer.text(tags.title) if tags.title else ''} {thought})?"
+        return reasoning
+    return f"({writer.mark(tags.start)} {writer.text(tags.title) if tags.title else ''} {reasoning})?"
 
 
 def _repeated(writer: GrammarWriter, call: str, between: str = "") -> str:

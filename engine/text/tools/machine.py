@@ -38,7 +38,7 @@ class AnswerFormat:
         """Whether its answers may have reasoning in front."""
         return self.thinking is not None or self.has_channels
 
-    def thought_marks(self) -> tuple[str, Sequence[str]]:
+    def reasoning_marks(self) -> tuple[str, Sequence[str]]:
         """What begins its reasoning, and all that may end it, what does by itself first."""
         if self.thinking is None:
             return f"{CHANNEL}analysis", ENDS

@@ -10,7 +10,7 @@ import trio
 from sensorium.actors.engine_process import multiplexer as link_module
 from sensorium.actors.engine_process.connection import Line
 from sensorium.actors.engine_process.framing import MAX_FRAME, FrameError
-from sensorium.actors.engine_process.messages import Look
+from sensorium.actors.engine_process.messages import GetState
 from sensorium.actors.engine_process.multiplexer import Link
 from sensorium.protocols.engine.messages import Features
 from sensorium.protocols.errors import TooLargeError
@@ -66,7 +66,7 @@ async def test_what_is_too_large_is_its_callers_matter_and_the_others_go_on(
     await pair.until(1)
     line, features = Line(memory_stream_pair()[0], lambda _: None), Features((0, 0), b"")
     with pytest.raises(TooLargeError, match="too large for the engine's process"):
-        async with line.call(Look()) as call:
+        async with line.call(GetState()) as call:
             await call.supply([features] * 20_000)
 
 

@@ -32,6 +32,7 @@ from sensorium.protocols.errors import (
     OverloadedError,
     UnavailableError,
 )
+from sensorium.testing import InlineWorker
 from support.fake_engine import (
     CONFIG,
     STEP_S,
@@ -51,7 +52,6 @@ from support.fake_runner import (
     decode,
     item,
 )
-from support.inline_worker import InlineWorker
 from trio.testing import MockClock
 
 

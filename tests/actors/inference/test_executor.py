@@ -17,9 +17,9 @@ from sensorium.actors.inference.executor import ThreadWorker, Worker, run_in
 from sensorium.engine.planning.plan import Plan, StepResult
 from sensorium.protocols.engine.messages import Lane, SampleRequest, TextGenerated
 from sensorium.protocols.errors import DeviceLostError, InternalError, UnavailableError
+from sensorium.testing import InlineWorker
 from support.fake_engine import BOUNDS, NUM_BLOCKS, make_fake_engine, make_scheduler_config, request
 from support.fake_runner import FakeRunner, answer_alone, decode, item
-from support.inline_worker import InlineWorker
 from trio.testing import MockClock
 
 pytestmark = pytest.mark.slow

@@ -14,6 +14,7 @@ from sensorium.actors.inference.engine import Engine
 from sensorium.engine.planning.plan import Plan, StepResult
 from sensorium.protocols.engine.messages import Align, ContentHash, Request, RequestId
 from sensorium.protocols.errors import InternalError, ModelLoadError, UnavailableError
+from sensorium.testing import InlineWorker
 from support.fake_engine import (
     CONFIG,
     NUM_BLOCKS,
@@ -24,7 +25,6 @@ from support.fake_engine import (
     request,
 )
 from support.fake_runner import CRASH_ID, FakeRunner, answer_alone, item
-from support.inline_worker import InlineWorker
 from trio.testing import MockClock
 
 

@@ -134,7 +134,7 @@ async def test_what_cannot_be_read_is_not_said_to_be(caplog: pytest.LogCaptureFi
 
 
 async def test_the_answers_of_a_session_leave_nothing_to_the_garbage_collector() -> None:
-    prompter = SimpleNamespace(opened=bool, look_at_frame=bool, paired=bool)
+    prompter = SimpleNamespace(opened=bool, open_frame=bool, paired=bool)
     model: Any = SimpleNamespace(engine=SimpleNamespace(close_session=bool), prompter=prompter)
 
     async def report(fact: object) -> None:

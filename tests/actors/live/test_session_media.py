@@ -39,7 +39,7 @@ class Darkroom:
     def __init__(self) -> None:
         self.facts: list[MediaFact] = []
         self.num_open = 0
-        prompter = SimpleNamespace(opened=self.opened, look_at_frame=self.look, paired=self.paired)
+        prompter = SimpleNamespace(opened=self.opened, open_frame=self.open_frame, paired=self.paired)
         model = cast(TextModel, SimpleNamespace(prompter=prompter))
         self.media = SessionMedia(model, self.report, session_id="s", scope="", num_frames=8, caller="ann")
 
@@ -61,7 +61,7 @@ class Darkroom:
         finally:
             self.num_open -= 1
 
-    async def look(self, data: bytes, *, num_frames: int, caller: str) -> SimpleNamespace:
+    async def open_frame(self, data: bytes, *, num_frames: int, caller: str) -> SimpleNamespace:
         assert caller == "ann"
         await trio.lowlevel.checkpoint()
         return SimpleNamespace(pixels=data, width=8, height=8, thumbnail=b"")

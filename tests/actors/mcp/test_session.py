@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sensorium.actors.config.mcp import McpConfig
 from sensorium.actors.fetching.dns import Names
 from sensorium.actors.mcp import json_rpc as messages
-from sensorium.actors.mcp.client import MAX_GOODBYES, McpClients, McpFailure
+from sensorium.actors.mcp.client import MAX_CANCELLATIONS, McpClients, McpFailure
 from sensorium.actors.mcp.json_rpc import EventData, result_in
 from sensorium.actors.mcp.session import MAX_ANSWER_BYTES, McpSession
 from sensorium.actors.telemetry.metrics import Metrics
@@ -254,12 +254,12 @@ async def test_whoever_has_much_to_take_back_leaves_room_for_others(nursery: tri
     async with file_host() as host:
         mcp_clients = clients(host)
         await nursery.start(mcp_clients.run)
-        for _ in range(2 * MAX_GOODBYES):
+        for _ in range(2 * MAX_CANCELLATIONS):
             mcp_clients.notify_later(notify, "me")
-        before = mcp_clients.num_goodbyes
-        assert before < MAX_GOODBYES
+        before = mcp_clients.num_cancellations
+        assert before < MAX_CANCELLATIONS
         mcp_clients.notify_later(notify, "you")
-        assert mcp_clients.num_goodbyes == before + 1
+        assert mcp_clients.num_cancellations == before + 1
         await came(lambda: num_notified == before + 1)
 
 

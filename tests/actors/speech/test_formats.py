@@ -21,8 +21,8 @@ from sensorium.protocols.engine.messages import SampleRequest, TextGenerated
 from sensorium.protocols.transcription.numerals import Numerals
 from sensorium.protocols.transcription.transcript import TimedSegment, TranscriptionOptions
 from support.asr_folder import make_audio
+from support.rendered_text import assert_same_words, letters
 from support.running_speech import RunningSpeech, random_asr_folder, running_speech, sound
-from support.shown import assert_same_words, letters
 from support.speech_conformance import assert_streamed
 
 pytestmark = pytest.mark.slow

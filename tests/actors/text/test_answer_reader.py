@@ -160,7 +160,7 @@ def test_tokens_of_what_is_thought(begun: str, answer: str, thought: str) -> Non
     reading = AnswerReading(made, conversation())
     reading.fit(prompt(made, f"<|im_start|>assistant\n{begun}"), PARAMS)
     ids = made.text.encode(answer, allow_special=True)
-    assert reading.num_thought(ids) == len(made.text.encode(thought, allow_special=True))
+    assert reading.num_reasoning_tokens(ids) == len(made.text.encode(thought, allow_special=True))
 
 
 @pytest.mark.parametrize("is_token", [True, False])
@@ -170,7 +170,7 @@ def test_a_call_that_ends_the_thoughts_is_none(is_token: bool) -> None:
     reading = AnswerReading(made, conversation(use=ToolUse((NOW,))))
     reading.fit(prompt(made, "<think>"), PARAMS)
     thought, call = (made.text.encode(text, allow_special=True) for text in ("Hm. ", f"{mark}f"))
-    assert reading.num_thought((*thought, *call)) == len(thought)
+    assert reading.num_reasoning_tokens((*thought, *call)) == len(thought)
 
 
 def test_tokens_on_the_channel_of_analysis() -> None:
@@ -179,9 +179,9 @@ def test_tokens_on_the_channel_of_analysis() -> None:
     reading.fit(prompt(made, "a"), PARAMS)
     thought = "<|channel|>analysis<|message|>Hm.<|end|>"
     ids = made.text.encode(f"{thought}<|start|>assistant<|channel|>final<|message|>Yes.", allow_special=True)
-    assert reading.num_thought(ids) == len(made.text.encode(thought, allow_special=True))
+    assert reading.num_reasoning_tokens(ids) == len(made.text.encode(thought, allow_special=True))
     cut = made.text.encode("<|channel|>analysis<|message|>Hm", allow_special=True)
-    assert reading.num_thought(cut) == len(cut)
+    assert reading.num_reasoning_tokens(cut) == len(cut)
 
 
 def test_an_answer_that_goes_on_says_how_it_began() -> None:

@@ -10,7 +10,7 @@ import msgspec
 from sensorium.client.realtime.answer import AnswerLog, AnswerState
 from sensorium.client.realtime.conversation_machine import DialogueCore, new_answer
 from sensorium.protocols.errors import MediaError
-from support.talks import Talk, text_item
+from support.conversation_dialogs import Talk, text_item
 
 
 class Pair:

@@ -35,7 +35,7 @@ def test_it_opens_encodes_and_is_read_out(
     source = open_model(folder, device="cpu", dtype="float32")
     assert source.info.describe() == "random_ctc · 52 tokens of context"
     assert source.side.prompts is None
-    assert source.side.listens is not None
+    assert source.side.speech is not None
     speech = soundfile.read(SPEECH, dtype="float32")[0]
     windows = (speech[:32_000], speech[32_000:60_000])
     runner = Runner(source.load(), num_blocks=12)

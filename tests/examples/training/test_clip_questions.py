@@ -5,7 +5,7 @@ import random
 from collections import Counter
 
 import pytest
-from clip_questions import CLIP_KINDS, NOTHING, NUM_FRAMES, ClipKind, ask_about_clip, drawn_clip
+from clip_questions import CLIP_KINDS, NOTHING, NUM_FRAMES, ClipKind, drawn_clip, make_clip_question
 from scenes import Clip, is_held_out
 
 NUM_CLIPS = 300
@@ -60,18 +60,18 @@ def test_the_same_question_about_a_clip_has_one_answer(kind: ClipKind) -> None:
     for clip, _ in clips()[:60]:
         answers: dict[str, str] = {}
         for seed in range(20):
-            asked = ask_about_clip(kind, clip, random.Random(seed))
-            if asked is not None:
+            posed = make_clip_question(kind, clip, random.Random(seed))
+            if posed is not None:
                 found += 1
-                assert answers.setdefault(asked.question, asked.answer) == asked.answer
+                assert answers.setdefault(posed.question, posed.answer) == posed.answer
     assert found
 
 
 def test_json_says_the_events() -> None:
     for clip, _ in clips():
-        asked = ask_about_clip("clip json", clip, random.Random(0))
-        assert asked is not None
-        found = json.loads(asked.answer)
+        posed = make_clip_question("clip json", clip, random.Random(0))
+        assert posed is not None
+        found = json.loads(posed.answer)
         assert [each["event"] for each in found] == [event.change for event in clip.events]
         for each, event in zip(found, clip.events, strict=True):
             thing = clip.scene.things[event.thing]
@@ -83,23 +83,23 @@ def test_json_says_the_events() -> None:
 def test_sentences_name_the_thing_and_what_it_does() -> None:
     verbs = {"moves": "moves", "appears": "appears", "vanishes": "vanishes", "changes": "turns"}
     for clip, _ in clips():
-        asked = ask_about_clip("happens", clip, random.Random(0))
-        assert asked is not None
+        posed = make_clip_question("happens", clip, random.Random(0))
+        assert posed is not None
         if not clip.events:
-            assert asked.answer == NOTHING
+            assert posed.answer == NOTHING
         for event in clip.events:
             thing = clip.scene.things[event.thing]
-            assert f"{thing.color} {thing.shape} {verbs[event.change]}" in asked.answer
-            assert (event.direction or "") in asked.answer
-            assert (event.becomes or "") in asked.answer
-        order = [asked.answer.find(f"{clip.scene.things[event.thing].color} ") for event in clip.events]
+            assert f"{thing.color} {thing.shape} {verbs[event.change]}" in posed.answer
+            assert (event.direction or "") in posed.answer
+            assert (event.becomes or "") in posed.answer
+        order = [posed.answer.find(f"{clip.scene.things[event.thing].color} ") for event in clip.events]
         assert order == sorted(order)
 
 
 def test_the_first_and_the_last_event_are_told_apart() -> None:
     for clip, _ in clips():
-        asked = ask_about_clip("order", clip, random.Random(1))
-        assert (asked is None) is (len(clip.events) < 2)
-        if asked is not None:
-            event = clip.events[0 if "first" in asked.question else -1]
-            assert clip.scene.things[event.thing].shape in asked.answer
+        posed = make_clip_question("order", clip, random.Random(1))
+        assert (posed is None) is (len(clip.events) < 2)
+        if posed is not None:
+            event = clip.events[0 if "first" in posed.question else -1]
+            assert clip.scene.things[event.thing].shape in posed.answer

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from contexts import context, drawn_context, told, with_words
+from contexts import context, drawn_context, prompt_words, with_words
 from sensorium.actors.speech.families.qwen3_asr import _context
 from sensorium.protocols.transcription.transcript import TranscriptionOptions
 from support.word_samples import open_text
@@ -20,11 +20,11 @@ def test_the_form_is_the_servers(keywords: tuple[str, ...], prompt: str) -> None
 def test_unknown_words_are_told_first() -> None:
     texts = open_text("en")
     known = [word for word in texts.lists.words if len(word) > 4][:8]
-    said = " ".join([*known, "Brennick", "Okanda."])
+    spoken = " ".join([*known, "Brennick", "Okanda."])
     rng = random.Random(1)
-    firsts = [told(said, texts, rng, 1)[0] for _ in range(200)]
+    firsts = [prompt_words(spoken, texts, rng, 1)[0] for _ in range(200)]
     assert sum(word in ("Brennick", "Okanda") for word in firsts) > 100
-    assert set(told(said, texts, rng, 20)) == {*known, "Brennick", "Okanda"}
+    assert set(prompt_words(spoken, texts, rng, 20)) == {*known, "Brennick", "Okanda"}
 
 
 def test_contexts_are_of_all_kinds_and_repeatable() -> None:

@@ -7,7 +7,7 @@ import pytest
 import spoken_utterances
 from speech_grammar import Language, normalised
 from spoken_clips import Clip, LogMel
-from spoken_utterances import FLOOR, MAX_FRAMES, Noises, excerpt, joined, nothing_said, said_until
+from spoken_utterances import FLOOR, MAX_FRAMES, Noises, excerpt, joined, spoken_until, without_speech
 from tiny_qwen3_asr_model import feature_extractor
 from tiny_whisper_data import NUM_MELS, Frames
 
@@ -25,11 +25,11 @@ def clip(seed: int, num_frames: int = 160) -> tuple[Clip, Frames]:
 
 
 def test_text_grows_with_the_words_and_ends_with_the_pause() -> None:
-    assert said_until(WORDS, 0.2) == ""
-    assert said_until(WORDS, 0.39) == "Good"
-    assert said_until(WORDS, 1.0) == "Good morning"
-    assert said_until(WORDS, 1.6) == "Good morning, Emma"
-    assert said_until(WORDS, 1.8) == "Good morning, Emma."
+    assert spoken_until(WORDS, 0.2) == ""
+    assert spoken_until(WORDS, 0.39) == "Good"
+    assert spoken_until(WORDS, 1.0) == "Good morning"
+    assert spoken_until(WORDS, 1.6) == "Good morning, Emma"
+    assert spoken_until(WORDS, 1.8) == "Good morning, Emma."
 
 
 def test_an_utterance_says_a_beginning_of_its_clips(noises: Noises, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_the_same_draws_make_the_same_utterance(noises: Noises) -> None:
 
 def test_silence_says_nothing(noises: Noises) -> None:
     for seed in range(20):
-        utterance = nothing_said(noises, random.Random(seed))
+        utterance = without_speech(noises, random.Random(seed))
         assert utterance.text == ""
         assert utterance.language is None
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from asking import Asked
 from checkpoint_files import MESSAGE_END
 from dialogues import Dialogues, Part
 from drawing import draw
 from lessons import CLIP_CELLS, EVERYTHING, LESSONS, STILL_CELLS, lesson_at
+from question_forms import SceneQuestion
 from scenes import drawn_scene
 from sensorium.engine.models.qwen3_vl.text import read_vision_tokens
 from sensorium.engine.text.tokenizer import TextTokenizer
@@ -159,7 +159,10 @@ def test_prompts_are_those_of_template_and_processors(
 
 
 def test_a_dialogue_goes_on_as_the_template_writes_it(folder: Path, tokenizer: Tokenizer) -> None:
-    turns = [Asked("color", "What color is the star?", "Red."), Asked("count", "How many things?", "One.")]
+    turns = [
+        SceneQuestion("color", "What color is the star?", "Red."),
+        SceneQuestion("count", "How many things?", "One."),
+    ]
     row = Dialogues(tokenizer).row([Part(turns)])
     messages = [
         {"role": role, "content": text}
@@ -174,7 +177,7 @@ def test_a_dialogue_goes_on_as_the_template_writes_it(folder: Path, tokenizer: T
 
 def test_what_a_live_session_shows_is_a_message_of_its_own(folder: Path, tokenizer: Tokenizer) -> None:
     dialogues = Dialogues(tokenizer)
-    asked, seen = Asked("color", "What color is the star?", "Red."), dialogues.video((3, 3), [1.5])
+    asked, seen = SceneQuestion("color", "What color is the star?", "Red."), dialogues.video((3, 3), [1.5])
     row = dialogues.row([Part([asked], seen, [(3, 3)], alone=True)])
     messages = [
         {"role": "user", "content": [{"type": "video"}]},

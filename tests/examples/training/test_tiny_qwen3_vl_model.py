@@ -101,7 +101,7 @@ def test_the_tower_driven_by_hand_sees_what_transformers_sees(
     batch = Batches(tokenizer, seed=0, num_rows=6).batch(LATE)
     with torch.no_grad():
         for pictures in batch.pictures:
-            hidden, rows = trained._seen(pictures)
+            hidden, rows = trained._encoded(pictures)
             grids = torch.tensor([[1, *pictures.grid]] * len(pictures.patches))
             expected = trained.vl.model.visual(pictures.patches.flatten(0, 1), grid_thw=grids)
             torch.testing.assert_close(hidden.flatten(0, 1), expected.last_hidden_state, atol=1e-4, rtol=1e-4)

@@ -3,8 +3,8 @@
 import random
 
 import pytest
-from asking import PLACES
 from drawing import draw, patch_labels
+from question_forms import PLACES
 from scenes import Scene, Sign, Thing, drawn_scene
 from tiny_qwen3_vl_data import merge_order
 from tiny_qwen3_vl_model import CELL, PATCH

@@ -61,7 +61,7 @@ def test_every_kind_is_asked_about(start: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_right_answer_is_counted(start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def knows(_: Respondent, question: tiny_qwen3_vl_evaluation.Question) -> str:
-        return question.asked.answer
+        return question.turn.answer
 
     monkeypatch.setattr(Respondent, "answer", knows)
     assert all(line.endswith("100.0%") for line in evaluate(start, 1, 0).splitlines()[1:])

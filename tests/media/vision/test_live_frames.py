@@ -10,7 +10,7 @@ from PIL import Image
 from sensorium.engine.models.embedded import embedded_folder
 from sensorium.media.vision.config import VideoConfig, read_vision_config
 from sensorium.media.vision.images import patch_item, prepare_picture, read_image, resize
-from sensorium.media.vision.live_frames import look_at_frame
+from sensorium.media.vision.live_frames import open_frame
 from sensorium.media.vision.video import target_size
 from sensorium.protocols.errors import MediaError
 from support.vision_files import picture, pixel_config, png, saved
@@ -21,17 +21,17 @@ CONFIG = VideoConfig(pixels=pixel_config(4096, 64 * 64 * 32, patch_size=4))
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
 def test_a_frame_has_the_size_of_a_whole_clips(kind: str) -> None:
     data = saved(Image.fromarray(picture(200, 300)), kind)
-    seen = look_at_frame(data, CONFIG, num_frames=32)
+    seen = open_frame(data, CONFIG, num_frames=32)
     assert (seen.width, seen.height) == (300, 200)
     size = target_size(32, 200, 300, CONFIG)
     assert seen.pixels.shape == (*size, 3)
     np.testing.assert_array_equal(seen.pixels, resize(read_image(data), *size, CONFIG.pixels))
     longer = replace(CONFIG, max_frame_pixels=1024)
-    assert look_at_frame(data, longer, num_frames=32).pixels.size < seen.pixels.size
+    assert open_frame(data, longer, num_frames=32).pixels.size < seen.pixels.size
 
 
 def test_thumbnails_tell_frames_apart() -> None:
-    same, again, other = (look_at_frame(png(96, 96, seed), CONFIG, num_frames=2) for seed in (1, 1, 2))
+    same, again, other = (open_frame(png(96, 96, seed), CONFIG, num_frames=2) for seed in (1, 1, 2))
     assert len(same.thumbnail) == 32 * 32
     assert same.thumbnail == again.thumbnail != other.thumbnail
 
@@ -41,7 +41,7 @@ def test_thumbnails_tell_frames_apart() -> None:
 )
 def test_what_is_no_frame_is_refused(data: bytes) -> None:
     with pytest.raises(MediaError):
-        look_at_frame(data, CONFIG, num_frames=2)
+        open_frame(data, CONFIG, num_frames=2)
 
 
 @pytest.mark.parametrize("num_frames", [2, 120, 1200])
@@ -54,5 +54,5 @@ def test_the_embedded_model_sees_a_frame_as_large_as_a_still(size: tuple[int, in
     assert folder is not None
     vision = read_vision_config(folder)
     (still,) = prepare_picture(picture(*size), vision.image).items
-    frame = look_at_frame(png(*size), vision.video, num_frames=num_frames).pixels
+    frame = open_frame(png(*size), vision.video, num_frames=num_frames).pixels
     assert patch_item([frame], vision.video.pixels, "video").features.grid == still.features.grid

@@ -6,7 +6,7 @@ import pytest
 from sensorium.protocols.chat.content import MediaPart
 from sensorium.protocols.errors import BadRequestError, InternalError, MediaError
 from sensorium.realtime.events import DrainStarted
-from support.talks import PICTURE, Talk, shown, text_item
+from support.conversation_dialogs import PICTURE, Talk, shown, text_item
 
 TOO_LONG = BadRequestError("too long", code="context_length_exceeded")
 

@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sensorium.protocols.errors import BadRequestError, InternalError, MediaError
 from sensorium.realtime.dialogue.effects import HasReadAhead, ReadAhead
 from sensorium.realtime.events import ClientReturned
-from support.talks import shown, text_item
-from support.watches import Watch
+from support.camera_dialogs import Watch
+from support.conversation_dialogs import shown, text_item
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 TOO_LONG = BadRequestError("too long", code="context_length_exceeded")

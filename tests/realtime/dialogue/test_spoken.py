@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from sensorium.protocols.errors import UnavailableError
-from support.talks import Talk, shown, text_item, usage
+from support.conversation_dialogs import Talk, shown, text_item, usage
 
 
 def speak(talk: Talk, words: str = "how many") -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from sensorium.protocols.chat.content import ChatMessage
-from support.talks import Talk, text_item
+from support.conversation_dialogs import Talk, text_item
 
 TOOL = {"type": "function", "name": "look", "description": "Look there.", "parameters": {"type": "object"}}
 NESTED = {"type": "function", "function": {key: TOOL[key] for key in ("name", "description", "parameters")}}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sensorium.protocols.errors import BadRequestError
 from sensorium.realtime.dialogue.effects import HasReadAhead, ReadAhead, Respond
-from support.talks import text_item
-from support.watches import TOKENS, Watch
+from support.camera_dialogs import TOKENS, Watch
+from support.conversation_dialogs import text_item
 
 CONTEXT = 400
 BOUND = CONTEXT - CONTEXT // 4

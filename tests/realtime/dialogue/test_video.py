@@ -15,8 +15,8 @@ from sensorium.realtime.dialogue.effects import (
 )
 from sensorium.realtime.dialogue.retention import MAX_QUESTIONS
 from sensorium.realtime.events import DrainStarted
-from support.talks import Talk, text_item
-from support.watches import TOKENS, Watch
+from support.camera_dialogs import TOKENS, Watch
+from support.conversation_dialogs import Talk, text_item
 
 
 def test_a_session_announces_its_rate() -> None:

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sensorium.protocols.errors import InternalError
-from support.talks import text_item
-from support.watches import Watch
+from support.camera_dialogs import Watch
+from support.conversation_dialogs import text_item
 
 
 class VideoMachine(RuleBasedStateMachine):

@@ -13,8 +13,8 @@ from sensorium.protocols.transcription.transcript import Word
 from sensorium.realtime.effects import Send
 from sensorium.realtime.events import DrainStarted
 from sensorium.realtime.vllm_session import FlatSession
+from support.conversation_dialogs import Talk
 from support.dialogs import Dialog, make_transcript
-from support.talks import Talk
 
 ENDED = "input_audio_buffer.utterance_ended"
 WAIT_MS = 1000

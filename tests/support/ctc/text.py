@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sensorium.engine.models.info import Listens, ModelInfo
+from sensorium.engine.models.info import ModelInfo, SpeechEntry
 from sensorium.engine.models.side import ModelSide
 
 CHARACTERS = " abcdefghijklmnopqrstuvwxyz"
@@ -40,6 +40,6 @@ INFO = CtcInfo
 
 
 def open_side(info: CtcInfo) -> ModelSide:
-    """It listens."""
+    """It transcribes."""
     text = CtcText()
-    return ModelSide(text=text, listens=Listens("support.ctc_speech", text))
+    return ModelSide(text=text, speech=SpeechEntry("support.ctc_speech", text))

@@ -389,12 +389,12 @@ def test_a_file_is_one_servers(path: Path) -> None:
 def test_one_that_was_removed_is_written_again(path: Path, log_too: bool) -> None:
     file = opened(path)
     file.save(kept("a", image=b"picture" * 1000), now=0.0)
-    assert not file.look()
+    assert not file.refresh()
     path.unlink()
     if log_too:
         Path(f"{path}-wal").unlink()
-    assert file.look()
-    assert not file.look()
+    assert file.refresh()
+    assert not file.refresh()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     file.save(kept("b"), now=0.0)
     assert (file.num_kept, names(file, "a", "b")) == (2, "ab")
@@ -422,10 +422,10 @@ def test_one_that_was_moved_away_and_back_goes_on(path: Path, tmp_path: Path) ->
     file.save(kept("a"), now=0.0)
     folder.rename(elsewhere)
     with pytest.raises(FileNotFoundError):
-        file.look()
+        file.refresh()
     assert names(file, "a") == "a", "what is open can be read"
     elsewhere.rename(folder)
-    assert not file.look()
+    assert not file.refresh()
     file.save(kept("b"), now=0.0)
     file.close()
     again = opened(folder / "responses.db")
@@ -438,9 +438,9 @@ def test_one_that_may_not_be_written_is_not(path: Path) -> None:
     file.save(kept("a"), now=0.0)
     path.chmod(0o400)
     with pytest.raises(PermissionError):
-        file.look()
+        file.refresh()
     path.chmod(0o600)
-    assert not file.look()
+    assert not file.refresh()
     file.close()
 
 
@@ -451,7 +451,7 @@ def test_another_that_lies_there_is_opened_without_our_log(path: Path, tmp_path:
     file = opened(path)
     file.save(kept("a"), now=0.0)
     (tmp_path / "other.db").replace(path)
-    assert file.look()
+    assert file.refresh()
     assert (file.num_kept, names(file, "a", "other")) == (1, "other")
     file.close()
 
@@ -463,11 +463,11 @@ def test_what_lies_there_and_is_no_store_is_left_alone(path: Path) -> None:
     path.write_text("somebody's notes, which are long enough to be looked at" * 100)
     for _ in range(2):
         with pytest.raises(sqlite3.DatabaseError):
-            file.look()
+            file.refresh()
     assert path.read_text().startswith("somebody's notes")
     assert names(file, "a") == "a"
     path.unlink()
-    assert file.look()
+    assert file.refresh()
     assert names(file, "a") == "a"
     file.close()
 

@@ -9,7 +9,7 @@ from sensorium.actors.speech.families.family import LanguageSource, RangeRequest
 from sensorium.actors.speech.transcriber import Transcriber
 from sensorium.media.transcript.range_answer import RangeAnswer
 from sensorium.protocols.transcription.transcript import TimedSegment, Transcript, TranscriptionOptions
-from support.heard_speech import (
+from support.imperfect_speech import (
     RATE,
     Hear,
     HearingFamily,

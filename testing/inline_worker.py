@@ -1,4 +1,4 @@
-"""A worker without a thread, for tests on a virtual clock: a job takes exactly `job_s` seconds of it."""
+"""A worker without a thread, for tests on trio's virtual clock: a job takes exactly `job_s` seconds of it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 class InlineWorker:
-    """Runs each job when it is its turn and gives its result after `job_s`, as a busy device would.
+    """Runs each job in its turn and gives the result after `job_s`, as a busy device would.
 
-    The job with the number `hang` (from 0, the making of the runner) never ends, so none behind it begins.
+    The job with the number `hang` (from 0, the making of the runner) never ends, so none after it begins.
     """
 
     def __init__(self, job_s: float = 0.0, *, hang: int | None = None) -> None:

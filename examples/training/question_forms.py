@@ -27,7 +27,7 @@ _AS_JSON: Final = (" Answer as JSON.", " Reply in JSON.", " Give me JSON.")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SceneQuestion:
     """A question, its right answer, and what kind of question it is."""
 
     kind: str
@@ -44,15 +44,15 @@ class Answers:
     word: str | None = None
     value: dict[str, Any] | None = None
 
-    def drawn(self, kind: str, rng: random.Random) -> Asked:
+    def drawn(self, kind: str, rng: random.Random) -> SceneQuestion:
         """One way of asking, and what belongs to it."""
         question = rng.choice(self.forms)
         draw = rng.random()
         if draw < WORD_SHARE and self.word is not None:
-            return Asked(kind, question + rng.choice(_IN_A_WORD), self.word)
+            return SceneQuestion(kind, question + rng.choice(_IN_A_WORD), self.word)
         if draw > 1 - JSON_SHARE and self.value is not None:
-            return Asked(kind, question + rng.choice(_AS_JSON), json.dumps(self.value))
-        return Asked(kind, question, self.sentence)
+            return SceneQuestion(kind, question + rng.choice(_AS_JSON), json.dumps(self.value))
+        return SceneQuestion(kind, question, self.sentence)
 
 
 def article(noun: str) -> str:

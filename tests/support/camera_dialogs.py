@@ -21,7 +21,7 @@ from sensorium.realtime.dialogue.effects import (
     Warm,
 )
 from sensorium.realtime.dialogue.items import Item
-from support.talks import Event, Talk
+from support.conversation_dialogs import Event, Talk
 
 TOKENS = 10
 """Of a pair."""
