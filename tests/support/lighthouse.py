@@ -53,7 +53,8 @@ class Report:
 def report(url: str, *, width: int, scheme: Scheme) -> Report:
     """Open a page in a Chromium of its own. Raises CalledProcessError with what Lighthouse printed."""
     is_phone = width < _PHONE_WIDTH
-    browser = (*ARGUMENTS, "--headless", f"--blink-settings=preferredColorScheme={int(scheme == 'light')}")
+    browser = [each for each in ARGUMENTS if " " not in each]  # blanks separate the flags
+    browser += ["--headless", f"--blink-settings=preferredColorScheme={int(scheme == 'light')}"]
     command = (
         *(str(COMMAND), url, "--quiet", "--output=json", f"--only-categories={','.join(_CATEGORIES)}"),
         *("--no-enable-error-reporting", "--disable-full-page-screenshot", "--throttling-method=provided"),

@@ -67,7 +67,7 @@ function changed(id) {
   if (id === "live-model") showLanguages();
   at("live-commit").hidden = at("live-turns").value !== "none";
   showCode();
-  if (isWanted && id !== "live-turns") say("The new setting is used from the next Start.");
+  if (isWanted) say("The new setting is used from the next Start.");
 }
 
 function showLanguages() {
