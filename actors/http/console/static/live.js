@@ -17,6 +17,7 @@ let microphone = null;
 let session = null;
 let isStopping = false;
 let isWanted = false; // between Start and Stop, whatever becomes of sessions meanwhile
+let numStarts = 0; // a microphone that is allowed after Stop belongs to a start that is over
 let offset = 0; // seconds of earlier sessions in this transcript
 let began = 0; // when the session's sound began, on performance.now()'s clock
 const starts = new Map(); // seconds at which items begin
@@ -107,6 +108,7 @@ async function listDevices() {
 
 async function start() {
   isWanted = true;
+  const number = ++numStarts;
   showButton();
   say("Waiting for the microphone…");
   try {
@@ -114,14 +116,18 @@ async function start() {
     const deviceId = at("live-device").value;
     await listenTo(deviceId, recording);
     listDevices(); // they have names once one of them may be used
-    await connect();
+    if (microphone) await connect();
   } catch (error) {
-    await failed(error);
+    if (number === numStarts && isWanted) await failed(error);
   }
 }
 
+/** Open the microphone, unless Stop comes first: the browser may ask for permission meanwhile. */
 async function listenTo(deviceId, recording) {
-  microphone = await Microphone.open({ recording, ...(deviceId && { deviceId }) });
+  const number = numStarts;
+  const opened = await Microphone.open({ recording, ...(deviceId && { deviceId }) });
+  if (number !== numStarts || !isWanted) return opened.stop();
+  microphone = opened;
   waveform.reset();
   microphone.onSamples((samples) => waveform.push(samples));
 }
