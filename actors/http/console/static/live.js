@@ -114,22 +114,26 @@ async function start() {
   try {
     const { recording } = choices();
     const deviceId = at("live-device").value;
-    await listenTo(deviceId, recording);
+    if (!(await listenTo(deviceId, recording))) return;
     listDevices(); // they have names once one of them may be used
-    if (microphone) await connect();
+    await connect();
   } catch (error) {
     if (number === numStarts && isWanted) await failed(error);
   }
 }
 
-/** Open the microphone, unless Stop comes first: the browser may ask for permission meanwhile. */
+/** Open the microphone. False if Stop came first: the browser may ask for permission meanwhile. */
 async function listenTo(deviceId, recording) {
   const number = numStarts;
   const opened = await Microphone.open({ recording, ...(deviceId && { deviceId }) });
-  if (number !== numStarts || !isWanted) return opened.stop();
+  if (number !== numStarts || !isWanted) {
+    await opened.stop();
+    return false;
+  }
   microphone = opened;
   waveform.reset();
   microphone.onSamples((samples) => waveform.push(samples));
+  return true;
 }
 
 async function connect() {
@@ -208,8 +212,7 @@ async function again(error) {
   try {
     const { recording } = choices();
     await microphone.stop();
-    await listenTo(at("live-device").value, recording);
-    await connect();
+    if (await listenTo(at("live-device").value, recording)) await connect();
   } catch (failure) {
     await failed(failure);
   }
