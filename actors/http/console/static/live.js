@@ -138,6 +138,7 @@ async function listenTo(deviceId, recording) {
 
 async function connect() {
   say("Connecting…");
+  const number = numStarts;
   const { model, language, delay, turns } = choices();
   const turnDetection = { server_vad: undefined, semantic_vad: { type: "semantic_vad" }, none: null }[turns];
   const opened = await server.client.realtime({
@@ -148,7 +149,7 @@ async function connect() {
     timestampGranularities: ["word"],
     audioFormat: microphone.audioFormat,
   });
-  if (!isWanted) return opened.close();
+  if (number !== numStarts || !isWanted) return opened.close();
   session = opened;
   starts.clear();
   spokenAt.clear();
