@@ -162,7 +162,9 @@ async def measure_first_text(url: str, num_rounds: int, folder: Path) -> None:
     microphone.write_bytes(wav_bytes(sentence(0)))
     seeds = iter(range(1, 10_000))
     async with AsyncClient(url) as client, browser_with(microphone) as browser:
-        await first_text_of_sdk(client, as_the_page_sends(sentence(next(seeds))))  # the first ones are not counted
+        await first_text_of_sdk(
+            client, as_the_page_sends(sentence(next(seeds)))
+        )  # the first ones are not counted
         await first_text_of_page(browser, url, "opus")
         for number in range(num_rounds):
             print(f"round {number + 1} of {num_rounds}", file=sys.stderr)
@@ -199,7 +201,9 @@ async def measure_finals(url: str, num_rounds: int, num_streams: int, seconds: f
             async with page_at(browser, url, "live") as page:
                 await page.click("#live-toggle")
                 found["page listens"].add(await speak(seed=next(seeds)))
-    print(table(["finals in ms", "turns", "p50", "p95", "p95 beside alone", "errors"], list(final_rows(found))))
+    print(
+        table(["finals in ms", "turns", "p50", "p95", "p95 beside alone", "errors"], list(final_rows(found)))
+    )
 
 
 def final_rows(found: dict[str, RealtimeRound]) -> Iterator[list[str]]:
@@ -208,7 +212,14 @@ def final_rows(found: dict[str, RealtimeRound]) -> Iterator[list[str]]:
     for name, each in found.items():
         p50, p95 = (percentile(each.final_s, percent) for percent in (50, 95))
         num_errors = str(len(each.errors) + each.num_drops)
-        yield [name, str(len(each.final_s)), f"{1000 * p50:.0f}", f"{1000 * p95:.0f}", f"{p95 / base:.2f}", num_errors]
+        yield [
+            name,
+            str(len(each.final_s)),
+            f"{1000 * p50:.0f}",
+            f"{1000 * p95:.0f}",
+            f"{p95 / base:.2f}",
+            num_errors,
+        ]
 
 
 async def measure_heap(url: str, num_minutes: int) -> None:
@@ -236,7 +247,9 @@ def main() -> None:
     parser.add_argument("--measure", choices=MEASURES, action="append", help="all of them if not given")
     parser.add_argument("--rounds", type=int, default=20, help="of first-text; finals have a fifth as many")
     parser.add_argument("--streams", type=int, default=12, help="sessions of finals")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of speech in a round of finals, at least")
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="of speech in a round of finals, at least"
+    )
     parser.add_argument("--minutes", type=int, default=10, help="of heap")
     parser.add_argument("serve", nargs="*", help="options of the server, after --")
     options = parser.parse_args()

@@ -31,7 +31,7 @@ PICTURE = {
     "file": {"name": "shapes.png", "kind": "image", "type": "image/png"},
 }
 QUESTION = {"type": "text", "text": "What is where?"}
-TEXT = {"role": "user", "content": "It's a \"test\":\nwhat can you do?"}
+TEXT = {"role": "user", "content": 'It\'s a "test":\nwhat can you do?'}
 OPTIONS = {"temperature": 0, "max_tokens": 20}
 CHAT = {"model": SEES, "messages": [TEXT], "options": OPTIONS, "live": False}
 ABOUT_PICTURE = CHAT | {"messages": [{"role": "user", "content": [PICTURE, QUESTION]}], "options": {}}
@@ -101,7 +101,9 @@ def test_python(
 
 
 def test_python_with_a_picture(console: Server, folder: Path) -> None:
-    printed = output(sys.executable, "-c", lines("chatCode", console.url, "python", ABOUT_PICTURE), cwd=folder)
+    printed = output(
+        sys.executable, "-c", lines("chatCode", console.url, "python", ABOUT_PICTURE), cwd=folder
+    )
     assert "red circle" in printed
     console.wait_quiet()
 

@@ -83,7 +83,9 @@ def main() -> int:
         print(SKIP, file=sys.stderr)
         return 2
     is_good = True
-    print(f"| view | colours | width | {' | '.join(_CATEGORIES)} | failed audits |\n|---|---|---|---|---|---|")
+    print(
+        f"| view | colours | width | {' | '.join(_CATEGORIES)} | failed audits |\n|---|---|---|---|---|---|"
+    )
     with serving("--port", "0") as (_, url):
         for view, scheme, width in itertools.product(views, SCHEMES, HEIGHTS):
             found = report(f"{url}/console#{view}", width=width, scheme=scheme)
