@@ -4,13 +4,14 @@
 
 Chromium has to be installed; its microphone is a file. A server is started with the options after `--`.
 
-`first-text`: the same sentence is heard by the page with PCM, by the page with Opus of a MediaRecorder, and sent by the
-SDK at the pace of speech, in turn. The time is that from the first loud sample, as the client has it, to the first text:
-in the page from an analyser of the microphone's stream to a change of the document, in the SDK from the end of the
-sample's 40 ms to the event. No two rounds have the same samples, so no cache of the server answers.
+`first-text`: in turn, the same sentence is recorded by the page as PCM and as Opus of a MediaRecorder, and
+sent by the SDK at the pace of speech. The latency is that from the first loud sample, where the client has it,
+to the first text: in the page from an analyser of the microphone's stream to a change of the document, in the
+SDK from the time at which the sample would be spoken to the event. No two rounds have the same samples, so
+that no cache of the server answers.
 
-`finals`: sessions of the SDK speak at the pace of speech, alone, beside a page that shows the Server view (it reads
-`/metrics` every two seconds), and beside a page that listens, which is a session more.
+`finals`: sessions of the SDK speak at the pace of speech: alone, beside a page that shows the Server view (it
+reads `/metrics` every two seconds), and beside a page that listens, which is one more session.
 
 `heap`: a page listens to a conversation again and again; its heap is read after a collection each minute.
 """
@@ -76,15 +77,15 @@ _WATCH: Final = """loud => {
     }, 4);
     return stream;
   };
-  new MutationObserver(() => (seen.textAt ??= performance.now())).observe(document.getElementById("live-open"), {
-    childList: true, subtree: true, characterData: true,
-  });
+  const changes = new MutationObserver(() => (seen.textAt ??= performance.now()));
+  const openTurns = document.getElementById("live-open");
+  changes.observe(openTurns, { childList: true, subtree: true, characterData: true });
 }"""
 
 
 @asynccontextmanager
 async def browser_with(microphone: Path, *, again: bool = False) -> AsyncIterator[Browser]:
-    """Headless Chromium whose microphone plays a WAV file, once each time it is opened or `again` and again."""
+    """Headless Chromium whose microphone plays a WAV file once each time it is opened, or `again` and again."""
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None:
         raise SystemExit("Chromium is not installed: apt-get install chromium")

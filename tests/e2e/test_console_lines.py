@@ -1,4 +1,4 @@
-"""The lines of code that the console shows, run: curl, Python with the SDK and with `openai`, JavaScript in Node."""
+"""Runs the lines of code that the console shows: curl, Python (the SDK and `openai`), JavaScript in Node."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ CHAT = {"model": SEES, "messages": [TEXT], "options": OPTIONS, "live": False}
 ABOUT_PICTURE = CHAT | {"messages": [{"role": "user", "content": [PICTURE, QUESTION]}], "options": {}}
 WATCHED = CHAT | {"messages": [{"role": "user", "content": [QUESTION]}], "options": {}, "live": True}
 # What a page has and Node has not.
-PAGE = f"""
-const file = new File([(await import("node:fs")).readFileSync("speech.wav")], "speech.wav", {{ type: "audio/wav" }});
-globalThis.document = {{ querySelector: () => ({{ files: [file] }}) }};
+PAGE = """
+const { readFileSync } = await import("node:fs");
+const chosenFile = new File([readFileSync("speech.wav")], "speech.wav", { type: "audio/wav" });
+globalThis.document = { querySelector: () => ({ files: [chosenFile] }) };
 """
 
 pytestmark = pytest.mark.skipif(NODE is None, reason="Node is not installed: apt-get install nodejs")

@@ -65,8 +65,8 @@ def opened(
 ) -> Iterator[Page]:
     """A page. Fails at the end if it sent a request to another origin, broke a policy, or threw.
 
-    `allows_failures`: of requests, which the browser's console lists as errors. `connects_to`: another origin that
-    the page may send requests to.
+    `allows_failures`: of requests, which the browser's console lists as errors. `connects_to`: another origin
+    that the page may send requests to.
     """
     page = new_page(browser, width=width)
     page.set_default_timeout(WAIT_MS)

@@ -1,6 +1,6 @@
 """A web site of another origin than the server, with the page of `docs/embed.md` and the repository's files.
 
-`server_url` is set before the page is requested: the server has to be started with the site's address as an allowed
+`server_url` is set before the page is requested: the server is started with the site's address as an allowed
 origin.
 """
 
@@ -23,7 +23,7 @@ API_KEY: Final = "alice"
 
 
 class EmbeddingSite(ThreadingHTTPServer):
-    """The page at `/`, an ephemeral key for each POST, the module at `/sensorium/`, all other files as they are."""
+    """The page at `/`, an ephemeral key for each POST, `client/js` at `/sensorium/`, all other files."""
 
     server_url: str = ""
 

@@ -8,7 +8,6 @@ import re
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from sensorium.actors.config.server import DEFAULT_MODELS
 from support.browser import DATA, opened
 from support.cutting_proxy import cutting_proxy
 from support.server import Server

@@ -1,4 +1,4 @@
-"""One view of the console by Lighthouse; `make lighthouse` opens all of them, in both colour schemes and two widths."""
+"""One view of the console by Lighthouse; `make lighthouse` opens all, in both colour schemes and two widths."""
 
 from __future__ import annotations
 
