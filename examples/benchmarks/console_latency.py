@@ -4,7 +4,7 @@
 
 Chromium has to be installed; its microphone is a file. A server is started with the options after `--`.
 
-`first-text`: in turn, the same sentence is recorded by the page as PCM and as Opus of a MediaRecorder, and
+`first-text`: in turn, the same sentence is recorded by the page as PCM and as Opus (MediaRecorder), and
 sent by the SDK at the pace of speech. The latency is that from the first loud sample, where the client has it,
 to the first text: in the page from an analyser of the microphone's stream to a change of the document, in the
 SDK from the time at which the sample would be spoken to the event. No two rounds have the same samples, so
@@ -85,7 +85,7 @@ _WATCH: Final = """loud => {
 
 @asynccontextmanager
 async def browser_with(microphone: Path, *, again: bool = False) -> AsyncIterator[Browser]:
-    """Headless Chromium whose microphone plays a WAV file once each time it is opened, or `again` and again."""
+    """Headless Chromium whose microphone plays a WAV file once per opening, or `again` and again."""
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None:
         raise SystemExit("Chromium is not installed: apt-get install chromium")

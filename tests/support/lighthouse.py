@@ -1,7 +1,7 @@
 """The console's views by Lighthouse: `make lighthouse`, or `python -m support.lighthouse` in `tests/`.
 
 Each view is opened in both colour schemes, on a desktop and on a phone. Lighthouse is run from
-`build/lighthouse`, where `make build/lighthouse/.ready` installs the version of `tests/lighthouse/package.json`.
+`build/lighthouse`; `make build/lighthouse/.ready` installs the version of `tests/lighthouse/package.json`.
 """
 
 from __future__ import annotations

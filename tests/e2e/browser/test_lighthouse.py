@@ -1,4 +1,4 @@
-"""One view of the console by Lighthouse; `make lighthouse` opens all, in both colour schemes and two widths."""
+"""One view of the console by Lighthouse; `make lighthouse` opens all, in two colour schemes and widths."""
 
 from __future__ import annotations
 
