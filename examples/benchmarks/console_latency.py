@@ -5,7 +5,7 @@
 Chromium has to be installed; its microphone is a file. A server is started with the options after `--`.
 
 `first-text`: in turn, the same sentence is recorded by the page as PCM and as Opus (MediaRecorder), and
-sent by the SDK at the pace of speech. The latency is that from the first loud sample, as the client has it
+sent by the SDK at the pace of speech. The latency is that from the first loud sample, as the client has it,
 to the first text: in the page from an analyser of the microphone's stream to a change of the document, in the
 SDK from the time at which the sample would be spoken to the event. No two rounds have the same samples, so
 that no cache of the server answers.
