@@ -4,12 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Tests run in a process for each core and one more, up to four: others are more copies of torch than are worth it.
-WORKERS := -n auto --maxprocesses 4 --dist worksteal
+# Tests in a browser are left out of them: they play sound in real time, and share one browser.
+BROWSER := tests/e2e/browser
+WORKERS := -n auto --maxprocesses 4 --dist worksteal --ignore $(BROWSER)
 TYPED := actors client engine kernels media protocols realtime testing
 # Where it is set, each worker and each of the hundred servers they start would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-avx2 test-bare quick fuzz fuzz-parsers peers check format lines bench gpu clean help
+.PHONY: demo test test-avx2 test-bare quick fuzz fuzz-parsers peers lighthouse check format lines bench gpu clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -20,6 +22,7 @@ help:
 	@echo "make fuzz    every test again with new random examples"
 	@echo "make fuzz-parsers  every parser for a minute, by coverage (Linux)"
 	@echo "make peers   other projects' suites against a server of embedded models (downloads their packages once)"
+	@echo "make lighthouse  every view of the console by Lighthouse, in both colour schemes and two widths (downloads it once)"
 	@echo "make check   formatting, lint, types, import rules"
 	@echo "make format  rewrite the sources in the house format"
 	@echo "make lines   how large each room is"
@@ -43,10 +46,10 @@ build/typing/sensorium:
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
-# Browsers that play sound in real time come last, alone.
+# Tests in a browser come last, one after the other.
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m microphone tests/e2e/test_console.py tests/e2e/test_embedding.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(BROWSER)
 
 # Kernels compiled for Haswell, and torch and oneDNN held to what that processor can do (in bfloat16, too).
 test-avx2: $(READY)
@@ -82,6 +85,15 @@ build/peers/.ready: tests/peers/requirements.txt
 
 peers: $(READY) build/peers/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python tests/peers/run.py $(SUITES)
+
+# Lighthouse needs Node and Chromium, and no network once it is installed.
+build/lighthouse/.ready: tests/lighthouse/package.json
+	mkdir -p build/lighthouse && cp $< build/lighthouse/
+	npm install --prefix build/lighthouse --no-audit --no-fund --loglevel=error
+	@touch $@
+
+lighthouse: $(READY) build/lighthouse/.ready
+	cd tests && ../$(BIN)/python -m support.lighthouse
 
 check: $(READY) build/typing/sensorium
 	$(BIN)/ruff format --check .

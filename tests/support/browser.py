@@ -18,11 +18,12 @@ import soundfile
 from PIL import Image
 from playwright.sync_api import Browser, Page, Playwright, Request, sync_playwright
 
+DATA: Final = Path(__file__).parents[2] / "examples" / "data"
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser")
 SKIP: Final = "Chromium is not installed: apt-get install chromium"
 WAIT_MS: Final = 90_000
 """For what a slow machine may take; nothing waits so long where it works."""
-_ARGUMENTS: Final = (
+ARGUMENTS: Final = (
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -40,7 +41,7 @@ def chromium(microphone: Path | None = None, camera: Path | None = None, *more: 
     """A browser whose microphone says a WAV file once, and whose camera shows a Y4M file again and again."""
     if CHROMIUM is None:
         pytest.skip(SKIP)
-    arguments = [*_ARGUMENTS, *more]
+    arguments = [*ARGUMENTS, *more]
     if microphone is not None:
         arguments.append(f"--use-file-for-fake-audio-capture={microphone}%noloop")
     if camera is not None:
@@ -59,19 +60,22 @@ def _launched(playwright: Playwright, arguments: list[str]) -> Iterator[Browser]
 
 
 @contextmanager
-def opened(browser: Browser, url: str, *, width: int = 1440, allows_failures: bool = False) -> Iterator[Page]:
-    """A page. Fails at the end if it asked another origin for anything, broke a policy, or threw.
+def opened(
+    browser: Browser, url: str, *, width: int = 1440, allows_failures: bool = False, connects_to: str = ""
+) -> Iterator[Page]:
+    """A page. Fails at the end if it sent a request to another origin, broke a policy, or threw.
 
-    `allows_failures`: of requests, which the browser's console lists as errors.
+    `allows_failures`: of requests, which the browser's console lists as errors. `connects_to`: another origin
+    that the page may send requests to.
     """
     page = new_page(browser, width=width)
     page.set_default_timeout(WAIT_MS)
-    origin = "/".join(url.split("/", 3)[:3])
+    allowed = ["/".join(each.split("/", 3)[:3]) for each in (url, connects_to) if each]
     requested: list[str] = []
     faults: list[str] = []
 
     def note(request: Request) -> None:
-        if not request.url.startswith((origin, "blob:", "data:")):
+        if not request.url.startswith((*allowed, "blob:", "data:")):
             requested.append(request.url)
 
     page.on("request", note)

@@ -300,6 +300,14 @@ function toEnd() {
   at("chat-log").scrollTop = at("chat-log").scrollHeight;
 }
 
+/** Change the log, and stay at its end if the person is there. */
+function follow(change) {
+  const { scrollHeight, scrollTop, clientHeight } = at("chat-log");
+  const isAtEnd = scrollHeight - scrollTop - clientHeight < 60;
+  change();
+  if (isAtEnd) toEnd();
+}
+
 function note(text, isWrong = false) {
   at("chat-log").append(el("p", { class: isWrong ? "message wrong" : "message hint" }, text));
   at("chat-hint").hidden = true;
@@ -330,14 +338,13 @@ class AnswerView {
   }
 
   add({ text, reasoning, toolCalls }) {
-    if (reasoning) this.#reason(reasoning);
-    if (text) {
-      this.text += text;
-      for (const piece of text.split(/(?<=\n)/)) this.#write(piece);
-    }
     this.calls = toolCalls;
-    for (const [index, call] of toolCalls.entries()) this.#showCall(index, call);
-    toEnd();
+    follow(() => {
+      if (reasoning) this.#reason(reasoning);
+      this.text += text;
+      for (const piece of text ? text.split(/(?<=\n)/) : []) this.#write(piece);
+      for (const [index, call] of toolCalls.entries()) this.#showCall(index, call);
+    });
   }
 
   done({ first, seconds, usage, again }) {
@@ -347,7 +354,8 @@ class AnswerView {
     if (num) facts.push(`${num} tokens in ${seconds.toFixed(1)} s`);
     const cached = usage?.prompt_tokens_details?.cached_tokens ?? usage?.input_token_details?.cached_tokens;
     if (cached) facts.push(`${cached} of ${usage.prompt_tokens ?? usage.input_tokens} prompt tokens were computed before`);
-    this.#meta.replaceChildren(el("span", {}, facts.join(" · ")), el("button", { type: "button", class: "quiet", onclick: again }, "Regenerate"));
+    const button = el("button", { type: "button", class: "quiet", onclick: again }, "Regenerate");
+    follow(() => this.#meta.replaceChildren(el("span", {}, facts.join(" · ")), button));
   }
 
   failed(error) {

@@ -17,6 +17,7 @@ let microphone = null;
 let session = null;
 let isStopping = false;
 let isWanted = false; // between Start and Stop, whatever becomes of sessions meanwhile
+let numStarts = 0; // a microphone that is allowed after Stop belongs to a start that is over
 let offset = 0; // seconds of earlier sessions in this transcript
 let began = 0; // when the session's sound began, on performance.now()'s clock
 const starts = new Map(); // seconds at which items begin
@@ -67,7 +68,7 @@ function changed(id) {
   if (id === "live-model") showLanguages();
   at("live-commit").hidden = at("live-turns").value !== "none";
   showCode();
-  if (isWanted && id !== "live-turns") say("The new setting is used from the next Start.");
+  if (isWanted) say("The new setting is used from the next Start.");
 }
 
 function showLanguages() {
@@ -107,27 +108,37 @@ async function listDevices() {
 
 async function start() {
   isWanted = true;
+  const number = ++numStarts;
   showButton();
   say("Waiting for the microphone…");
   try {
     const { recording } = choices();
     const deviceId = at("live-device").value;
-    await listenTo(deviceId, recording);
+    if (!(await listenTo(deviceId, recording))) return;
     listDevices(); // they have names once one of them may be used
     await connect();
   } catch (error) {
-    await failed(error);
+    if (number === numStarts && isWanted) await failed(error);
   }
 }
 
+/** Open the microphone. False if Stop came first: the browser may ask for permission meanwhile. */
 async function listenTo(deviceId, recording) {
-  microphone = await Microphone.open({ recording, ...(deviceId && { deviceId }) });
+  const number = numStarts;
+  const opened = await Microphone.open({ recording, ...(deviceId && { deviceId }) });
+  if (number !== numStarts || !isWanted) {
+    await opened.stop();
+    return false;
+  }
+  microphone = opened;
   waveform.reset();
   microphone.onSamples((samples) => waveform.push(samples));
+  return true;
 }
 
 async function connect() {
   say("Connecting…");
+  const number = numStarts;
   const { model, language, delay, turns } = choices();
   const turnDetection = { server_vad: undefined, semantic_vad: { type: "semantic_vad" }, none: null }[turns];
   const opened = await server.client.realtime({
@@ -138,7 +149,7 @@ async function connect() {
     timestampGranularities: ["word"],
     audioFormat: microphone.audioFormat,
   });
-  if (!isWanted) return opened.close();
+  if (number !== numStarts || !isWanted) return opened.close();
   session = opened;
   starts.clear();
   spokenAt.clear();
@@ -202,8 +213,7 @@ async function again(error) {
   try {
     const { recording } = choices();
     await microphone.stop();
-    await listenTo(at("live-device").value, recording);
-    await connect();
+    if (await listenTo(at("live-device").value, recording)) await connect();
   } catch (failure) {
     await failed(failure);
   }
