@@ -48,7 +48,8 @@ def run(seconds: float, seed: int, surroundings: Surroundings | None) -> int:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
         try:
             assert server.stdout is not None
-            clients = Clients(server.stdout.readline().split()[2])
+            url = server.stdout.readline().split()[2]
+            clients = Clients(url) if surroundings is None else Clients(url, lambda: surroundings.lost_until)
             before = open_files(server.pid)
             processes = ProcessFaults(server.pid, lambda: clients.num_answers)
             lanes: list[tuple[Deed, ...]] = [

@@ -1,6 +1,7 @@
 """Clients of a server that faults happen to: what each asks for, and what it must be answered.
 
-A file is answered as before or refused by name; a live turn is answered as before. Read
+A file is answered as before or refused by name; a live turn is answered as before. A connection may break
+within a few seconds of a lost network, as those of any server would. Read
 `tests/reliability/chaos.py` for what happens to the server meanwhile.
 """
 
@@ -20,6 +21,8 @@ from support.raw_socket import pcm, raw_session
 from websockets.exceptions import InvalidStatus
 
 DEADLINE_S: Final = 90.0
+LOST_S: Final = 5.0
+"""After so long, what was sent while the network was lost has been sent again."""
 LIGHTS: Final = (Path(__file__).parents[2] / "examples" / "data" / "kitchen_lights.wav").read_bytes()
 HELD: Final = (
     *("sessions_active", "requests_waiting", "requests_running", "encoder_cache_references"),
@@ -31,8 +34,10 @@ HELD: Final = (
 class Clients:
     """What clients do, and what they have met."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, lost_until: Callable[[], float] = lambda: 0.0) -> None:
+        """`lost_until` tells on the monotonic clock when the network was last lost."""
         self.url = url
+        self._lost_until = lost_until
         self._realtime = f"ws{url.removeprefix('http')}/v1/realtime"
         self.counts = Counter[str]()
         self.broken: list[str] = []
@@ -65,7 +70,10 @@ class Clients:
         while not self._is_over.is_set():
             try:
                 self.counts[one()] += 1
-            except Exception as error:  # any is a broken law, and is reported at the end
+            except Exception as error:  # any other is a broken law, and is reported at the end
+                if isinstance(error, httpx.TransportError) and time.monotonic() < self._lost_until() + LOST_S:
+                    self.counts[f"{one.__name__}: connection broken by the network"] += 1
+                    continue
                 now_s = time.monotonic() - began
                 self.broken.append(f"at {now_s:.1f} s, {one.__name__}: {type(error).__name__}: {error}")
                 time.sleep(0.2)

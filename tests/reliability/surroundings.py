@@ -49,6 +49,8 @@ class Surroundings:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         """For the server's temporary files."""
+        self.lost_until = 0.0
+        """When the network was last whole again, on the monotonic clock."""
         _do("mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "none", str(folder))
         _do("mount", "-t", "tmpfs", "none", "/run")  # where `ip` keeps its names
         _do("ip", "netns", "add", "server")
@@ -81,7 +83,9 @@ class Surroundings:
     def lose_network(self, chance: random.Random) -> str | None:
         """Lose all that is sent, both ways or one."""
         ends = chance.choice((("clients", "server"), ("clients",), ("server",)))
-        self._queue(ends, _LOSE_ALL, chance.uniform(0.1, _MOST_LOST_S))
+        lasts_s = chance.uniform(0.1, _MOST_LOST_S)
+        self.lost_until = time.monotonic() + lasts_s
+        self._queue(ends, _LOSE_ALL, lasts_s)
         return f"network lost, {'both ways' if len(ends) == 2 else f'from the {ends[0]}'}"
 
     def narrow_network(self, chance: random.Random) -> str | None:
