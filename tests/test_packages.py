@@ -64,6 +64,7 @@ def test_the_code_is_small_and_has_no_weights(wheels: tuple[Path, Path]) -> None
     names = zipfile.ZipFile(wheels[0]).namelist()
     assert not [name for name in names if "checkpoints" in name or name.endswith(".safetensors")]
     assert any(name.startswith("sensorium/kernels/cpu/") for name in names)
+    assert "sensorium/testing/scripted.py" in names
 
 
 def test_the_console_and_the_javascript_client_come_with_the_code(wheels: tuple[Path, Path]) -> None:
@@ -127,8 +128,13 @@ def test_a_local_engine_and_the_list_without_them_say_so(code_alone: Path) -> No
     assert TO_INSTALL in done.stderr
 
 
-def test_a_server_of_both_starts_with_the_embedded_models(wheels: tuple[Path, Path], tmp_path: Path) -> None:
+def test_with_both_a_server_starts_and_a_scripted_engine_answers(
+    wheels: tuple[Path, Path], tmp_path: Path
+) -> None:
     python = installed(tmp_path, *wheels)
+    script = "from sensorium.testing import ScriptedLocalEngine as E\nwith E('Paris.') as e: print(e.chat('?').text)"
+    done = run(python, "-P", "-c", script)
+    assert done.stdout == "Paris.\n", done.stderr
     with serving("--port", "0", command=(str(python), "-P", "-m", "sensorium")) as (_, url):
         assert httpx.get(f"{url}/health", timeout=60).status_code == 200
         models = {model["id"] for model in httpx.get(f"{url}/v1/models", timeout=60).json()["data"]}
