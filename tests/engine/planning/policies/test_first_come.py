@@ -1,4 +1,4 @@
-"""First come, first served: in order of arrival, whatever class, priority or caller, with the right answers."""
+"""First come, first served: in order of arrival, whatever class, priority or caller; right answers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_live_takes_no_slot_from_what_runs_and_statistics_still_count_by_class()
 
 
 def test_where_blocks_run_out_the_last_that_came_is_put_back_and_the_first_never() -> None:
-    loop = make_loop(num_blocks=7, prefix_caching=0)
+    loop = make_loop(num_blocks=7, prefix_caching=False)
     requests = [
         generate(f"r{index}", (index, 2, 3), service=SERVICES[index], max_tokens=15) for index in range(3)
     ]
@@ -77,7 +77,7 @@ def test_where_blocks_run_out_the_last_that_came_is_put_back_and_the_first_never
 @pytest.mark.parametrize("seed", range(10))
 def test_every_request_gets_the_answer_it_would_get_alone(seed: int) -> None:
     rng = random.Random(seed)
-    loop = make_loop(num_blocks=16, max_running=3, max_tokens_per_step=8)
+    loop = make_loop(num_blocks=16, max_running=3, max_tokens_per_step=8, prefix_caching=False)
     requests = [
         generate(
             f"r{index}",
