@@ -61,16 +61,13 @@ def test_an_engine_stands_back_while_another_one_serves_live_requests() -> None:
     files.submit(generate("file", service="batch"))
     assert not files.stands_back
     ears.schedule()
-    assert files.stands_back
-    assert not ears.stands_back
+    assert [files.stands_back, ears.stands_back] == [True, False]
     files.submit(generate("spoken", service="live"))
-    assert not files.stands_back, "each has live requests"
-    assert not ears.stands_back
+    assert [files.stands_back, ears.stands_back] == [False, False], "each has live requests"
     files.abort(RequestId("spoken"))
     ears.abort(RequestId("live"))
     ears.schedule()
-    assert not files.stands_back
-    assert not ears.stands_back
+    assert [files.stands_back, ears.stands_back] == [False, False]
 
 
 def test_without_classes_of_service_an_engine_has_no_live_requests() -> None:
