@@ -164,6 +164,7 @@ def open_engine(
             max_context=memory.context,
             max_running=max_running,
             max_waiting=config.max_waiting,
+            scheduling_policy=config.scheduling_policy,
             max_tokens_per_step=max(choices.max_tokens_per_step, max_running),
             overlap_encoder=overlap_encoder,
             max_rows_during_live=None if overlap_encoder else choices.max_rows_during_live,

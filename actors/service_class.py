@@ -1,7 +1,7 @@
 """Which class of service a request belongs to; live is none of them, however a client asks.
 
 Speech that is being spoken gets its class where it is transcribed (`actors/speech/model.py`). What classes
-mean is in `engine/planning/service_classes.py`.
+mean is in `engine/planning/policies/service_classes.py`.
 """
 
 from __future__ import annotations

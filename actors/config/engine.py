@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from ...engine.models.memory import MemorySize
+from ...engine.planning.limits import SchedulingPolicy
 from ...engine.text.tools.machine import ToolParser
 from .validation import check, check_file, check_word, memory_size, read_pins, read_template_kwargs
 
@@ -65,6 +66,9 @@ class EngineConfig:
     plans_in_flight
         Steps in flight on the device: with 2 the next step is planned while one runs. 0 takes 1 on a CPU, 2
         on a GPU.
+    scheduling_policy
+        Order of requests. service-classes: live speech first, then what somebody waits for, then batches,
+        each with a share of every step; first-come: in order of arrival, whatever the request.
     ngram_drafts
         Draft tokens per step of text answers, found by n-gram lookup in prompt and answer and verified in the
         same forward pass, so answers do not change. Useful where answers repeat their prompt (code to edit,
@@ -109,6 +113,7 @@ class EngineConfig:
     max_running: int = 0
     max_waiting: int = 1024
     plans_in_flight: int = 0
+    scheduling_policy: SchedulingPolicy = "service-classes"
     ngram_drafts: int = 0
     cuda_graphs: Literal["auto", "on", "off"] = "auto"
     generation_config: Literal["auto", "none"] = "auto"

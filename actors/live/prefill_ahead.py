@@ -3,7 +3,7 @@
 There are two kinds of wishes, and of each the newest counts. The conversation as it is (`Warm`) is read under
 the session's key, where the next answer goes on from. As it will be once some live video is forgotten
 (`ReadAhead`), it is nobody's: what is computed is found by what it is. Both are of the class `batch`:
-everything else goes first, in short steps (`engine/planning/service_classes.py`). Used by
+everything else goes first, in short steps (`engine/planning/policies/service_classes.py`). Used by
 `actors/live/responses.py`.
 """
 

@@ -102,7 +102,8 @@ class Planner:
         """Take an encode that a request waits for, if the policy has one begin now: it runs alongside a step
         in flight."""
         slots = self._slots
-        if slots.is_encoding or self.is_quiet or not self._config.overlap_encoder:
+        can_begin = self._config.overlap_encoder and not (slots.is_encoding or self.is_quiet)
+        if not can_begin:
             return
         view = StepView(num_wanting=(), is_between_steps=True, overlaps=True)
         share, self._state = self._policy.share(self._state, view)

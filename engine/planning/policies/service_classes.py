@@ -9,17 +9,16 @@ In a step each class has one role:
     due        as alongside, and has the next encode      low share  as alongside
     (none)     as alongside, and sits the step out        none       none
 
-- Present: the class wants something. Live is present for `LINGER_STEPS` more, since its next request is on its
-  way.
+- Present: the class wants something. Live is present for `LINGER_STEPS` more: its next request is on the way.
 - Low share: all worse classes together get `num_low_priority_tokens`, and as many slots; half of what there
   is at most. Those below the best of them get their part of that by the same rule. Tokens that a worse class
   leaves are for the next one. Batch has at most `max_batch_tokens_per_step`: a step cannot be interrupted.
 - Joins: in one step of `low_priority_interval`.
 - Owed: if a worse class may begin an encode and finds no room in the step, it gets a place in the next one.
-- Next encode: where encodes run alongside the steps, there is one at a time. A class alongside begins one only
-  if it is due, which it is after it stood back more than `HEAVY_PATIENCE` times: in a step while nothing was
-  being encoded, or for an encode of a better class. While an encode of its own or of a better class runs, a
-  worse class is never alone: its tokens would take cores from that encode.
+- Next encode: where encodes run alongside the steps, there is one at a time. A class alongside begins one
+  only if it is due, which it is after it stood back more than `HEAVY_PATIENCE` times: in a step while nothing
+  was being encoded, or for an encode of a better class. While an encode of its own or of a better class runs,
+  a worse class is never alone: its tokens would take cores from that encode.
 - Long encodes: while live requests decode, one of another live request waits, for `LIVE_PATIENCE` steps at
   most. It would delay all their answers, which are a few tokens long.
 - Slots are taken from the worst class that has more than its share of them. Blocks are not shared out: they
@@ -62,6 +61,10 @@ class Turn(Struct, frozen=True):
     """With so many running, no more of the class are admitted; better ones may take those beyond."""
     is_low_priority: bool
     """Whether a better class is present."""
+
+
+_BETWEEN_STEPS: Final = (Turn(_LIVE, 0, 0, is_low_priority=False),)
+"""An encode that a live request waits for begins at once."""
 
 
 class Waits(Struct, frozen=True):
@@ -109,11 +112,11 @@ class ServiceClasses:
 
     def share(self, state: State, view: StepView) -> tuple[Share | None, State]:
         """See `Policy.share`."""
-        if view.is_between_steps:
-            return self._between_steps(state, view)
         spare = 0
         if view.served is None:
-            state = self._begin(state, view)
+            state = (
+                replace(state, turns=_BETWEEN_STEPS) if view.is_between_steps else self._begin(state, view)
+            )
         else:
             spare = view.served.num_tokens_left if state.turns[0].is_low_priority else 0
             state = self._after(state, view, view.served)
@@ -213,7 +216,7 @@ class ServiceClasses:
         turn, *rest = state.turns
         group, waits, encoding = turn.group, state.waits, state.encoding
         num_held, is_owed = state.num_held, state.is_owed
-        if not turn.is_low_priority:
+        if not turn.is_low_priority and not view.is_between_steps:
             num_held = num_held + 1 if served.has_held else 0
         if view.overlaps and served.num_encodes:
             waits, encoding = _overlapped(waits, group), group
@@ -226,16 +229,6 @@ class ServiceClasses:
         elif served.has_refused and not view.overlaps:
             is_owed = is_owed or served.share.num_encodes > 0
         return State(tuple(rest), waits, state.num_since_live, num_held, is_owed, encoding)
-
-    def _between_steps(self, state: State, view: StepView) -> tuple[Share | None, State]:
-        """An encode that a live request waits for begins at once, unless a worse class is due."""
-        if view.served is not None:
-            if view.served.num_encodes:
-                state = replace(state, waits=_overlapped(state.waits, _LIVE), encoding=_LIVE)
-            return None, state
-        if any(each.is_due for each in state.waits[_LIVE + 1 :]):
-            return None, state
-        return Share(_LIVE, 0, 1), state
 
 
 def _overlapped(waits: tuple[Waits, ...], group: int) -> tuple[Waits, ...]:

@@ -3,54 +3,77 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 
 from sensorium.engine.planning.activity import LINGER_STEPS, Presence
 from sensorium.engine.planning.limits import SchedulerConfig
-from sensorium.engine.planning.service_classes import SERVICES, Lanes
+from sensorium.engine.planning.scheduler import Scheduler
+from sensorium.protocols.engine.messages import RequestId
+from support.scheduler_dialogs import generate
 
 CONFIG = SchedulerConfig(num_blocks=10, max_running=64, max_tokens_per_step=512, num_low_priority_tokens=8)
-SPEAKS, WRITES, NOTHING = [1, 0, 0], [0, 0, 1], [0, 0, 0]
+
+
+def speaker(presence: Presence) -> Scheduler:
+    """An engine for which a live request waits."""
+    scheduler = Scheduler(CONFIG, presence)
+    scheduler.submit(generate("live", service="live"))
+    return scheduler
 
 
 def test_engines_are_told_of_each_others_live_requests() -> None:
     presence = Presence()
-    listeners, files = Lanes(CONFIG, presence), Lanes(CONFIG, presence)
-    files.shares(WRITES)
-    assert files.is_quiet
-    listeners.shares(SPEAKS)
+    listeners, files = Scheduler(CONFIG, presence), Scheduler(CONFIG, presence)
+    files.schedule()
+    assert presence.is_quiet
+    listeners.submit(generate("live", service="live"))
+    listeners.schedule()
+    files.submit(generate("file", tuple(range(40)), service="batch"))
+    (step,) = files.schedule().sequences
+    assert step.num_rows == 40, "its share of a step is whole: nothing better wants this engine"
     for _ in range(2 * LINGER_STEPS):  # of this one, while the other one's step takes its time
-        (share,) = files.shares(WRITES)
-        assert not files.is_quiet
-    assert (SERVICES[share.service], share.num_tokens, share.is_low_priority) == ("batch", 512, False)
-    listeners.shares(NOTHING)
+        files.schedule()
+        assert not presence.is_quiet
+    listeners.abort(RequestId("live"))
+    listeners.schedule()
     for _ in range(LINGER_STEPS - 1):
-        files.shares(WRITES)
-        assert not files.is_quiet
-    files.shares(WRITES)
-    assert files.is_quiet
-    assert listeners.is_quiet
+        files.schedule()
+        assert not presence.is_quiet
+    files.schedule()
+    assert presence.is_quiet
 
 
 def test_an_engine_that_was_given_up_speaks_no_more() -> None:
     presence = Presence()
-    listeners, files = Lanes(CONFIG, presence), Lanes(CONFIG, presence)
-    listeners.shares(SPEAKS)
+    listeners, files = speaker(presence), Scheduler(CONFIG, presence)
+    listeners.schedule()
     del listeners
     gc.collect()
     for _ in range(LINGER_STEPS + 1):
-        assert not files.is_quiet
-        files.shares(WRITES)
-    assert files.is_quiet
+        assert not presence.is_quiet
+        files.schedule()
+    assert presence.is_quiet
 
 
 def test_an_engine_stands_back_while_another_one_serves_live_requests() -> None:
     presence = Presence()
-    ears, files = Lanes(CONFIG, presence), Lanes(CONFIG, presence)
-    assert not files.stands_back(WRITES)
-    ears.shares(SPEAKS)
-    assert files.stands_back(WRITES)
-    assert not ears.stands_back(SPEAKS)
-    assert not files.stands_back(SPEAKS), "each has live requests"
-    assert not ears.stands_back(SPEAKS)
-    ears.shares(NOTHING)
-    assert not files.stands_back(WRITES)
+    ears, files = speaker(presence), Scheduler(CONFIG, presence)
+    files.submit(generate("file", service="batch"))
+    assert not files.stands_back
+    ears.schedule()
+    assert [files.stands_back, ears.stands_back] == [True, False]
+    files.submit(generate("spoken", service="live"))
+    assert [files.stands_back, ears.stands_back] == [False, False], "each has live requests"
+    files.abort(RequestId("spoken"))
+    ears.abort(RequestId("live"))
+    ears.schedule()
+    assert [files.stands_back, ears.stands_back] == [False, False]
+
+
+def test_without_classes_of_service_an_engine_has_no_live_requests() -> None:
+    presence = Presence()
+    plain = Scheduler(replace(CONFIG, scheduling_policy="first-come"), presence)
+    plain.submit(generate("live", service="live"))
+    assert plain.schedule()
+    assert presence.is_quiet
+    assert not Scheduler(CONFIG, presence).stands_back

@@ -1,9 +1,9 @@
 """Classes of service give the plans that are recorded here, for seeded workloads of every kind.
 
-A digest holds what a policy decides: who is fed how many rows in which step, who begins, who is put back, what
-is encoded in a step and what alongside it. A change of the policy on purpose changes the digests. To print the
-new ones run this file from the folder `tests`, with that as PYTHONPATH; say in the commit what is decided
-otherwise.
+A digest holds what a policy decides: who is fed how many rows in which step, who begins, who is put back,
+what is encoded in a step and what alongside it. A change of the policy on purpose changes the digests: run
+this file from the folder `tests`, with that as PYTHONPATH, to print the new ones, and say in the commit what
+is decided otherwise.
 """
 
 from __future__ import annotations

@@ -69,6 +69,7 @@ configs = st.builds(
     max_running=st.sampled_from([1, 3, 6]),
     max_waiting=st.just(6),
     max_tokens_per_step=st.sampled_from([3, 8, 100]),
+    scheduling_policy=st.sampled_from(["service-classes", "service-classes", "first-come"]),
     num_low_priority_tokens=st.sampled_from([1, 2, 8]),
     max_batch_tokens_per_step=st.sampled_from([None, 2]),
     low_priority_interval=st.sampled_from([1, 3]),
@@ -298,6 +299,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         for step in plan.sequences:
             service = self.requests[self.names[step.sequence_id]].lane.service
             rows[SERVICES.index(service)] += step.num_rows
+        if self.config.scheduling_policy == "first-come":
+            return
         most = min(self.config.num_low_priority_tokens, self.config.max_tokens_per_step // 2)
         assert sum(rows[best + 1 :]) <= max(most, 2), "two classes that live left something to"
 
