@@ -86,13 +86,8 @@ class Planner:
         slots.is_overlapped = self._config.overlap_encoder and not self.is_quiet
         served: Served | None = None
         while True:
-            view = StepView(
-                num_wanting=wanting,
-                served=served,
-                has_work=bool(making.sequences or making.wholes or slots.num_taken),
-                overlaps=slots.is_overlapped,
-                is_encoding=slots.is_encoding,
-            )
+            has_work = bool(making.sequences or making.wholes or slots.num_taken)
+            view = StepView(wanting, served, False, has_work, slots.is_overlapped, slots.is_encoding)
             share, self._state = self._policy.share(self._state, view)
             if share is None:
                 return making

@@ -105,6 +105,7 @@ class ServiceClasses:
 
     def __init__(self, config: SchedulerConfig) -> None:
         self._config = config
+        self._turns: dict[tuple[bool, ...], tuple[Turn, ...]] = {}  # by who lingers and wants something
 
     def place(self, lane: Lane) -> Place:
         """By class, then priority; callers take turns."""
@@ -147,29 +148,32 @@ class ServiceClasses:
 
     def _begin(self, state: State, view: StepView) -> State:
         """The turns of a new step."""
-        config, wanting = self._config, view.num_wanting
+        wanting = view.num_wanting
         num_since_live = 0 if wanting[_LIVE] else min(state.num_since_live + 1, LINGER_STEPS + 1)
-        lingers = 0 < num_since_live <= LINGER_STEPS
-        present = [group for group, count in enumerate(wanting) if count or (group == _LIVE and lingers)]
+        key = (0 < num_since_live <= LINGER_STEPS, *map(bool, wanting))
+        if key not in self._turns:
+            self._turns[key] = self._divide(*key)
+        waits = state.waits
+        for group, each in enumerate(waits):
+            if each.num_refused and not wanting[group]:
+                waits = _changed(waits, group, num_refused=0)
+        is_owed = state.is_owed and sum(key) > 1
+        encoding = state.encoding if view.is_encoding else _NONE
+        return State(self._turns[key], waits, num_since_live, state.num_held, is_owed, encoding)
+
+    def _divide(self, lingers: bool, *wanting: bool) -> tuple[Turn, ...]:
+        """The turns of classes that want something; `lingers`: live does not, and is present."""
+        config = self._config
+        present = [group for group, wants in enumerate(wanting) if wants or (group == _LIVE and lingers)]
         tokens = _divided(config.max_tokens_per_step, config.num_low_priority_tokens, len(present))
         slots = _divided(config.max_running, config.num_low_priority_tokens, len(present))
-        if _BATCH in present and config.max_batch_tokens_per_step is not None:
+        if wanting[_BATCH] and config.max_batch_tokens_per_step is not None:
             tokens[-1] = min(tokens[-1], config.max_batch_tokens_per_step)
         least = int(lingers)  # while no better class wants anything, the worse ones must make progress
-        return State(
-            turns=tuple(
-                Turn(group, max(tokens[index], least), max(slots[index], least), index > 0)
-                for index, group in enumerate(present)
-                if wanting[group]
-            ),
-            waits=tuple(
-                each if count or not each.num_refused else replace(each, num_refused=0)
-                for each, count in zip(state.waits, wanting, strict=True)
-            ),
-            num_since_live=num_since_live,
-            num_held=state.num_held,
-            is_owed=state.is_owed and len(present) > 1,
-            encoding=state.encoding if view.is_encoding else _NONE,
+        return tuple(
+            Turn(group, max(tokens[index], least), max(slots[index], least), index > 0)
+            for index, group in enumerate(present)
+            if wanting[group]
         )
 
     def _role(self, state: State, view: StepView) -> Role | None:
@@ -187,7 +191,8 @@ class ServiceClasses:
     def _grant(self, state: State, view: StepView, role: Role, spare: int) -> tuple[Share, State]:
         """What a class may have in its role; `spare` are tokens that the class before it left."""
         turn, waits = state.turns[0], state.waits
-        own, is_next = waits[turn.group], not any(each.is_due for each in waits[turn.group + 1 :])
+        own = waits[turn.group]
+        is_next = not (view.overlaps and any(each.is_due for each in waits[turn.group + 1 :]))
         match role:
             case "first":
                 num_encodes, may_overlap = max(self._config.max_encodes_per_step - state.is_owed, 1), is_next
@@ -213,7 +218,7 @@ class ServiceClasses:
 
     def _after(self, state: State, view: StepView, served: Served) -> State:
         """The turn is over: what became of it."""
-        turn, *rest = state.turns
+        turn, rest = state.turns[0], state.turns[1:]
         group, waits, encoding = turn.group, state.waits, state.encoding
         num_held, is_owed = state.num_held, state.is_owed
         if not turn.is_low_priority and not view.is_between_steps:
@@ -223,12 +228,13 @@ class ServiceClasses:
         elif view.overlaps:
             is_refused = turn.is_low_priority and served.has_refused
             num_refused = max(waits[group].num_refused + (not view.is_encoding), 1) if is_refused else 0
-            waits = _changed(waits, group, num_refused=num_refused)
+            if num_refused != waits[group].num_refused:
+                waits = _changed(waits, group, num_refused=num_refused)
         if served.num_encodes or served.num_wholes:
             waits = _changed(waits, group, num_light=0)
         elif served.has_refused and not view.overlaps:
             is_owed = is_owed or served.share.num_encodes > 0
-        return State(tuple(rest), waits, state.num_since_live, num_held, is_owed, encoding)
+        return State(rest, waits, state.num_since_live, num_held, is_owed, encoding)
 
 
 def _overlapped(waits: tuple[Waits, ...], group: int) -> tuple[Waits, ...]:

@@ -63,6 +63,13 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
         "max_encodes_per_step": 2,
         "overlap_encoder": True,
     },
+    "few encodes": {
+        "max_running": 12,
+        "max_tokens_per_step": 60,
+        "num_low_priority_tokens": 6,
+        "max_encodes_per_step": 2,
+        "max_waiting": 400,
+    },
     "few blocks": {
         "num_blocks": 18,
         "max_running": 5,
@@ -73,11 +80,12 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
 }
 
 DIGESTS: Final[dict[str, str]] = {
-    "equal rows": "15d8f932c9d3d63731da7e36",
-    "dear rows": "8fdad8a76f2c82deda8da35c",
-    "overlapped encodes": "02bc69c30e2f54b413bcf0c0",
-    "few blocks": "4bf8e7ac58dad4efb353456f",
-    "one slot": "c1d3ffdab1dcea4ad5b79a58",
+    "equal rows": "ed350cf78f6c47c718cca216",
+    "dear rows": "b6602ee0ee546efca36cb16c",
+    "overlapped encodes": "67717d3113e211b1c12b4c41",
+    "few encodes": "8a025b0e103415d737f36ac4",
+    "few blocks": "2f8ea897d7c53b5e412d23c4",
+    "one slot": "5235193cb78e922d85ef2598",
 }
 
 
@@ -91,6 +99,13 @@ class Workload:
         self.lanes: list[Service] = self.rng.choice(
             [["live", "interactive", "batch"], ["interactive", "batch"], ["live", "batch", "batch"]]
         )
+        self.share_encoded = self.rng.choice([0.25, 0.25, 0.9])
+        self.lengths = self.rng.choice([(1, 3, 8, 20), (1, 3, 8, 20), (20, 24)])
+        self.num_arrivals = self.rng.choice([(0, 0, 0, 1, 1, 2, 5), (0, 1, 2, 3)])
+        self.num_steps: tuple[int, ...] = (1, 1, 2, 6)
+        if kind == "few encodes":  # more than can be done in time
+            self.share_encoded, self.num_arrivals, self.lengths = 0.95, (4, 8), (1, 3)
+            self.num_steps = (1,)
         self.num_requests = 0
 
     def lines(self, num_turns: int = 90) -> Iterator[str]:
@@ -98,11 +113,11 @@ class Workload:
         rng = self.rng
         for _ in range(num_turns):
             engine = rng.choice(self.engines)
-            for _ in range(rng.choice([0, 0, 0, 1, 1, 2, 5])):
+            for _ in range(rng.choice(self.num_arrivals)):
                 self.submit(engine)
             if rng.random() < 0.05 and engine.names:
                 engine.loop.scheduler.abort(rng.choice(engine.names))
-            for _ in range(IDLE_STEPS if rng.random() < 0.01 else rng.choice([1, 1, 2, 6])):
+            for _ in range(IDLE_STEPS if rng.random() < 0.01 else rng.choice(self.num_steps)):
                 yield from engine.step(rng.randint(1, 3), is_encoded=rng.random() < 0.3)
         for engine in self.engines:
             for _ in range(10_000):
@@ -127,9 +142,9 @@ class Workload:
         slot, encoding = None, None
         task = self.task()
         kind = rng.random()
-        if kind < 0.25 or isinstance(task, Align):
+        if kind < self.share_encoded or isinstance(task, Align):
             encoding, slot = engine.encode(rng)
-        elif kind < 0.4:
+        elif kind < self.share_encoded + 0.15:
             name, placed = engine.encode(rng)
             media = (MediaSpan(name, len(prompt), 3),)
             media_slots, prompt = (placed,), (*prompt, *(PLACEHOLDER,) * 3, 4)
@@ -154,7 +169,7 @@ class Workload:
             return Pool(rng.choice(["last", "mean"]))
         if kind < 0.2:
             return Prefill()
-        sampling = SamplingParams(max_tokens=rng.choice([1, 3, 8, 20]), stop_token_ids=(STOP_ID,))
+        sampling = SamplingParams(max_tokens=rng.choice(self.lengths), stop_token_ids=(STOP_ID,))
         draft = tuple(rng.randrange(40) for _ in range(rng.choice([0, 0, 0, 3])))
         return Sample(
             sampling, draft_token_ids=draft, ngram=NgramDraft(3, 2, 1) if rng.random() < 0.1 else None

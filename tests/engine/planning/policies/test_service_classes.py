@@ -112,10 +112,13 @@ def test_beside_a_better_class_it_takes_part_in_one_of_so_many_steps() -> None:
 @pytest.mark.parametrize(
     ("group", "needs", "running", "decision"),
     [
-        (LIVE, "slot", [55, 0, 8], "enter"),
-        (LIVE, "slot", [56, 0, 8], "wait"),
-        (LIVE, "slot", [55, 0, 9], PutBack(BATCH)),
-        (BATCH, "slot", [0, 0, 8], "wait"),
+        (LIVE, "slot", [55, 4, 4], "enter"),
+        (LIVE, "slot", [56, 4, 4], "wait"),
+        (LIVE, "slot", [55, 4, 5], PutBack(BATCH)),
+        (LIVE, "slot", [54, 5, 5], PutBack(BATCH)),
+        (LIVE, "slot", [55, 5, 4], PutBack(INTERACTIVE)),
+        (LIVE, "slot", [60, 4, 0], "wait"),
+        (BATCH, "slot", [0, 0, 4], "wait"),
         (LIVE, "blocks", [3, 0, 1], PutBack(BATCH)),
         (LIVE, "blocks", [3, 0, 0], "wait"),
         (LIVE, "blocks", [0, 0, 0], "wait"),
@@ -129,8 +132,8 @@ def test_slots_are_taken_from_a_worse_class_beyond_its_share_and_blocks_from_the
     steps = Steps(CONFIG)
     state = steps.state
     served: Served | None = None
-    for _ in range(1 if group == LIVE else 2):
-        share, state = steps.policy.share(state, StepView([1, 0, 1], served))
+    for _ in range(1 + group):
+        share, state = steps.policy.share(state, StepView([1, 1, 1], served))
         assert share is not None
         served = Served(share, 0, 0, 0, has_refused=False, has_held=False)
     assert steps.policy.admit(state, Claim(group, needs, running)) == decision
