@@ -69,12 +69,12 @@ class CtcModel:
         """The label of each row: one number instead of a hidden state."""
         rows: list[Tensor] = []
         first = 0
-        for rows in batch.cross_attending:
-            assert isinstance(rows.output, Labels)
-            labels = torch.cat([rows.output.labels, torch.tensor([END])])
-            places = batch.positions[first : first + rows.num_rows].clamp(max=len(labels) - 1)
-            rows.append(labels[places])
-            first += rows.num_rows
+        for each in batch.cross_attending:
+            assert isinstance(each.output, Labels)
+            labels = torch.cat([each.output.labels, torch.tensor([END])])
+            places = batch.positions[first : first + each.num_rows].clamp(max=len(labels) - 1)
+            each.append(labels[places])
+            first += each.num_rows
         return torch.cat(rows)[:, None].to(self.dtype)
 
     def logits(self, hidden: Tensor) -> Tensor:
