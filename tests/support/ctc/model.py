@@ -73,7 +73,7 @@ class CtcModel:
             assert isinstance(each.output, Labels)
             labels = torch.cat([each.output.labels, torch.tensor([END])])
             places = batch.positions[first : first + each.num_rows].clamp(max=len(labels) - 1)
-            each.append(labels[places])
+            rows.append(labels[places])
             first += each.num_rows
         return torch.cat(rows)[:, None].to(self.dtype)
 
