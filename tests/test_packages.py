@@ -132,7 +132,8 @@ def test_with_both_a_server_starts_and_a_scripted_engine_answers(
     wheels: tuple[Path, Path], tmp_path: Path
 ) -> None:
     python = installed(tmp_path, *wheels)
-    script = "from sensorium.testing import ScriptedLocalEngine as E\nwith E('Paris.') as e: print(e.chat('?').text)"
+    engine = "from sensorium.testing import ScriptedLocalEngine as Engine"
+    script = f"{engine}\nwith Engine('Paris.') as engine: print(engine.chat('?').text)"
     done = run(python, "-P", "-c", script)
     assert done.stdout == "Paris.\n", done.stderr
     with serving("--port", "0", command=(str(python), "-P", "-m", "sensorium")) as (_, url):

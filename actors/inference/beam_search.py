@@ -43,7 +43,7 @@ def check_beams(request: SampleRequest) -> None:
         "a temperature": sampling.temperature > 0,
         "a grammar": sampling.grammar is not None,
         "phrases": sampling.phrases is not None,
-        "a budget of thoughts": sampling.thoughts is not None,
+        "a budget of thoughts": sampling.reasoning_budget is not None,
         "stop strings": bool(sampling.stop),
         "penalties of the answer": bool(sampling.presence_penalty or sampling.frequency_penalty),
         "min_tokens": sampling.min_tokens > 0,

@@ -58,8 +58,8 @@ Found = TypeVar("Found", DetectedLanguage, RangeAnswer)
 
 
 @dataclass(slots=True)
-class Asker:
-    """Questions about the ranges of one recording. What the memory knows is not asked again."""
+class RangeDecoder:
+    """Decodes ranges of one recording. What the memory knows is not decoded again."""
 
     family: SpeechFamily
     recording: Recording
@@ -136,11 +136,11 @@ class Asker:
         already."""
         key = (part, language)
         while key not in self.memory.answers:
-            is_behind = self._follows_context(part)
+            follows_context = self._follows_context(part)
             answer = await self._decode_part(part, language, on_text, previous_transcript)
             if answer.text and self.options.max_silence_s is not None:
                 answer = await self._without_unheard(part, language, answer, self.options.max_silence_s)
-            if is_behind != self._follows_context(part):
+            if follows_context != self._follows_context(part):
                 continue  # its language has been asked for meanwhile
             answer = replace(answer, tokens=tokens_of_text(answer.tokens, answer.text))
             self.memory.answers[key] = answer = self._for_now(part, answer)
@@ -149,7 +149,7 @@ class Asker:
         return self.memory.answers[key]
 
     async def _items(self, part: Range) -> tuple[EncoderItem, ...]:
-        return await self.recording.items(part, is_behind=self._follows_context(part))
+        return await self.recording.items(part, follows_context=self._follows_context(part))
 
     def _follows_context(self, part: Range) -> bool:
         """Whether the range is heard behind what is in front of it: once it grows no more."""
@@ -200,12 +200,12 @@ class Asker:
     ) -> RangeAnswer:
         """The same without any context, unless `answer` says that, too."""
         request = replace(request, has_context=False, previous_transcript="", previous=None)
-        untold = await best_answer(self.family, items, request)
-        compare = partial(is_alike, answer.text, untold.text)
-        size = len(answer.text) + len(untold.text)
-        return answer if await off_loop(compare, size=size, most_inline=ALIKE_INLINE) else untold
+        independent = await best_answer(self.family, items, request)
+        compare = partial(is_alike, answer.text, independent.text)
+        size = len(answer.text) + len(independent.text)
+        return answer if await off_loop(compare, size=size, most_inline=ALIKE_INLINE) else independent
 
-    async def untold(self, part: Range, language: str | None) -> RangeAnswer | None:
+    async def answer_without_context(self, part: Range, language: str | None) -> RangeAnswer | None:
         """The answer about a range without any context; None if none was given."""
         has_context = bool(self.context) or self.options.condition_on_previous_text
         items = await self._items(part)

@@ -36,7 +36,7 @@ from ..runtime.nursery import open_work
 from ..runtime.off_loop import off_loop
 from .families.family import SpeechFamily
 from .languages.resolution import Settler, named_language
-from .range_decoder import Asker
+from .range_decoder import RangeDecoder
 from .recording import Recording
 from .recording_state import Memory
 from .retries.retranscription import Retranscriber
@@ -83,13 +83,13 @@ async def transcribe_ranges(
     is streamed is not answered again.
     """
     growing = ranges[-1] if ranges and not is_timed else None
-    asker = Asker(family, recording, memory, options, lane, growing)
+    decoder = RangeDecoder(family, recording, memory, options, lane, growing)
     deltas = None
     if on_delta is not None:
-        deltas = DeltaJoiner(len(ranges), on_delta, context=asker.context, written=asker.written_so_far)
-    settler = Settler(asker, ranges, named_language(family, options))
+        deltas = DeltaJoiner(len(ranges), on_delta, context=decoder.context, written=decoder.written_so_far)
+    settler = Settler(decoder, ranges, named_language(family, options))
     begin, end = whole or ((ranges[0][0], ranges[-1][1]) if ranges else (0, 0))
-    work = _Work(asker, settler, Retranscriber(asker, settler.is_detected), begin, deltas, on_passage)
+    work = _Work(decoder, settler, Retranscriber(decoder, settler.is_detected), begin, deltas, on_passage)
     await work.answer_all(prior)
 
     def assemble() -> Transcript:
@@ -141,7 +141,7 @@ def _main_language(parts: Sequence[Part], pieces: Sequence[Piece]) -> str:
 class _Work:
     """One call of `transcribe_ranges`: the order in which its memory is filled."""
 
-    asker: Asker
+    decoder: RangeDecoder
     settler: Settler
     retranscriber: Retranscriber
     begin: int
@@ -164,11 +164,13 @@ class _Work:
     @property
     def is_in_order(self) -> bool:
         """Whether each range waits for what was said before it."""
-        return self.asker.options.condition_on_previous_text and self.asker.family.facts.takes_previous_text
+        return (
+            self.decoder.options.condition_on_previous_text and self.decoder.family.facts.takes_previous_text
+        )
 
     def _feeder(self, index: int, language: str | None) -> Callable[[str], None] | None:
         """Where the text of a range goes while it grows; in digits only where its language is known."""
-        is_held = self.asker.is_in_digits and language is None
+        is_held = self.decoder.is_in_digits and language is None
         return None if self.deltas is None or is_held else self.deltas.feeder(index, language)
 
     async def answer_all(self, prior: Prior | None) -> None:
@@ -183,13 +185,13 @@ class _Work:
                     await self._answered[index - 1].wait()
                 await self._answer_pieces(index)
                 self._answered[index].set()
-                for piece in self.pieces[index] if ranges[index] != self.asker.growing else ():
-                    await self.asker.time(*piece)
+                for piece in self.pieces[index] if ranges[index] != self.decoder.growing else ():
+                    await self.decoder.time(*piece)
                 if self.on_passage is not None:
                     self._timed[index] = await compute(self.parts, index)
                     await self._pass_on(self.on_passage)
                 for (start, _), _ in self.pieces[index]:
-                    self.asker.recording.release((start, ranges[index][1]))
+                    self.decoder.recording.release((start, ranges[index][1]))
             finally:
                 limit.release_on_behalf_of(index)
 
@@ -202,7 +204,7 @@ class _Work:
     def parts(self, index: int) -> list[Part]:
         """What an answered range, or each of its pieces, is of the transcript."""
         return [
-            self.asker.part(part, language, offset_s=(part[0] - self.begin) / INTERNAL_RATE)
+            self.decoder.part(part, language, offset_s=(part[0] - self.begin) / INTERNAL_RATE)
             for part, language in self.pieces[index]
         ]
 
@@ -233,16 +235,16 @@ class _Work:
         for number, (part, language) in enumerate(pieces, 1):
             if language != self._before_in:
                 self._before, self._before_in = "", language
-            await self.asker.answer(part, language, feeder, previous_transcript=self._before)
+            await self.decoder.answer(part, language, feeder, previous_transcript=self._before)
             for piece in await self.retranscriber.pieces(part, language):
-                answer = self.asker.memory.answers[piece]
+                answer = self.decoder.memory.answers[piece]
                 texts.append((answer.text, piece[1] if answer.language is None else answer.language.code))
-                tokens += answer.tokens if self.asker.options.logprobs else ()
+                tokens += answer.tokens if self.decoder.options.logprobs else ()
                 if self.is_in_order and answer.text:
                     text = f"{self._before} {answer.text}"[-MAX_CONTEXT:].strip()
                     self._before = text if is_trustworthy(answer) else ""
                 counted.append(piece)
             if self.deltas is not None:
                 show = self.deltas.finish if number == len(pieces) else self.deltas.grow
-                show(index, SpokenText(join_texts(self.asker.written(*each) for each in texts), tokens))
+                show(index, SpokenText(join_texts(self.decoder.written(*each) for each in texts), tokens))
         self.pieces[index] = tuple(counted)

@@ -39,8 +39,8 @@ _PIECE: Final = 10 * INTERNAL_RATE
 """Samples that are listened to before others may go first: 30 ms of work, 60 at most."""
 
 
-class Ear:
-    """Whether a range that grows holds any speech. Each sample is heard once."""
+class SilenceDetector:
+    """Whether a range that grows holds any speech. Each sample is scored once."""
 
     def __init__(self, activity: VoiceActivityModel | None) -> None:
         """Without `activity` whatever is not digital silence is taken for speech."""
@@ -69,7 +69,7 @@ class Ear:
 class _KnownRange:
     """What is known of the range that begins at some sample. It may grow, and shrink."""
 
-    ear: Ear
+    detector: SilenceDetector
     num_samples: int = 0
     """How long it was when it was last asked about."""
     features: GrowingFeatures | None = None
@@ -114,7 +114,7 @@ class Recording:
         room = (place for place in self._before if part[1] - place <= size)
         return part[0] - next(room, part[0])
 
-    async def items(self, part: Range, *, is_behind: bool = False) -> tuple[EncoderItem, ...]:
+    async def items(self, part: Range, *, follows_context: bool = False) -> tuple[EncoderItem, ...]:
         """The range as the encoder takes it, alone or behind what is in front of it; () if nobody speaks in
         it.
 
@@ -130,7 +130,7 @@ class Recording:
                 look = partial(_look, known, self._family, fresh, first - start, end - start)
                 known.items = await compute(look)
                 known.num_samples, known.behind = end - start, ()
-            if not known.items or not is_behind:
+            if not known.items or not follows_context:
                 return known.items
             if not known.behind:
                 num_before = self.num_before(part)
@@ -221,7 +221,7 @@ class Recording:
 
     def _at(self, start: int) -> _KnownRange:
         if start not in self._known:
-            self._known[start] = _KnownRange(Ear(self._activity))
+            self._known[start] = _KnownRange(SilenceDetector(self._activity))
         return self._known[start]
 
 
@@ -286,7 +286,7 @@ class LiveRecording(Recording):
 
 def _first_needed(known: _KnownRange, num_samples: int) -> int:
     """From where on a range's samples must be seen to know it when it is `num_samples` long."""
-    num_scored = min(known.ear.num_samples, num_samples)
+    num_scored = min(known.detector.num_samples, num_samples)
     if known.features is None:
         return 0
     num_encoded = known.features.num_samples
@@ -302,11 +302,11 @@ def _look(
     known: _KnownRange, family: SpeechFamily, samples: Samples, first: int, num_samples: int
 ) -> tuple[EncoderItem, ...]:
     """Hear and extract what is new in `samples`, which begin at `first` of the range."""
-    fresh = samples[known.ear.num_samples - first :]
+    fresh = samples[known.detector.num_samples - first :]
     for start in range(0, len(fresh), _PIECE):
-        known.ear.push(fresh[start : start + _PIECE])
+        known.detector.push(fresh[start : start + _PIECE])
         give_way()
-    if known.ear.is_silent(num_samples):
+    if known.detector.is_silent(num_samples):
         return ()
     if known.features is None:
         known.features = family.features()

@@ -16,7 +16,7 @@ from ...engine.text.tools.grammars import after_thinking, call_grammar
 from ...engine.text.tools.machine import AnswerMachine
 from ...engine.text.tools.thinking import Thinking
 from ...protocols.chat.request import Conversation
-from ...protocols.engine.messages import SamplingParams, ThoughtBudget
+from ...protocols.engine.messages import ReasoningBudget, SamplingParams
 from ...protocols.errors import BadRequestError, wrong
 from .reasoning_count import ReasoningCount
 
@@ -68,11 +68,11 @@ class AnswerReading:
         elif grammar is not None:
             grammar = after_thinking(self._kind, grammar, text.added_id, self._thinking)
         budget = self._reasoning_budget()
-        if (grammar, self._shown, budget) == (params.grammar, params.shown, params.thoughts):
+        if (grammar, self._shown, budget) == (params.grammar, params.shown, params.reasoning_budget):
             return params
-        return msgspec.structs.replace(params, grammar=grammar, shown=self._shown, thoughts=budget)
+        return msgspec.structs.replace(params, grammar=grammar, shown=self._shown, reasoning_budget=budget)
 
-    def _reasoning_budget(self) -> ThoughtBudget | None:
+    def _reasoning_budget(self) -> ReasoningBudget | None:
         """What the conversation says of it in tokens, if it does and the model thinks."""
         num_tokens = self._conversation.thinking_budget
         if num_tokens is None or not self._kind.reasons:
@@ -89,7 +89,7 @@ class AnswerReading:
                 param="thinking_token_budget",
                 code="unsupported_parameter",
             )
-        return ThoughtBudget(num_tokens, start_ids, end_ids, is_open=self._thinking == "open")
+        return ReasoningBudget(num_tokens, start_ids, end_ids, is_open=self._thinking == "open")
 
     def machine(self, *, traces: bool = False) -> AnswerMachine | None:
         """A reader of one answer; None where all of it is text. With `traces` it knows where texts were.

@@ -29,6 +29,7 @@ export class FrameSource {
     const video = document.createElement("video");
     Object.assign(video, { srcObject: source.#stream, muted: true, playsInline: true });
     await video.play();
+    if (!video.videoWidth) await new Promise((resolve) => video.addEventListener("loadeddata", resolve, { once: true }));
     /** The <video> element that shows what is seen: put it into the page. */
     source.video = video;
     return source;
@@ -51,7 +52,7 @@ export class FrameSource {
     return blob;
   }
 
-  /** Show `session` what is seen, as often as it takes a frame, until `stop`. */
+  /** Show `session` what is seen, as often as it takes a frame, until `stop`. Resolves when it was shown the first. */
   start(session) {
     const fps = session.created?.limits?.max_fps ?? 1;
     const show = async () => {
@@ -60,7 +61,7 @@ export class FrameSource {
       if (this.#timer !== null && session.state === "open") session.sendFrame(picture);
     };
     this.#timer = setInterval(show, 1000 / fps + 10);
-    show();
+    return show();
   }
 
   /** Stop showing, and give the device back. */

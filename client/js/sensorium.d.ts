@@ -290,7 +290,7 @@ export class FrameSource {
   readonly video: HTMLVideoElement;
   onEnd(listener: () => void): void;
   snapshot(): Promise<Blob>;
-  start(session: Session): void;
+  start(session: Session): Promise<void>;
   stop(): void;
 }
 

@@ -174,7 +174,7 @@ def _end_thoughts(logits: Tensor, spans: Sequence[RowSpan]) -> None:
     character a grammar has it wait. An id outside the vocabulary is ignored, as everywhere."""
     ends: dict[int, int] = {}
     for span in spans:
-        thoughts = span.state.thoughts
+        thoughts = span.state.reasoning
         if thoughts is None:
             continue
         for row, token_ids in zip(span.rows, ((), *((each,) for each in span.draft)), strict=True):

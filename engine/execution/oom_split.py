@@ -2,7 +2,7 @@
 
 Finding out what the device has memory for costs a forward pass each time; a step like the last one that
 failed is cut to what is known to be hopeful instead. Read `engine/execution/runner.py` for who runs the
-portions.
+parts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MEMORY_STEPS: Final = 64
 """Steps that keep to what the last failure taught; memory comes and goes with what else is on the device."""
 
 
-class Portions:
+class BatchSplitter:
     """Bounds the rows of one forward pass. One sequence is never divided, however many rows it feeds."""
 
     def __init__(self) -> None:

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ...protocols.engine.messages import ThoughtBudget
+from ...protocols.engine.messages import ReasoningBudget
 
 
-class Thoughts(NamedTuple):
+class ReasoningState(NamedTuple):
     """Where one answer stands."""
 
-    budget: ThoughtBudget
+    budget: ReasoningBudget
     num_left: int
     """Tokens that may still be thought."""
     is_thinking: bool
     num_begun: int = 0
-    """Tokens of `ThoughtBudget.start` that the answer ends in, outside of thoughts."""
+    """Tokens of `ReasoningBudget.start` that the answer ends in, outside of thoughts."""
 
-    def follow(self, token_ids: Iterable[int]) -> Thoughts:
+    def follow(self, token_ids: Iterable[int]) -> ReasoningState:
         """Where it stands behind these."""
         budget, num_left, is_thinking, num_begun = self
         for token_id in token_ids:
@@ -35,14 +35,14 @@ class Thoughts(NamedTuple):
             num_begun += token_id == budget.start[num_begun]
             if num_begun == len(budget.start):
                 is_thinking, num_begun = True, 0
-        return Thoughts(budget, num_left, is_thinking, num_begun)
+        return ReasoningState(budget, num_left, is_thinking, num_begun)
 
     @property
     def must_end(self) -> bool:
-        """Whether the first of `ThoughtBudget.ends` comes next."""
+        """Whether the first of `ReasoningBudget.ends` comes next."""
         return self.is_thinking and self.num_left <= 0
 
 
-def beginning(budget: ThoughtBudget) -> Thoughts:
+def beginning(budget: ReasoningBudget) -> ReasoningState:
     """Of an answer that has not begun."""
-    return Thoughts(budget, budget.num_tokens, budget.is_open)
+    return ReasoningState(budget, budget.num_tokens, budget.is_open)

@@ -47,7 +47,7 @@ from .faults import NO_KERNELS, first_line, naming_device_loss, out_of_memory, s
 from .grammar import GrammarError, GrammarMatcher
 from .grammar_store import GrammarStore
 from .graphs import DecodeGraphs, GraphBackend
-from .oom_split import Portions
+from .oom_split import BatchSplitter
 from .sampler import NOT_FINITE
 from .sequence import SequenceState
 from .step import FedSequence, Limits, fault_of, step_batch
@@ -91,7 +91,7 @@ class Runner:
             block_size=block_size,
             max_context=model.info.max_context,
             vocab_size=model.info.vocab_size,
-            listens=model.info.attended_shape is not None,
+            has_cross_attention=model.info.attended_shape is not None,
             rotary_axes=model.rotary_axes,
         )
         self._sampling = SampleTask(model)
@@ -114,7 +114,7 @@ class Runner:
                 self._graphs = DecodeGraphs(model, self._cache, self._limits, most, graphs)
         self._encodings: dict[Slot, EncoderOutput] = {}
         self._sequences: dict[SequenceId, SequenceState] = {}
-        self._portions = Portions()
+        self._splitter = BatchSplitter()
 
     def use_threads(self, num_rows: int) -> None:
         """Take as many threads as work on `num_rows` rows gains from."""
@@ -231,10 +231,10 @@ class Runner:
             else:
                 results[step.sequence_id] = prepared
         if good:
-            if self._limits.listens:
+            if self._limits.has_cross_attention:
                 # Rows that listen to one window are neighbours, so that they share one read of it.
                 good.sort(key=lambda fed: (fed.step.encoder_slot or 0, fed.step.encoder_span or ()))
-            answers = [each for part in self._portions.split(good) for each in self._run(part)]
+            answers = [each for part in self._splitter.split(good) for each in self._run(part)]
             for fed, answer in zip(good, answers, strict=True):
                 results[fed.step.sequence_id] = answer
         return tuple(results[step.sequence_id] for step in steps)
@@ -284,7 +284,7 @@ class Runner:
             rows, context = len(good[0].token_ids), good[0].end
             error = f"{reason} computing {rows} tokens of a context of {context}"
             return [TokensSampled(good[0].state.request_id, error=error, fault="out_of_memory")]
-        self._portions.fail(good)
+        self._splitter.fail(good)
         half = len(good) // 2
         return self._run(good[:half]) + self._run(good[half:])
 

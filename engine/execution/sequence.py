@@ -19,7 +19,7 @@ from ..planning.plan import SequenceStart
 from ..text.keyword_boosting import Places
 from .forbidden_tokens import Unwanted
 from .grammar import GrammarMatcher
-from .reasoning_budget import Thoughts, beginning
+from .reasoning_budget import ReasoningState, beginning
 from .token_rules import Rules
 
 _FIRST_CAPACITY = 64
@@ -91,12 +91,12 @@ class SequenceState:
         "places",
         "pooled",
         "prompt_token_ids",
+        "reasoning",
         "request_id",
         "rules",
         "sampling",
         "stops",
         "task",
-        "thoughts",
         "unwanted",
     )
 
@@ -125,7 +125,9 @@ class SequenceState:
         phrases = None if rules is None else rules.phrases
         self.places: Places = () if phrases is None else phrases.tree.beginning(start.prompt_token_ids)
         """Where it stands in its phrases."""
-        self.thoughts: Thoughts | None = None if sampling.thoughts is None else beginning(sampling.thoughts)
+        self.reasoning: ReasoningState | None = (
+            None if sampling.reasoning_budget is None else beginning(sampling.reasoning_budget)
+        )
         self.unwanted: Unwanted | None = None
         self.advance(start.generated)
         words = None if rules is None else rules.words
@@ -150,8 +152,8 @@ class SequenceState:
         self.generated.extend(token_ids)
         if self.rules is not None and self.rules.phrases is not None:
             self.places = self.rules.phrases.tree.follow(self.places, token_ids)
-        if self.thoughts is not None:
-            self.thoughts = self.thoughts.follow(token_ids)
+        if self.reasoning is not None:
+            self.reasoning = self.reasoning.follow(token_ids)
         if self.unwanted is not None:
             self.unwanted.advance(token_ids)
         if self.counts is not None:

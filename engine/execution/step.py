@@ -15,7 +15,7 @@ import torch
 from ...kernels.attention.paged_attention import PagedBatch, PagedSequence, paged_batch
 from ...kernels.transfer import to_device
 from ...protocols.engine.messages import Sample
-from ..models.base import EncoderOutput, Listener, Looked, MediaEmbedding, StepBatch
+from ..models.base import CrossAttendingRows, EncoderOutput, MediaEmbedding, StepBatch, WantedRows
 from ..planning.plan import SequenceStep, Slot
 from .sequence import SequenceState
 
@@ -28,7 +28,7 @@ class Limits:
     block_size: int
     max_context: int
     vocab_size: int
-    listens: bool
+    has_cross_attention: bool
     """Every sequence cross-attends to an encoding."""
     rotary_axes: int
 
@@ -99,7 +99,7 @@ def _table_fault(step: SequenceStep, state: SequenceState, end: int, limits: Lim
 
 
 def _media_fault(step: SequenceStep, limits: Limits, encodings: Mapping[Slot, EncoderOutput]) -> str | None:
-    if limits.listens and step.encoder_slot not in encodings:
+    if limits.has_cross_attention and step.encoder_slot not in encodings:
         return "the encoded window of this request is gone"
     for rows in step.media:
         output = encodings.get(rows.slot)
@@ -143,12 +143,12 @@ def step_batch(
         positions=to_device(torch.tensor(_positions(fed, limits.rotary_axes), dtype=torch.int64), device),
         paged=paged,
         media=tuple(media),
-        listeners=tuple(_listeners(fed, encodings)) if limits.listens else (),
-        looked=None if wanted is None else _looked(wanted, paged, device),
+        cross_attending=tuple(_cross_attending(fed, encodings)) if limits.has_cross_attention else (),
+        wanted=None if wanted is None else _wanted_rows(wanted, paged, device),
     )
 
 
-def _looked(wanted: Sequence[int], paged: PagedBatch, device: torch.device) -> Looked | None:
+def _wanted_rows(wanted: Sequence[int], paged: PagedBatch, device: torch.device) -> WantedRows | None:
     """None where leaving rows out gains little."""
     counts = tuple(wanted)
     ends = tuple(accumulate(paged.num_queries))
@@ -157,7 +157,7 @@ def _looked(wanted: Sequence[int], paged: PagedBatch, device: torch.device) -> L
     indices = [row for end, count in zip(ends, counts, strict=True) for row in range(end - count, end)]
     rows = to_device(torch.tensor(indices, dtype=torch.int64), device)
     starts = torch.tensor([0, *accumulate(counts)], dtype=torch.int32)
-    return Looked(
+    return WantedRows(
         rows,
         replace(
             paged,
@@ -179,15 +179,17 @@ def _positions(fed: Sequence[FedSequence], axes: int) -> list[int] | list[list[i
     return result
 
 
-def _listeners(fed: Sequence[FedSequence], encodings: Mapping[Slot, EncoderOutput]) -> list[Listener]:
+def _cross_attending(
+    fed: Sequence[FedSequence], encodings: Mapping[Slot, EncoderOutput]
+) -> list[CrossAttendingRows]:
     """Neighbours that listen to the same of one encoding are one listener."""
-    listeners: list[Listener] = []
+    cross_attending: list[CrossAttendingRows] = []
     last: Slot | None = None
     for each in fed:
         slot, span, rows = each.step.encoder_slot, each.step.encoder_span, len(each.token_ids)
         assert slot is not None, "checked by fault_of"
-        if listeners and (slot, span) == (last, listeners[-1].span):
-            rows += listeners.pop().num_rows
-        listeners.append(Listener(encodings[slot], rows, span))
+        if cross_attending and (slot, span) == (last, cross_attending[-1].span):
+            rows += cross_attending.pop().num_rows
+        cross_attending.append(CrossAttendingRows(encodings[slot], rows, span))
         last = slot
-    return listeners
+    return cross_attending

@@ -67,7 +67,7 @@ class RuleBook:
             sampling.frequency_penalty,
             sampling.no_repeat_ngram_size,
             sampling.grammar,
-            sampling.thoughts,
+            sampling.reasoning_budget,
         )
         return rules if any(history) else None
 

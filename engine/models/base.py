@@ -73,7 +73,7 @@ class MediaEmbedding:
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class CrossAttendingRows:
     """Consecutive rows of the step that cross-attend to one encoding. All rows are covered, in order."""
 
     output: EncoderOutput
@@ -83,8 +83,8 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """The rows of a step whose hidden states are looked at: `rows` int64 [some], the last ones of each
+class WantedRows:
+    """The rows of a step whose hidden states are needed: `rows` int64 [some], the last ones of each
     sequence; `paged` is the step of them alone. The others are fed for their keys and values."""
 
     rows: Tensor
@@ -102,8 +102,8 @@ class StepBatch:
     positions: Tensor
     paged: PagedBatch
     media: tuple[MediaEmbedding, ...] = ()
-    listeners: tuple[Listener, ...] = ()
-    looked: Looked | None = None
+    cross_attending: tuple[CrossAttendingRows, ...] = ()
+    wanted: WantedRows | None = None
     """None: all of them."""
 
 

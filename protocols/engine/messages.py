@@ -144,7 +144,7 @@ class Phrases(msgspec.Struct, frozen=True):
     """Added to those that go on with one that was begun."""
 
 
-class ThoughtBudget(msgspec.Struct, frozen=True):
+class ReasoningBudget(msgspec.Struct, frozen=True):
     """How long an answer may think in front of what it says, all its thoughts together."""
 
     num_tokens: int
@@ -208,7 +208,7 @@ class SamplingParams(msgspec.Struct, frozen=True):
     phrases: Phrases | None = None
     phrases_from: int = 0
     """Phrases make nothing likelier before so many tokens were generated."""
-    thoughts: ThoughtBudget | None = None
+    reasoning_budget: ReasoningBudget | None = None
     logprobs: int | None = None
     """Report the log-probability of each generated token (after rules and penalties, before temperature,
     without the bonuses of phrases), and this many of the likeliest alternatives; None: nothing."""

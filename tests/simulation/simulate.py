@@ -152,7 +152,7 @@ async def _strike(fault: Fault, run: Run) -> None:
             server.machine.clock.jump(fault.lasts_s)
             run.held.append((now, trio.current_time()))
         case "server stops":
-            run.stopped_at = now
+            run.stopped_at = min(run.stopped_at, now)
             server.stop.set()
         case "threads refused" | "disk full" | "link slow" | "actor slow":
             key = fault.kind, fault.target

@@ -93,7 +93,7 @@ class ToyModel:
         """One layer of attention over embeddings and positions."""
         rows = batch.token_ids.shape[0]
         self.before_decode(rows)
-        assert not batch.listeners
+        assert not batch.cross_attending
         x = self.embedding[batch.token_ids]
         for span in batch.media:
             assert isinstance(span.output, ToyEncoding)

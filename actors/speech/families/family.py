@@ -199,7 +199,7 @@ def size_of_hints(options: TranscriptionOptions) -> int:
     return len(options.prompt) + 4 * sum(map(len, options.keywords))
 
 
-def as_wished(
+def with_options(
     sampling: SamplingParams, options: TranscriptionOptions, *, num_prompt: int = 0
 ) -> SamplingParams:
     """Repetitions as likely, and as many answers side by side, as are asked for; warmer ones are drawn one by

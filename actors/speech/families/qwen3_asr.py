@@ -54,10 +54,10 @@ from .family import (
     CutRule,
     FamilyFacts,
     RangeRequest,
-    as_wished,
     check_answered,
     likelier_words,
     size_of_hints,
+    with_options,
 )
 
 RANGE_S: Final = 64
@@ -173,7 +173,7 @@ class Qwen3Asr:
             phrases=await off_loop(expect, size=size_of_hints(options)),
             logprobs=0,
         )
-        sampling = as_wished(sampling, options, num_prompt=len(prompt.token_ids))
+        sampling = with_options(sampling, options, num_prompt=len(prompt.token_ids))
         draft = draft[: sampling.max_tokens]
         stride = TOKENS_UNREAD if on_text is None else 1
         generate = _generate("decode", prompt, sampling, request, draft=draft, stride=stride)

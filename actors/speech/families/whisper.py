@@ -57,10 +57,10 @@ from .family import (
     CutRule,
     FamilyFacts,
     RangeRequest,
-    as_wished,
     check_answered,
     likelier_words,
     size_of_hints,
+    with_options,
 )
 from .short_context import LOOP_TOKENS, context_s, next_effort, repeats_itself, token_limit
 
@@ -129,7 +129,7 @@ class Whisper:
         self, items: Sequence[EncoderItem], allowed: Sequence[str], request: RangeRequest
     ) -> DetectedLanguage:
         """The window's language, by one constrained decoder step. Its probability is among all languages."""
-        encoded = self._heard(items[0], request, _effort(request))
+        encoded = self._beginning(items[0], request, _effort(request))
         build = partial(self._language, encoded, allowed, request)
         if encoded is not items[0]:
             return replace(await build(None), is_provisional=True)
@@ -161,7 +161,7 @@ class Whisper:
         In one that may grow as little is listened to as leads to an answer that ends by itself.
         """
         effort = _effort(request)
-        while (encoded := self._heard(items[0], request, effort)) is not items[0]:
+        while (encoded := self._beginning(items[0], request, effort)) is not items[0]:
             limit = token_limit(request.num_samples / INTERNAL_RATE)
             answer, talks_on = await self._answer(encoded, request, limit=limit)
             if not talks_on:
@@ -170,7 +170,7 @@ class Whisper:
         answer, _ = await self._answer(items[0], request, on_text)
         return replace(answer, effort=effort)
 
-    def _heard(self, item: EncoderItem, request: RangeRequest, effort: int) -> EncoderItem:
+    def _beginning(self, item: EncoderItem, request: RangeRequest, effort: int) -> EncoderItem:
         """The window, or the beginning of it that is listened to with this effort while it may grow."""
         if not request.may_grow:
             return item
@@ -204,7 +204,7 @@ class Whisper:
             sampling = msgspec.structs.replace(sampling, max_tokens=limit)
         if options.logprobs and is_first(request.lane):
             sampling = msgspec.structs.replace(sampling, logprobs=NUM_LIKELIEST)
-        sampling = as_wished(sampling, options, num_prompt=len(prompt.prompt_token_ids))
+        sampling = with_options(sampling, options, num_prompt=len(prompt.prompt_token_ids))
         prompt = replace(prompt, sampling=sampling)
         answer = await self._complete("decode", item, prompt, request, on_text, is_short=limit is not None)
         is_greedy = sampling.temperature == 0.0

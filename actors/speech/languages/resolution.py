@@ -25,14 +25,14 @@ from ....protocols.shared.languages import check_language
 from ....protocols.transcription.transcript import TranscriptionOptions
 from ...runtime.nursery import open_work
 from ..families.family import SpeechFamily
-from ..range_decoder import Asker
+from ..range_decoder import RangeDecoder
 
 
 @dataclass(slots=True)
 class Settler:
     """The languages of one recording's ranges."""
 
-    asker: Asker
+    decoder: RangeDecoder
     ranges: list[Range]
     named: str | None = None
     """The language of everything, where it needs no asking."""
@@ -53,18 +53,18 @@ class Settler:
         """
         if self.named is not None:
             return False
-        return not self._is_alone or bool(self.asker.options.languages)
+        return not self._is_alone or bool(self.decoder.options.languages)
 
     @property
     def _is_alone(self) -> bool:
         """Whether a single answer would name the language by itself."""
-        return len(self.ranges) == 1 and self.asker.family.facts.language_from == "answer"
+        return len(self.ranges) == 1 and self.decoder.family.facts.language_from == "answer"
 
     @property
     def is_answered_ahead(self) -> bool:
         """Whether a range may be answered as expected while it is asked for its language: not where the
         engine keeps one state of a range, and the later question would end the earlier one."""
-        return self.is_detected and self.asker.family.facts.language_from == "detection"
+        return self.is_detected and self.decoder.family.facts.language_from == "detection"
 
     async def settle(self, index: int, expected: str | None = None) -> None:
         """A range's languages, once those before it are known.
@@ -72,7 +72,7 @@ class Settler:
         While they are asked for it is answered as `expected`, if it is not yet known what to expect.
         """
         if index not in self.pieces:
-            if expected is not None and self.ranges[index] not in self.asker.memory.detected:
+            if expected is not None and self.ranges[index] not in self.decoder.memory.detected:
                 self.pieces[index] = await self._find_adjacent(index, expected)
             else:
                 self.pieces[index] = await self._find(index)
@@ -81,7 +81,7 @@ class Settler:
     async def _find_adjacent(self, index: int, expected: str) -> tuple[Piece, ...]:
         part = self.ranges[index]
         async with open_work() as nursery:
-            nursery.start_soon(self.asker.answer, part, expected)
+            nursery.start_soon(self.decoder.answer, part, expected)
             pieces = await self._find(index)
             if pieces != ((part, expected),):
                 nursery.cancel_scope.cancel()
@@ -92,28 +92,28 @@ class Settler:
         if not self.is_detected:
             return ((part, self.named),)
         is_short = part[1] - part[0] < MIN_RANGE
-        detected = None if is_short and index else await self.asker.language(part)
+        detected = None if is_short and index else await self.decoder.language(part)
         if index:
             await self._settled[index - 1].wait()
         before = self.pieces[index - 1][-1][1] if index else None
         if is_short and index and before is None:
-            detected = await self.asker.language(part)
+            detected = await self.decoder.language(part)
         if detected is None:
             return ((part, before),)
-        if self.spoken is not None and part == self.asker.growing and is_short and not index:
+        if self.spoken is not None and part == self.decoder.growing and is_short and not index:
             return ((part, first_language(detected, self.spoken)),)
-        if self.spoken is not None and not index and part != self.asker.growing:
-            detected = await self.asker.with_session(part, detected, self.spoken)
+        if self.spoken is not None and not index and part != self.decoder.growing:
+            detected = await self.decoder.with_session(part, detected, self.spoken)
         clear = detected.code if self._is_alone else clear_language(part, detected)
         if clear is not None and not self._may_change(index):
             return ((part, clear),)
         before = clear or before
         pieces = [part]
-        if detected.is_speech and part != self.asker.growing:
-            pieces = cut_at_pauses(part, await self.asker.speech(part))
+        if detected.is_speech and part != self.decoder.growing:
+            pieces = cut_at_pauses(part, await self.decoder.speech(part))
         settled: list[Piece] = []
         for piece in pieces:
-            own = likely_language(piece, await self.asker.language(piece) if len(pieces) > 1 else detected)
+            own = likely_language(piece, await self.decoder.language(piece) if len(pieces) > 1 else detected)
             before = own or before or await self._base_language()
             settled.append((piece, before))
         return merged(settled)
@@ -122,7 +122,7 @@ class Settler:
         """Whether a range may hold several languages though one is clear, as that of its first sentences
         mostly is: the client names several, or several were spoken before."""
         spoken = {language for each in range(index) for _, language in self.pieces[each]} - {None}
-        return len(set(self.asker.options.languages)) > 1 or len(spoken) > 1
+        return len(set(self.decoder.options.languages)) > 1 or len(spoken) > 1
 
     async def _base_language(self) -> str | None:
         """The language of the first range with speech; where nobody speaks, of the first with sound.
@@ -130,7 +130,7 @@ class Settler:
         None: all are silent, or answers name none."""
         if self._base is None:
             for part in self.ranges:
-                detected = await self.asker.language(part)
+                detected = await self.decoder.language(part)
                 if detected is not None:
                     self._base = detected.code if detected.is_speech else self._base or detected.code
                     if detected.is_speech:

@@ -34,7 +34,7 @@ from ....protocols.shared.audio_format import INTERNAL_RATE
 from ....protocols.transcription.transcript import Doubt
 from ...runtime.nursery import all_of
 from ...runtime.off_loop import off_loop
-from ..range_decoder import Asker
+from ..range_decoder import RangeDecoder
 
 LEAST_HALF: Final = INTERNAL_RATE
 """Samples of the shortest half: models make little of half a word."""
@@ -52,25 +52,25 @@ _T = TypeVar("_T")
 class Retranscriber:
     """Second questions about the ranges of one recording; its memory keeps what came of them."""
 
-    asker: Asker
+    decoder: RangeDecoder
     is_language_found: bool
     """Whether languages are detected."""
 
     async def pieces(self, part: Range, language: str | None) -> tuple[Piece, ...]:
         """The pieces whose answers count for a range that has been answered: mostly the range itself."""
-        piece, memory = (part, language), self.asker.memory
-        if part == self.asker.growing or not self.asker.recording.detects_speech:
+        piece, memory = (part, language), self.decoder.memory
+        if part == self.decoder.growing or not self.decoder.recording.detects_speech:
             return (piece,)
         if piece not in memory.pieces:
             memory.pieces[piece] = await self._again(piece, MOST_CUTS)
         return memory.pieces[piece]
 
     async def _again(self, piece: Piece, num_cuts: int) -> tuple[Piece, ...]:
-        asker, (part, language) = self.asker, piece
+        decoder, (part, language) = self.decoder, piece
         await self._count(piece)
-        silence = asker.family.silence(part[1] - part[0])
-        answer = asker.memory.answers[piece]
-        speech_s = await asker.speech_s(part) if answer.text else 0.0
+        silence = decoder.family.silence(part[1] - part[0])
+        answer = decoder.memory.answers[piece]
+        speech_s = await decoder.speech_s(part) if answer.text else 0.0
         doubt = await self._doubt(answer, speech_s)
         is_half = num_cuts < MOST_CUTS
         if doubt is None or (doubt == "language" and is_half):
@@ -79,14 +79,14 @@ class Retranscriber:
             answer = await self._untold(piece, answer, doubt, speech_s)
             doubt = await self._doubt(answer, speech_s)
             if not self.is_language_found:
-                await asker.check_named_language(part, language)
+                await decoder.check_named_language(part, language)
         if doubt is not None and not is_half and await self._is_babble(doubt, piece):
-            asker.memory.replace(piece, silence, doubt)
+            decoder.memory.replace(piece, silence, doubt)
             return (piece,)
         if doubt == "language":
             other = await self._in_its_language(part, language, is_doubted=True)
             if await self._is_better(doubt, piece, [other], speech_s):
-                asker.memory.doubts[part] = doubt
+                decoder.memory.doubts[part] = doubt
                 return (other,)
         if doubt is None or not num_cuts or part[1] - part[0] < 2 * LEAST_HALF:
             return (piece,)
@@ -95,15 +95,15 @@ class Retranscriber:
             deeper = await all_of(partial(self._again, num_cuts=num_cuts - 1), halves)
             halves = [each for found in deeper for each in found]
         if await self._is_better(doubt, piece, halves, speech_s):
-            asker.memory.doubts[part] = doubt
+            decoder.memory.doubts[part] = doubt
             return tuple(halves)
         if is_next_to_nothing(doubt, answer, speech_s):
-            asker.memory.replace(piece, silence, doubt)
+            decoder.memory.replace(piece, silence, doubt)
         return (piece,)
 
     async def _count(self, piece: Piece) -> None:
         """Leave out copies of an utterance that the sound does not have; a cut may double one, too."""
-        part, memory = piece[0], self.asker.memory
+        part, memory = piece[0], self.decoder.memory
         answer = memory.answers[piece]
         text = answer.text
         if answer.is_cut:
@@ -112,10 +112,10 @@ class Retranscriber:
         for row in await off_loop(find, size=len(text), most_inline=MEASURED_INLINE):
             span = None
             if not row.is_all(answer.text):
-                span = row.times_s(answer.text, await self.asker.words(*piece))
+                span = row.times_s(answer.text, await self.decoder.words(*piece))
                 if span is None:
                     continue
-            count = await self.asker.recording.count_copies(part, len(row.ends), span)
+            count = await self.decoder.recording.count_copies(part, len(row.ends), span)
             text = text if count is None else row.shortened(text, count)
         if text != answer.text:
             tokens = tokens_of_text(answer.tokens, text)
@@ -123,14 +123,14 @@ class Retranscriber:
 
     async def _untold(self, piece: Piece, answer: RangeAnswer, doubt: Doubt, speech_s: float) -> RangeAnswer:
         """The answer without the context that it was given, if that is better."""
-        untold = await self.asker.untold(*piece)
-        if untold is None:
+        independent = await self.decoder.answer_without_context(*piece)
+        if independent is None:
             return answer
-        compare = partial(is_better, doubt, answer, [untold], speech_s)
-        if not await _measured(compare, answer, untold):
+        compare = partial(is_better, doubt, answer, [independent], speech_s)
+        if not await _measured(compare, answer, independent):
             return answer
-        self.asker.memory.replace(piece, untold, doubt)
-        return untold
+        self.decoder.memory.replace(piece, independent, doubt)
+        return independent
 
     async def _halves(self, piece: Piece) -> list[Piece]:
         """Both halves of a piece, answered each in its language."""
@@ -139,11 +139,11 @@ class Retranscriber:
 
     async def _cut(self, part: Range) -> tuple[Range, Range]:
         """A range in two, each of them to be answered by itself."""
-        recording = self.asker.recording
+        recording = self.decoder.recording
         cut = middle_pause(part, await recording.speech(part, min_silence=0))
         cut = await recording.cut(part) if cut is None else cut
         halves = (part[0], cut), (cut, part[1])
-        self.asker.memory.halves.update(halves)
+        self.decoder.memory.halves.update(halves)
         return halves
 
     async def _is_babble(self, doubt: Doubt, piece: Piece) -> bool:
@@ -151,15 +151,15 @@ class Retranscriber:
 
         Short ranges, and models that detect none, do not tell.
         """
-        part, memory = piece[0], self.asker.memory
+        part, memory = piece[0], self.decoder.memory
         answer, found = memory.answers[piece], memory.detected.get(part)
         if found is None or not may_be_babble(doubt, answer, found):
             return False
         parts = await self._cut(part)
-        languages = await all_of(self.asker.language, parts)
+        languages = await all_of(self.decoder.language, parts)
         if any(half is not None and half.probability >= CLEAR for half in languages):
             return False
-        halves = await all_of(partial(self.asker.answer, language=piece[1]), parts)
+        halves = await all_of(partial(self.decoder.answer, language=piece[1]), parts)
         return await _measured(partial(is_other_text, answer, halves), answer, *halves)
 
     async def _in_its_language(self, part: Range, language: str | None, *, is_doubted: bool = False) -> Piece:
@@ -167,18 +167,18 @@ class Retranscriber:
 
         Where the language of an answer `is_doubted` none is clear.
         """
-        asker = self.asker
+        decoder = self.decoder
         found = None
         if self.is_language_found and language is not None:
-            found = await asker.language(part)
+            found = await decoder.language(part)
         if found is None or language is None:
-            await asker.answer(part, language)
+            await decoder.answer(part, language)
             return part, language
         if found.is_speech and found.probability >= CLEAR_OTHER and not is_doubted:
-            await asker.answer(part, found.code)
+            await decoder.answer(part, found.code)
             return part, found.code
-        codes = dict.fromkeys((language, found.code, await asker.second_language(part, found.code)))
-        answers = {code: await asker.answer(part, code) for code in codes}
+        codes = dict.fromkeys((language, found.code, await decoder.second_language(part, found.code)))
+        answers = {code: await decoder.answer(part, code) for code in codes}
 
         is_long = part[1] - part[0] >= MIN_RANGE
         likely = found.code if is_long and not is_doubted else language
@@ -190,7 +190,7 @@ class Retranscriber:
         return part, max(codes, key=sureness)
 
     async def _doubt(self, answer: RangeAnswer, speech_s: float) -> Doubt | None:
-        is_translated = self.asker.options.task == "translate"
+        is_translated = self.decoder.options.task == "translate"
         measure = partial(
             doubt_of,
             answer,
@@ -201,7 +201,7 @@ class Retranscriber:
         return await _measured(measure, answer)
 
     async def _is_better(self, doubt: Doubt, piece: Piece, others: Sequence[Piece], speech_s: float) -> bool:
-        answers = self.asker.memory.answers
+        answers = self.decoder.memory.answers
         found = [answers[other] for other in others]
         is_other = any(language != piece[1] for _, language in others)
         compare = partial(is_better, doubt, answers[piece], found, speech_s, is_other=is_other)

@@ -105,7 +105,7 @@ class Decoder:
         few = self._few
         if (
             few is not None
-            and batch.looked is None
+            and batch.wanted is None
             and few.take(x.shape[0], cache)
             and not _num_levels(batch.media)
         ):
@@ -118,8 +118,8 @@ class Decoder:
         for i, layer in enumerate(self._layers):
             turns = table if c.has_rotary[i] else still
             query = self._query(layer, x, turns, cache[i], batches)
-            if i == last and batch.looked is not None and _num_levels(batch.media) <= last:
-                rows, batches = batch.looked.rows, batch.looked.paged
+            if i == last and batch.wanted is not None and _num_levels(batch.media) <= last:
+                rows, batches = batch.wanted.rows, batch.wanted.paged
                 all_rows = torch.zeros_like(x)
                 all_rows[rows] = self._rest(layer, query[rows], x[rows], cache[i], batches)
                 return all_rows

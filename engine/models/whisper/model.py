@@ -26,7 +26,7 @@ from ....kernels.linear.linear import LinearWeight, arrange_linear, linear, line
 from ....kernels.linear.logits import exact_head_logits
 from ....kernels.linear.weight_codes import HEAD_GRID
 from ....protocols.engine.messages import Align, Features
-from ..base import EncoderOutput, Listener, StepBatch, is_whole, values_of
+from ..base import CrossAttendingRows, EncoderOutput, StepBatch, is_whole, values_of
 from ..layer import attended, fed_forward, in_range, projected, take_biased, take_layer, take_norm
 from ..weights import TensorReader
 from .alignment import token_boundaries
@@ -195,7 +195,7 @@ class WhisperModel:
         a = self._a
         rows, heads, dim = batch.token_ids.shape[0], a.decoder_heads, a.d_model // a.decoder_heads
         x = F.embedding(batch.token_ids, self._tokens) + self._positions[batch.positions]
-        spans_of_layers = _cross_spans(batch.listeners)
+        spans_of_layers = _cross_spans(batch.cross_attending)
         few = self._few
         if few is not None and not scores and few.take(rows, cache, spans_of_layers):
             few.run(x, cache, batch.paged, spans=spans_of_layers)
@@ -248,7 +248,7 @@ class WhisperModel:
             token_ids=torch.tensor(token_ids, device=self.device),
             positions=torch.arange(num_tokens, device=self.device),
             paged=paged_batch([PagedSequence(range(num_blocks), 0, num_tokens)], size, self.device),
-            listeners=(Listener(output, num_tokens),),
+            cross_attending=(CrossAttendingRows(output, num_tokens),),
         )
         scores = {layer: torch.empty(0) for layer, _ in self._alignment_heads}
         self._forward(batch, torch.zeros(shape, dtype=self.dtype, device=self.device), scores)
@@ -275,15 +275,15 @@ def _cross_projection(tensors: TensorReader, layers: Sequence[str]) -> LinearWei
     return tensors.take_linear(*weights, bias=torch.cat(biases))
 
 
-def _cross_spans(listeners: Sequence[Listener]) -> list[CrossSpan]:
+def _cross_spans(cross_attending: Sequence[CrossAttendingRows]) -> list[CrossSpan]:
     """What rows listen to, in all layers."""
     spans: list[CrossSpan] = []
     start = 0
-    for listener in listeners:
-        window, end = listener.output, start + listener.num_rows
+    for rows in cross_attending:
+        window, end = rows.output, start + rows.num_rows
         assert isinstance(window, CrossKeyValues), "encoded by another model"
-        if listener.span is not None:
-            window = window.part(*listener.span)
+        if rows.span is not None:
+            window = window.part(*rows.span)
         spans.append(CrossSpan(start, end, window.memory, window.num_positions))
         start = end
     return spans

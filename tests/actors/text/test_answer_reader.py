@@ -16,7 +16,7 @@ from sensorium.engine.text.tools.machine import ToolParser, read_whole
 from sensorium.protocols.chat.content import ChatMessage, read_messages
 from sensorium.protocols.chat.request import Conversation
 from sensorium.protocols.chat.tools import NO_ARGUMENTS, Tool, ToolUse
-from sensorium.protocols.engine.messages import Grammar, SamplingParams, ThoughtBudget
+from sensorium.protocols.engine.messages import Grammar, ReasoningBudget, SamplingParams
 from sensorium.protocols.errors import BadRequestError
 from support.answers import as_tuples
 from support.chat_templates import QWEN3
@@ -211,14 +211,14 @@ def test_all_special_tokens_show_where_they_are_asked_for() -> None:
 
 
 def test_a_budget_of_thoughts_is_told_in_tokens() -> None:
-    def budget(made: PromptBuilder, asked: str) -> ThoughtBudget | None:
+    def budget(made: PromptBuilder, asked: str) -> ReasoningBudget | None:
         whole = dataclasses.replace(conversation(), thinking_budget=3)
-        return AnswerReading(made, whole).fit(prompt(made, asked), PARAMS).thoughts
+        return AnswerReading(made, whole).fit(prompt(made, asked), PARAMS).reasoning_budget
 
     tags = builder()
     (start,), (end,) = (tags.text.encode(name, allow_special=True) for name in ("<think>", "</think>"))
-    assert budget(tags, "a") == ThoughtBudget(3, (start,), (end,))
-    assert budget(tags, "a<think>\n") == ThoughtBudget(3, (start,), (end,), is_open=True)
+    assert budget(tags, "a") == ReasoningBudget(3, (start,), (end,))
+    assert budget(tags, "a<think>\n") == ReasoningBudget(3, (start,), (end,), is_open=True)
     channels = builder(HARMONY, extra=HARMONY_TOKENS)
     found = budget(channels, "a")
     assert found is not None
@@ -234,4 +234,4 @@ def test_a_budget_of_thoughts_is_told_in_tokens() -> None:
         budget(without, "a")
     assert caught.value.param == "thinking_token_budget"
     given = dataclasses.replace(conversation(), thinking_budget=3, is_budget_optional=True)
-    assert AnswerReading(without, given).fit(prompt(without, "a"), PARAMS).thoughts is None
+    assert AnswerReading(without, given).fit(prompt(without, "a"), PARAMS).reasoning_budget is None

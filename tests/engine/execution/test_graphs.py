@@ -43,7 +43,7 @@ def limits_of(model: Model) -> Limits:
         block_size=BLOCK,
         max_context=model.info.max_context,
         vocab_size=model.info.vocab_size,
-        listens=False,
+        has_cross_attention=False,
         rotary_axes=model.rotary_axes,
     )
 

@@ -16,7 +16,7 @@ from sensorium.engine.execution.sampler import choose
 from sensorium.engine.execution.sequence import SequenceState
 from sensorium.engine.execution.token_rules import RuleBook
 from sensorium.engine.planning.plan import SequenceStart
-from sensorium.protocols.engine.messages import RequestId, Sample, SamplingParams, ThoughtBudget
+from sensorium.protocols.engine.messages import ReasoningBudget, RequestId, Sample, SamplingParams
 from sensorium.protocols.shared.sampling import MAX_NGRAM_SIZE
 from transformers.generation.logits_process import (
     NoBadWordsLogitsProcessor,
@@ -339,7 +339,7 @@ def test_a_rule_that_is_named_twice_reaches_no_stranger(sampling: SamplingParams
 @pytest.mark.parametrize("company", [False, True])
 def test_where_a_budget_of_thoughts_is_used_up_only_their_end_may_come(company: bool) -> None:
     logits = random_logits(4, 3)
-    sampling = msgspec.structs.replace(PLAIN, thoughts=ThoughtBudget(2, (1,), (2, 3)))
+    sampling = msgspec.structs.replace(PLAIN, reasoning_budget=ReasoningBudget(2, (1,), (2, 3)))
     found = ruled(logits, sampling, [1, 1], [1, 7], [8, 9, 2], company=company)
     assert torch.equal(found[[0, 3]], logits[[0, 3]]), "one more may be thought, and it is over"
     for row in (1, 2):
@@ -349,9 +349,11 @@ def test_where_a_budget_of_thoughts_is_used_up_only_their_end_may_come(company: 
 
 def test_thoughts_go_on_where_they_cannot_end() -> None:
     sampling = msgspec.structs.replace(
-        PLAIN, thoughts=ThoughtBudget(0, (1,), (2,), is_open=True), suppress_token_ids=(2,)
+        PLAIN, reasoning_budget=ReasoningBudget(0, (1,), (2,), is_open=True), suppress_token_ids=(2,)
     )
     found = ruled(random_logits(1, 4), sampling, [], [], [])
     assert torch.isneginf(found).sum() == 1
-    outside = msgspec.structs.replace(PLAIN, thoughts=ThoughtBudget(0, (1,), (VOCAB,), is_open=True))
+    outside = msgspec.structs.replace(
+        PLAIN, reasoning_budget=ReasoningBudget(0, (1,), (VOCAB,), is_open=True)
+    )
     assert torch.equal(ruled(random_logits(1, 4), outside, [], [], []), random_logits(1, 4))

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sensorium.engine.execution.reasoning_budget import beginning
-from sensorium.protocols.engine.messages import ThoughtBudget
+from sensorium.protocols.engine.messages import ReasoningBudget
 
 START, END, CALL = 1, 2, 3
-BUDGET = ThoughtBudget(3, (START,), (END, CALL))
-CHANNELS = ThoughtBudget(2, (7, 8), (9, 7))
+BUDGET = ReasoningBudget(3, (START,), (END, CALL))
+CHANNELS = ReasoningBudget(2, (7, 8), (9, 7))
 """As Harmony's: two tokens begin the thoughts, the first of which ends others."""
 
 
@@ -25,8 +25,8 @@ CHANNELS = ThoughtBudget(2, (7, 8), (9, 7))
         (BUDGET, (START, 5, 5, 5, END), False),
         (BUDGET, (START, 5, 5, CALL, 5, 5, 5), False),
         (BUDGET, (START, 5, END, START, 5, 5), True),
-        (ThoughtBudget(0, (START,), (END,), is_open=True), (), True),
-        (ThoughtBudget(1, (START,), (END,), is_open=True), (START,), True),
+        (ReasoningBudget(0, (START,), (END,), is_open=True), (), True),
+        (ReasoningBudget(1, (START,), (END,), is_open=True), (START,), True),
         (CHANNELS, (7, 5, 8, 5, 5), False),
         (CHANNELS, (7, 7, 8, 5, 5), True),
         (CHANNELS, (7, 8, 5, 7, 6, 5, 5, 5), False),
@@ -34,7 +34,7 @@ CHANNELS = ThoughtBudget(2, (7, 8), (9, 7))
     ],
 )
 def test_thoughts_end_when_all_of_them_have_taken_the_budget(
-    budget: ThoughtBudget, token_ids: tuple[int, ...], must_end: bool
+    budget: ReasoningBudget, token_ids: tuple[int, ...], must_end: bool
 ) -> None:
     assert beginning(budget).follow(token_ids).must_end == must_end
 

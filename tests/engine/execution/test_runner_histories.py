@@ -25,13 +25,13 @@ from sensorium.protocols.engine.messages import (
     MediaSpan,
     NgramDraft,
     ProbabilityProbe,
+    ReasoningBudget,
     Request,
     RequestId,
     Sample,
     SampleRequest,
     SamplingParams,
     SessionKey,
-    ThoughtBudget,
 )
 from support.plan_loop import to_features
 from support.runner_conformance import CaseLoop, RunnerCase
@@ -83,8 +83,8 @@ def draw_sampling(rng: random.Random, number: int) -> SamplingParams:
         no_repeat_ngram_size=rng.choice([0, 0, 0, 2, 3]),
         min_tokens=rng.choice([0, 0, 5]),
         grammar=grammar,
-        thoughts=rng.choice(
-            [None, None, ThoughtBudget(3, (LETTERS[0],), (LETTERS[1], LETTERS[2]), is_open=True)]
+        reasoning_budget=rng.choice(
+            [None, None, ReasoningBudget(3, (LETTERS[0],), (LETTERS[1], LETTERS[2]), is_open=True)]
         ),
         logprobs=rng.choice([None, 2]),
         prompt_logprobs=rng.choice([None, None, 1]),

@@ -11,7 +11,9 @@ from sensorium.engine.planning.plan import SequenceId, SequenceStart, SequenceSt
 from sensorium.protocols.engine.messages import ProbabilityProbe, RequestId, Sample, SamplingParams
 from support.toy_model import ToyModel
 
-LIMITS = Limits(num_blocks=99, block_size=16, max_context=512, vocab_size=300, listens=False, rotary_axes=1)
+LIMITS = Limits(
+    num_blocks=99, block_size=16, max_context=512, vocab_size=300, has_cross_attention=False, rotary_axes=1
+)
 
 
 def fed(
@@ -46,16 +48,16 @@ def test_of_prompts_the_last_rows_are() -> None:
         fed(20, probed=35),
         fed(1),
     )
-    looked = batch.looked
-    assert looked is not None
-    assert looked.rows.tolist() == [9, 39, 45, 46, 47, 63, 64, 65, 66, 67, 68]
-    assert looked.paged.num_queries == (1, 1, 3, 5, 1)
-    assert looked.paged.query_starts.tolist() == [0, 1, 2, 5, 10, 11]
-    assert looked.paged.write_slots.tolist() == batch.paged.write_slots[looked.rows].tolist()
-    assert looked.paged.context_lengths.tolist() == batch.paged.context_lengths.tolist()
+    wanted = batch.wanted
+    assert wanted is not None
+    assert wanted.rows.tolist() == [9, 39, 45, 46, 47, 63, 64, 65, 66, 67, 68]
+    assert wanted.paged.num_queries == (1, 1, 3, 5, 1)
+    assert wanted.paged.query_starts.tolist() == [0, 1, 2, 5, 10, 11]
+    assert wanted.paged.write_slots.tolist() == batch.paged.write_slots[wanted.rows].tolist()
+    assert wanted.paged.context_lengths.tolist() == batch.paged.context_lengths.tolist()
 
 
 def test_where_most_are_nobody_is_left_out() -> None:
-    assert batch_of(fed(1), fed(1)).looked is None
-    assert batch_of(fed(6, num_draft=4), fed(1), fed(2)).looked is None
-    assert batch_of(fed(30, prompt_logprobs=1)).looked is None
+    assert batch_of(fed(1), fed(1)).wanted is None
+    assert batch_of(fed(6, num_draft=4), fed(1), fed(2)).wanted is None
+    assert batch_of(fed(30, prompt_logprobs=1)).wanted is None

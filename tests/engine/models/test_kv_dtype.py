@@ -9,7 +9,7 @@ import pytest
 import torch
 from sensorium.actors.config.server import EngineConfig
 from sensorium.actors.model_loading import open_engine
-from sensorium.engine.models.base import Listener, Model, StepBatch
+from sensorium.engine.models.base import CrossAttendingRows, Model, StepBatch
 from sensorium.engine.models.registry import open_model
 from sensorium.kernels.attention.kv_quantization import CODED
 from sensorium.kernels.attention.paged_attention import PagedSequence, paged_batch
@@ -34,14 +34,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def logits_of(
-    model: Model, token_ids: Tensor, dtype: torch.dtype, listeners: tuple[Listener, ...] = ()
+    model: Model, token_ids: Tensor, dtype: torch.dtype, cross_attending: tuple[CrossAttendingRows, ...] = ()
 ) -> Tensor:
     """Of each token of a prompt."""
     num_blocks, num = -(-len(token_ids) // 16), len(token_ids)
     cache = torch.zeros(model.kv_shape.cache_shape(num_blocks, 16, dtype), dtype=dtype)
     paged = paged_batch([PagedSequence(range(num_blocks), 0, num)], 16, CPU)
     with torch.inference_mode():
-        batch = StepBatch(token_ids, torch.arange(num), paged, listeners=listeners)
+        batch = StepBatch(token_ids, torch.arange(num), paged, cross_attending=cross_attending)
         return model.logits(model.forward(batch, cache))
 
 
@@ -88,7 +88,7 @@ def test_whisper_hears_nearly_as_with_its_own_numbers_and_says_when(tmp_path: Pa
     token_ids = torch.arange(20) * 7 % plain.info.vocab_size
     outputs = [model.encode([features])[0] for model in (plain, coded)]
     want, got = (
-        logits_of(model, token_ids, dtype, (Listener(output, len(token_ids)),))
+        logits_of(model, token_ids, dtype, (CrossAttendingRows(output, len(token_ids)),))
         for model, output, dtype in zip((plain, coded), outputs, (torch.float32, CODED), strict=True)
     )
     assert 0 < distance(got, want) < CLOSE

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from sensorium.engine.models.base import Listener, Model, StepBatch
+from sensorium.engine.models.base import CrossAttendingRows, Model, StepBatch
 from sensorium.engine.models.packed_weights import PackedWeight
 from sensorium.engine.models.quantization_config import read_published
 from sensorium.engine.models.registry import open_model
@@ -64,12 +64,14 @@ def logits_of(model: Model) -> Tensor:
     cache = torch.zeros((k.num_layers, 4, 2, k.num_kv_heads, 16, k.head_dim), dtype=model.dtype)
     paged = paged_batch([PagedSequence(range(4), 0, 40)], 16, model.device)
     shape = model.info.attended_shape
-    listeners: tuple[Listener, ...] = ()
+    cross_attending: tuple[CrossAttendingRows, ...] = ()
     with torch.inference_mode():
         if shape is not None:
             window = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-            listeners = (Listener(model.encode([Features(shape, window.numpy().tobytes())])[0], 40),)
-        batch = StepBatch(token_ids, torch.arange(40), paged, listeners=listeners)
+            cross_attending = (
+                CrossAttendingRows(model.encode([Features(shape, window.numpy().tobytes())])[0], 40),
+            )
+        batch = StepBatch(token_ids, torch.arange(40), paged, cross_attending=cross_attending)
         return model.logits(model.forward(batch, cache))
 
 

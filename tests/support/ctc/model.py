@@ -69,12 +69,12 @@ class CtcModel:
         """The label of each row: one number instead of a hidden state."""
         rows: list[Tensor] = []
         first = 0
-        for listener in batch.listeners:
-            assert isinstance(listener.output, Labels)
-            labels = torch.cat([listener.output.labels, torch.tensor([END])])
-            places = batch.positions[first : first + listener.num_rows].clamp(max=len(labels) - 1)
+        for each in batch.cross_attending:
+            assert isinstance(each.output, Labels)
+            labels = torch.cat([each.output.labels, torch.tensor([END])])
+            places = batch.positions[first : first + each.num_rows].clamp(max=len(labels) - 1)
             rows.append(labels[places])
-            first += listener.num_rows
+            first += each.num_rows
         return torch.cat(rows)[:, None].to(self.dtype)
 
     def logits(self, hidden: Tensor) -> Tensor:

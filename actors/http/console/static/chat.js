@@ -438,8 +438,9 @@ async function useSource(opened) {
   const instructions = at("chat-system").value.trim() || null;
   const made = await server.client.realtime({ type: "realtime", model: model.id, instructions });
   if (source !== opened) return made.close();
+  await opened.start(made);
+  if (source !== opened) return made.close();
   session = made;
-  opened.start(made);
   say(`${model.id} watches. Ask about what it sees.`);
   made.on("connection.lost", () => say("The connection is lost. Trying again…"));
   made.on("connection.resumed", () => say(`${model.id} watches again.`));

@@ -223,7 +223,7 @@ with client.realtime.connect(model=${json(model)}) as connection:
 const client = new Client({ baseURL: "${url}"${key.js} });
 const camera = await FrameSource.open("camera");
 const session = await client.realtime({ type: "realtime", model: ${json(model)} });
-camera.start(session);
+await camera.start(session);
 for await (const piece of session.ask(${json(text)})) console.log(piece);
 `,
   };

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sensorium.actors.speech.families.family import as_wished, check_answered, likelier_words
+from sensorium.actors.speech.families.family import check_answered, likelier_words, with_options
 from sensorium.protocols.engine.messages import RequestId, SamplingParams, TextGenerated
 from sensorium.protocols.errors import InternalError
 from sensorium.protocols.transcription.transcript import TranscriptionOptions
@@ -23,12 +23,12 @@ SAMPLING = SamplingParams(max_tokens=9, stop_token_ids=(3,), logprobs=0)
     ],
 )
 def test_answers_grow_side_by_side_at_temperature_0(options: TranscriptionOptions, num_beams: int) -> None:
-    sampling = as_wished(SAMPLING, options)
+    sampling = with_options(SAMPLING, options)
     assert sampling == SamplingParams(max_tokens=9, stop_token_ids=(3,), logprobs=0, num_beams=num_beams)
 
 
 def test_how_several_answers_are_compared() -> None:
-    sampling = as_wished(SAMPLING, TranscriptionOptions(beam_size=5, length_penalty=0.5, patience=2.0))
+    sampling = with_options(SAMPLING, TranscriptionOptions(beam_size=5, length_penalty=0.5, patience=2.0))
     assert (sampling.num_beams, sampling.length_penalty, sampling.patience) == (5, 0.5, 2.0)
 
 
@@ -36,9 +36,9 @@ def test_repetitions_are_as_likely_as_is_asked_for() -> None:
     asked: dict[str, Any] = {"top_p": 0.4, "top_k": 12, "min_p": 0.5, "presence_penalty": 0.5}
     asked |= {"frequency_penalty": -0.5, "repetition_penalty": 1.3, "no_repeat_ngram_size": 4}
     expected = SamplingParams(max_tokens=9, stop_token_ids=(3,), logprobs=0, **asked)
-    assert as_wished(SAMPLING, TranscriptionOptions(**asked)) == expected
-    assert as_wished(SAMPLING, TranscriptionOptions(**asked), num_prompt=7).ngrams_from == 7
-    assert as_wished(SAMPLING, TranscriptionOptions(), num_prompt=7) == SAMPLING
+    assert with_options(SAMPLING, TranscriptionOptions(**asked)) == expected
+    assert with_options(SAMPLING, TranscriptionOptions(**asked), num_prompt=7).ngrams_from == 7
+    assert with_options(SAMPLING, TranscriptionOptions(), num_prompt=7) == SAMPLING
 
 
 def test_keywords_are_no_likelier_where_nothing_can_be_taken_back() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from sensorium.engine.models.base import Looked, MediaEmbedding, Model, StepBatch
+from sensorium.engine.models.base import MediaEmbedding, Model, StepBatch, WantedRows
 from sensorium.engine.models.dense.config import decoder_config, decoder_tensors
 from sensorium.engine.models.dense.model import Decoder, EmbeddedRows
 from sensorium.engine.models.registry import open_model
@@ -177,7 +177,7 @@ def test_rows_that_are_looked_at_are_as_in_a_whole_step(
     batch = StepBatch(token_ids, torch.arange(28), paged, media)
     caches = [torch.randn(2, 12, 2, 2, 16, 8, generator=torch.Generator().manual_seed(2)) for _ in range(2)]
     whole = model.forward(batch, caches[0])
-    some = model.forward(replace(batch, looked=Looked(rows, alone)), caches[1])
+    some = model.forward(replace(batch, wanted=WantedRows(rows, alone)), caches[1])
     torch.testing.assert_close(some[rows], whole[rows], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(caches[1], caches[0], rtol=1e-4, atol=1e-4)
 

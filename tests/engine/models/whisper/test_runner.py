@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import torch
 from sensorium.engine.execution.runner import Runner
-from sensorium.engine.models.base import EncoderOutput, Listener, StepBatch
+from sensorium.engine.models.base import CrossAttendingRows, EncoderOutput, StepBatch
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.whisper.model import CrossKeyValues, WhisperModel
 from sensorium.engine.models.whisper.text import WhisperText
@@ -143,7 +143,7 @@ def test_threads_change_no_bit_of_a_step(tmp_path: Path, dtype: str) -> None:
             sequences = [PagedSequence((i,), 0, 1) for i in range(rows)]
             paged = paged_batch(sequences, 16, torch.device("cpu"))
             ids, positions = torch.arange(7, 7 + rows), torch.zeros(rows, dtype=torch.int64)
-            batch = StepBatch(ids, positions, paged, listeners=(Listener(output, rows),))
+            batch = StepBatch(ids, positions, paged, cross_attending=(CrossAttendingRows(output, rows),))
             cache = torch.zeros(model.kv_shape.cache_shape(rows, 16, model.dtype), dtype=model.dtype)
             logits.append(model.logits(model.forward(batch, cache)))
         torch.set_num_threads(1)
@@ -291,8 +291,8 @@ def test_bfloat16_errs_no_more_than_transformers(folder: Path) -> None:
         paged = paged_batch([PagedSequence((0, 1), 0, 30)], 16, torch.device("cpu"))
         with torch.inference_mode():
             cache = torch.zeros(k.num_layers, 2, 2, k.num_kv_heads, 16, k.head_dim, dtype=model.dtype)
-            listener = Listener(model.encode([to_features(window())])[0], 30)
-            batch = StepBatch(tokens, torch.arange(30), paged, listeners=(listener,))
+            listener = CrossAttendingRows(model.encode([to_features(window())])[0], 30)
+            batch = StepBatch(tokens, torch.arange(30), paged, cross_attending=(listener,))
             return model.logits(model.forward(batch, cache))
 
     def theirs(dtype: torch.dtype) -> torch.Tensor:
@@ -315,8 +315,8 @@ def test_rows_may_listen_to_a_part_of_a_window(folder: Path) -> None:
     model = load(folder, "float32")
     (output,) = model.encode([to_features(window())])
     paged = paged_batch([PagedSequence((i,), 0, 10) for i in range(3)], 16, torch.device("cpu"))
-    listeners = tuple(Listener(output, 10, span) for span in spans)
-    batch = StepBatch(tokens.repeat(3), torch.arange(10).repeat(3), paged, listeners=listeners)
+    cross_attending = tuple(CrossAttendingRows(output, 10, span) for span in spans)
+    batch = StepBatch(tokens.repeat(3), torch.arange(10).repeat(3), paged, cross_attending=cross_attending)
     cache = torch.zeros(model.kv_shape.cache_shape(3, 16, model.dtype), dtype=model.dtype)
     found = model.logits(model.forward(batch, cache)).view(3, 10, -1)
     theirs: Any = WhisperForConditionalGeneration.from_pretrained(folder).eval()
