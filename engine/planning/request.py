@@ -277,9 +277,15 @@ class ScheduledRequest:
                 num_cached=self.num_cached,
                 probe_probability=self.probe_probability,
             )
-        if outcome.finish_reason == reason and outcome.prompt_logprobs is None:
+        reported_once = (
+            outcome.prompt_logprobs,
+            outcome.probe_probability,
+        )  # computed again after a preemption
+        if outcome.finish_reason == reason and reported_once == (None, None):
             return outcome
-        return msgspec.structs.replace(outcome, finish_reason=reason, prompt_logprobs=None)
+        return msgspec.structs.replace(
+            outcome, finish_reason=reason, prompt_logprobs=None, probe_probability=None
+        )
 
     def _report_prompt(self, outcome: TokensSampled, reason: FinishReason | None) -> Prefilled | TaskFailed:
         """How a request ends that does not sample and has made no vector."""

@@ -12,7 +12,7 @@ from sensorium.engine.planning.plan import Plan
 from sensorium.engine.planning.policies.service_classes import HEAVY_PATIENCE, LIVE_PATIENCE
 from sensorium.engine.planning.scheduler import Scheduler
 from sensorium.engine.planning.service_classes import SERVICES
-from sensorium.protocols.engine.messages import RequestId, Service
+from sensorium.protocols.engine.messages import ProbabilityProbe, RequestId, Service
 from sensorium.protocols.errors import OverloadedError
 from support.fake_runner import FakeRunner, item
 from support.scheduler_dialogs import align, expect_all_free, expect_answer, generate, make_loop
@@ -98,6 +98,21 @@ def test_what_was_put_back_waits_while_live_goes_on_and_resumes_from_the_prefix_
     loop.run()
     fed_again = loop.scheduler.statistics().num_prefill_tokens - prefilled - 6 * 3
     assert fed_again <= 5, "its full blocks were found again"
+
+
+def test_what_is_reported_with_the_first_tokens_is_not_reported_again_after_a_preemption() -> None:
+    loop = make_loop(max_running=1, prefix_caching=False)
+    probe = ProbabilityProbe(1, 2)
+    loop.submit(generate("probed", service="batch", probe=probe, prompt_logprobs=0, max_tokens=9))
+    step(loop)
+    first = loop.first[RequestId("probed")]
+    assert first.probe_probability is not None
+    assert first.prompt_logprobs is not None
+    loop.submit(generate("live", service="live"))
+    step(loop)
+    assert loop.scheduler.statistics().num_preemptions_batch == 1
+    loop.run()  # the loop asserts that no later event has them
+    assert RequestId("probed") in loop.ends
 
 
 def test_a_step_beside_live_is_short_and_worse_ones_take_turns_in_it() -> None:
