@@ -2,8 +2,8 @@
 
 What content is in a slot and who holds it is the ledger's business (`engine/planning/encoder/cache.py`); here
 a slot is only waiting for its encode, filled (its encode is planned, so this and later plans may use it) or
-failed. Where encodes go apart, beside the steps, a slot is filled when its encode is done. Slots are never
-used again. Read `engine/planning/scheduler.py` next.
+failed. Where encodes run alongside the steps, there is one at a time, whatever the policy allows, and a slot
+is filled when its encode is done. Slots are never used again. Read `engine/planning/scheduler.py` next.
 """
 
 from __future__ import annotations
@@ -141,6 +141,6 @@ class SlotQueue:
         return encodes
 
     def _fits(self, num_tokens: int) -> bool:
-        if len(self._taken) >= self._max_now:
+        if len(self._taken) >= self._max_now or (self.is_overlapped and self._in_flight):
             return False
         return len(self._taken) == self._num_before or self._num_taken_tokens + num_tokens <= self._max_tokens

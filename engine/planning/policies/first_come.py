@@ -1,8 +1,9 @@
-"""First come, first served: one group, in order of arrival, whoever asks and for what.
+"""First come, first served: one group, in order of arrival, whatever the request.
 
 A request runs until it is answered. Only if blocks run out in the middle of answers is the last that came put
 back, so that those before it can go on. Classes of service, priorities and callers change nothing: a file of
-an hour that came first delays live speech. For a server with one kind of request.
+an hour that came first delays live speech. A request whose prefix a running one is computing waits for that,
+and may be overtaken meanwhile. For a server with one kind of request.
 """
 
 from __future__ import annotations

@@ -6,10 +6,11 @@ import random
 from dataclasses import replace
 
 import pytest
+from sensorium.engine.planning.activity import Presence
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.scheduler import Scheduler
 from sensorium.protocols.engine.messages import Lane, Request, RequestId, Sample, SamplingParams, Service
-from support.fake_runner import FakeRunner
+from support.fake_runner import FakeRunner, item
 from support.scheduler_dialogs import expect_all_free, expect_answer, generate
 from support.step_loop import StepLoop
 
@@ -98,3 +99,21 @@ def test_every_request_gets_the_answer_it_would_get_alone(seed: int) -> None:
         expect_answer(loop, request)
     assert begun(loop) == [request.request_id for request in requests]
     expect_all_free(loop)
+
+
+def test_one_encode_runs_alongside_the_steps_though_the_policy_allows_more() -> None:
+    presence = Presence()
+    speaker = Scheduler(replace(CONFIG, scheduling_policy="service-classes"), presence)
+    speaker.submit(generate("live", service="live"))
+    speaker.schedule()
+    config = replace(CONFIG, overlap_encoder=True)
+    loop = StepLoop(Scheduler(config, presence), FakeRunner(num_blocks=config.num_blocks))
+    for slot in range(3):
+        loop.scheduler.encode(slot, item(f"i{slot}").features)
+        loop.submit(generate(f"r{slot}", on=f"i{slot}", max_tokens=2), slot)
+    loop.run()
+    assert [len(plan.encodes) for plan in loop.overlapped_plans] == [1, 1, 1]
+    assert not any(plan.encodes for plan in loop.plans)
+    assert len(loop.ends) == 3
+    loop.plan()
+    assert not loop.overlapped
