@@ -277,11 +277,9 @@ class ScheduledRequest:
                 num_cached=self.num_cached,
                 probe_probability=self.probe_probability,
             )
-        reported_once = (
-            outcome.prompt_logprobs,
-            outcome.probe_probability,
-        )  # computed again after a preemption
-        if outcome.finish_reason == reason and reported_once == (None, None):
+        # What was reported with the first tokens comes again when a preempted request is computed again.
+        is_again = outcome.prompt_logprobs is not None or outcome.probe_probability is not None
+        if outcome.finish_reason == reason and not is_again:
             return outcome
         return msgspec.structs.replace(
             outcome, finish_reason=reason, prompt_logprobs=None, probe_probability=None
