@@ -68,14 +68,17 @@ class Clients:
     def _keep(self, one: Callable[[], str]) -> None:
         began = time.monotonic()
         while not self._is_over.is_set():
+            asked = time.monotonic()
             try:
                 self.counts[one()] += 1
-            except Exception as error:  # any other is a broken law, and is reported at the end
-                if isinstance(error, httpx.TransportError) and time.monotonic() < self._lost_until() + LOST_S:
+            except Exception as error:  # any is a broken law but a connection that the network broke
+                now = time.monotonic()
+                is_lost = isinstance(error, httpx.TransportError) and now < self._lost_until() + LOST_S
+                if is_lost and now - asked < DEADLINE_S:
                     self.counts[f"{one.__name__}: connection broken by the network"] += 1
-                    continue
-                now_s = time.monotonic() - began
-                self.broken.append(f"at {now_s:.1f} s, {one.__name__}: {type(error).__name__}: {error}")
+                else:
+                    what = f"{one.__name__}: {type(error).__name__}: {error}"
+                    self.broken.append(f"at {now - began:.1f} s, {what}")
                 time.sleep(0.2)
 
     def _transcribe(self) -> httpx.Response:
