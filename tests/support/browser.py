@@ -6,7 +6,6 @@ skipped, and say what to install.
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +23,6 @@ CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser")
 SKIP: Final = "Chromium is not installed: apt-get install chromium"
 LIGHTS: Final = "Set the kitchen lights to ninety percent."
 """What `kitchen_lights.wav` says."""
-SEVEN_WORDS: Final = re.compile(r"(\S+ ){6}\S+\.")
 WAIT_MS: Final = 90_000
 """For what a slow machine may take; nothing waits so long where it works."""
 ARGUMENTS: Final = (
@@ -123,11 +121,3 @@ def write_film(picture: Path, film: Path, *, num_frames: int = 20) -> Path:
     head = b"YUV4MPEG2 W640 H480 F10:1 Ip A1:1 C420jpeg\n"
     film.write_bytes(head + (b"FRAME\n" + frame) * num_frames)
     return film
-
-
-def is_lights(text: str) -> bool:
-    """Whether a microphone's text is `LIGHTS`, but for one word: on a busy machine Chromium drops some of a
-    file that it plays, and a small model takes what is left for another word."""
-    words = text.split()
-    differing = [each for each, other in zip(words, LIGHTS.split(), strict=False) if each != other]
-    return len(words) == len(LIGHTS.split()) and len(differing) <= 1
