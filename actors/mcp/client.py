@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 MAX_AT_ONCE: Final = 32
 """Exchanges of all requests; callers share them."""
 MAX_CANCELLATIONS: Final = 64
-"""Sessions that at one time send a server that a call is cancelled; callers share them."""
+"""Sessions that may send cancellations to their servers at the same time, of all callers together."""
 
 FailureKind = Literal["unreachable", "timeout", "status", "protocol", "tool"]
 """What counters tell apart: no connection, or one that broke; no answer in time; a status that is no success;

@@ -29,7 +29,6 @@ export class FrameSource {
     const video = document.createElement("video");
     Object.assign(video, { srcObject: source.#stream, muted: true, playsInline: true });
     await video.play();
-    if (!video.videoWidth) await new Promise((resolve) => video.addEventListener("loadeddata", resolve, { once: true }));
     /** The <video> element that shows what is seen: put it into the page. */
     source.video = video;
     return source;

@@ -438,7 +438,12 @@ async function useSource(opened) {
   const instructions = at("chat-system").value.trim() || null;
   const made = await server.client.realtime({ type: "realtime", model: model.id, instructions });
   if (source !== opened) return made.close();
-  await opened.start(made);
+  try {
+    await opened.start(made);
+  } catch (error) {
+    made.close();
+    throw error;
+  }
   if (source !== opened) return made.close();
   session = made;
   say(`${model.id} watches. Ask about what it sees.`);
