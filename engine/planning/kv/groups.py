@@ -75,7 +75,7 @@ def layout_of(layers: Sequence[LayerSpec]) -> CacheLayout:
             case _:
                 kinds.setdefault(spec, []).append(index)
     if not kinds:
-        return CacheLayout((), 0, state_bytes)
+        return CacheLayout(ONE_GROUP, 0, state_bytes)  # blocks of no bytes, by which prefixes are named
     rarest = min(len(members) * spec.token_bytes for spec, members in kinds.items())
     token_bytes = max(rarest, *(spec.token_bytes for spec in kinds))
     groups: list[PagedGroup] = []
