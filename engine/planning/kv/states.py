@@ -95,7 +95,8 @@ class StateSlots:
         if num_draft:
             state.checkpoint, state.checkpoint_position = self.allocate(), state.position
             assert state.checkpoint is not None, "see `may_draft`"
-            self._copies.append(Copy(state.slot, state.checkpoint))
+            if state.position:  # else it is zero by its position
+                self._copies.append(Copy(state.slot, state.checkpoint))
         self._take_snapshot(request, state)
         state.position += num_known + num_draft
 
