@@ -8,6 +8,7 @@ them), dropped and freed; steps fail. The same history, replayed from its record
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import msgspec
 from hypothesis import strategies as st
@@ -85,6 +86,9 @@ configs = st.builds(
 class SchedulerMachine(RuleBasedStateMachine):
     """Commands go to a scheduler, whose calls are recorded, and its runner."""
 
+    sessions: Sequence[SessionKey | None] = (None, None, *SESSIONS)
+    """What requests are drawn to belong to."""
+
     def __init__(self) -> None:
         super().__init__()
         self.requests: dict[RequestId, AnyRequest] = {}
@@ -129,7 +133,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 2**32))
     def submit(self, seed: int) -> None:
         rng = random.Random(seed)
-        session = rng.choice([None, None, *SESSIONS])
+        session = rng.choice(self.sessions)
         earlier = self.draw_earlier(rng, session)
         prompt: tuple[int, ...]
         media: tuple[MediaSpan, ...]

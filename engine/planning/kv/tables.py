@@ -138,7 +138,11 @@ class GroupTables:
                 found += 1
             return found
         index = longest
-        while index > group.spec.first_needed(longest * self._block_size) // self._block_size:
+        while longest:
+            # The last block also where the next row needs nothing of it: it tells that all was computed.
+            first = min(group.spec.first_needed(longest * self._block_size) // self._block_size, longest - 1)
+            if index == first:
+                break
             index -= 1
             if self._pool.get(name_in(number, names[index])) is None:
                 longest = index
