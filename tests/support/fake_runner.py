@@ -76,7 +76,6 @@ INFO = WhisperInfo(
 )
 
 
-
 def item(name: str, num_tokens: int = 0) -> EncoderItem:
     """An encoder item whose content is its name."""
     data = name.encode()

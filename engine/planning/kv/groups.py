@@ -90,7 +90,9 @@ def layout_of(layers: Sequence[LayerSpec]) -> CacheLayout:
 def _check_shared(layers: Sequence[LayerSpec], index: int, layer: int) -> None:
     is_earlier = 0 <= layer < index
     if not is_earlier or isinstance(layers[layer], SharedWith | NoCache):
-        raise ValueError(f"layer {index} shares the cache of layer {layer}, which is no earlier layer with one")
+        raise ValueError(
+            f"layer {index} shares the cache of layer {layer}, which is no earlier layer with one"
+        )
 
 
 def _parts(members: Sequence[int], size: int) -> Iterable[tuple[int, ...]]:

@@ -273,7 +273,9 @@ class KvSpace:
                 return 0  # what slid out of a window serves no shorter prefix either
             if longest % size and self.groups.is_shared(parked.tables, longest // size):
                 longest -= longest % size  # its last block would be written to, and others read it
-            if self.states is not None and not (parked.state_slot is not None and longest == len(parked.tokens)):
+            if self.states is not None and not (
+                parked.state_slot is not None and longest == len(parked.tokens)
+            ):
                 num_blocks = min(longest // size, len(names))
                 longest = self.states.longest(names, num_blocks) * size
             if longest == length:

@@ -32,9 +32,7 @@ class GroupTables:
         self.nothing: tuple[Table, ...] = ((),) * self.count
         """The tables of no tokens."""
 
-    def find(
-        self, names: Sequence[BlockHash], states: StateSlots | None
-    ) -> tuple[int, tuple[Table, ...]]:
+    def find(self, names: Sequence[BlockHash], states: StateSlots | None) -> tuple[int, tuple[Table, ...]]:
         """The most of the first blocks that every group and state can serve, and their tables."""
         if self.is_one_full and states is None:
             blocks = self._pool.find(names)
@@ -127,7 +125,9 @@ class GroupTables:
             num_holes = sum(block == HOLE for block in table)
             assert HOLE not in table[num_holes:], "a hole behind the front"
             assert num_holes <= group.spec.first_needed(request.num_planned) // self._block_size
-            most = group.max_blocks(len(table) * self._block_size, self._block_size, self._max_tokens_per_step)
+            most = group.max_blocks(
+                len(table) * self._block_size, self._block_size, self._max_tokens_per_step
+            )
             assert len(table) - num_holes <= most, "a window holds more than it may"
 
     def _longest(self, number: int, group: PagedGroup, names: Sequence[BlockHash], longest: int) -> int:

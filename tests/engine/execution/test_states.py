@@ -33,7 +33,9 @@ def make_runner(model: ToyModel, num_blocks: int, num_state_slots: int = NUM_SLO
     return Runner(model, num_blocks=num_blocks, block_size=4, num_state_slots=num_state_slots)
 
 
-def draw_request(rng: random.Random, model: ToyModel, number: int, earlier: list[SampleRequest]) -> SampleRequest:
+def draw_request(
+    rng: random.Random, model: ToyModel, number: int, earlier: list[SampleRequest]
+) -> SampleRequest:
     """Often the beginning of another with its answer; drafts that are right for a while."""
     prompt: tuple[int, ...] = ()
     if earlier and rng.random() < 0.7:
