@@ -146,6 +146,8 @@ class SchedulerConfig:
 
     def _num_blocks(self, num_tokens: int) -> int:
         size, most = self.block_size, self.max_tokens_per_step
+        if self.groups is ONE_GROUP:
+            return -(-num_tokens // size)
         return sum(group.max_blocks(num_tokens, size, most) for group in self.groups)
 
     def _check_ids(self, name: str, token_ids: tuple[int, ...]) -> None:

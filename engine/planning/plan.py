@@ -67,8 +67,8 @@ class SequenceStep(msgspec.Struct, frozen=True):
     outcome (a chunk in the middle of a prompt has none).
 
     `block_table` is that of the first group of layers, `more_tables` are those of the others. An entry is
-    `engine/planning/kv/groups.py: HOLE` where the group's rows need the block no more. Layers with states keep
-    them in `state_slot`; the state of a sequence fed from position 0 on is zero, whatever the slot holds.
+    `HOLE` (`engine/planning/kv/groups.py`) where the group's rows need the block no more. Layers with states
+    keep them in `state_slot`; of a sequence fed from position 0 on they are zero, whatever the slot holds.
 
     `positions` are the rows' (time, height, width) rotary positions where those are not the token's
     position thrice, else None. A sequence the runner has finished (it sampled a stop token, reached

@@ -252,11 +252,11 @@ class Planner:
 
     def _part_with_room(self, making: Making, request: ScheduledRequest, num_tokens: int) -> int:
         """How many tokens of a prompt there are blocks for, parked ones and at last another's included."""
-        if not self._kv.grow(request, request.num_planned + num_tokens):
-            num_tokens = min(num_tokens, request.capacity - request.num_planned)
-            if not num_tokens and self._make_room(request, making):
-                return 1
-        return num_tokens
+        if self._kv.grow(request, request.num_planned + num_tokens):
+            return num_tokens
+        if request.num_planned == request.capacity:
+            self._make_room(request, making)
+        return min(num_tokens, request.capacity - request.num_planned)
 
     def _make_room(self, request: ScheduledRequest, making: Making) -> bool:
         """Whether there is a block for the next position, if need be another's."""

@@ -27,7 +27,7 @@ from ...protocols.errors import BadRequestError, InternalError, OverloadedError
 from .activity import Presence
 from .encoder.slots import SlotQueue
 from .events import EncodeDropped, EncodeFailed, SchedulerEvent, WindowEncoded
-from .kv.space import KvSpace
+from .kv.grouped_space import make_space
 from .limits import SchedulerConfig, SchedulingPolicy
 from .plan import EncodeStep, Plan, SequenceOutcome, SequenceStep, Slot, StepResult
 from .planner import Planner
@@ -67,7 +67,7 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig, presence: Presence | None = None) -> None:
         """`presence` is that of all engines of the process; its own if there is no other."""
         self.config = config
-        self._kv = KvSpace(config)
+        self._kv = make_space(config)
         self._requests: dict[RequestId, ScheduledRequest] = {}
         self._policy = _POLICIES[config.scheduling_policy](config)
         self._queues = Queues(len(self._policy.groups))
@@ -188,7 +188,7 @@ class Scheduler:
             step=self._step,
             ends=tuple(self._queues.ends),
             frees=frees,
-            copies=self._kv.take_copies(),
+            copies=() if self._kv.states is None else self._kv.states.take_copies(),
             encodes=encodes,
             sequences=tuple(making.sequences),
             wholes=tuple(each.whole_step for each in making.wholes),

@@ -1,8 +1,8 @@
 """What a KV block's content is called: a hash over everything its keys and values depend on.
 
 That is the block's tokens, the media behind its placeholders, and all that precedes it (by the hash of the
-block before it; before the first one is the root: the model, and what holds for the whole sequence). Equal
-names, equal content up to rounding. Pure; read `engine/planning/kv/blocks.py` next for where names lead to blocks.
+block before it; before the first one is the root: the model, and what holds for the whole sequence).
+Equal names, equal content up to rounding. Pure; read `engine/planning/kv/blocks.py` next for where names lead to blocks.
 """
 
 from __future__ import annotations

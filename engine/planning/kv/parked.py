@@ -24,14 +24,14 @@ _STRIDE: Final = 256  # tokens compared at once
 class Parked:
     """KV of `tokens` behind `root`, as far as a request was computed; the last block may be part full.
 
-    `tables` are those of all groups of layers, `blocks` what they hold.
+    Where layers keep different things, `tables` are those of the groups and `blocks` what they hold.
     """
 
     root: BlockHash
     media: tuple[MediaSpan, ...]
     tokens: tuple[int, ...]
-    tables: tuple[tuple[Block, ...], ...]
     blocks: tuple[Block, ...]
+    tables: tuple[tuple[Block, ...], ...] = ()
     state_slot: int | None = None
     """The state behind all of `tokens`, if the model has states and that one is kept."""
 

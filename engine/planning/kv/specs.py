@@ -20,7 +20,7 @@ class FullAttention(msgspec.Struct, frozen=True):
         """How many tokens before it a row may need: all."""
         return None
 
-    def first_needed(self, start: int) -> int:
+    def first_needed(self, start: int) -> int:  # noqa: ARG002 (as of the others)
         """The first position that rows from `start` on attend to."""
         return 0
 

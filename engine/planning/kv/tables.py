@@ -1,7 +1,7 @@
 """The block tables of a request, one for each group of layers: what is found, slides out, is named.
 
-All tables count positions alike, so that entry `i` of each has the tokens from `i * block_size` on. A table of
-a window has holes at its front. Read `engine/planning/kv/space.py` for who gets the blocks.
+All tables count positions alike, so that entry `i` of each has the tokens from `i * block_size` on. A table
+of a window has holes at its front. Read `engine/planning/kv/grouped_space.py` for who gets the blocks.
 """
 
 from __future__ import annotations
@@ -27,16 +27,9 @@ class GroupTables:
         self._block_size = config.block_size
         self._max_tokens_per_step = config.max_tokens_per_step
         self.count = len(config.groups)
-        self.is_one_full = self.count == 1 and config.groups[0].spec.reach is None
-        self._has_windows = any(group.spec.reach is not None for group in config.groups)
-        self.nothing: tuple[Table, ...] = ((),) * self.count
-        """The tables of no tokens."""
 
     def find(self, names: Sequence[BlockHash], states: StateSlots | None) -> tuple[int, tuple[Table, ...]]:
         """The most of the first blocks that every group and state can serve, and their tables."""
-        if self.is_one_full and states is None:
-            blocks = self._pool.find(names)
-            return len(blocks), (blocks,)
         longest, before = len(names), -1
         while longest != before:
             before = longest
@@ -51,20 +44,8 @@ class GroupTables:
     def lengths(self, num_tokens: int, num_found: int) -> list[int]:
         """How many entries tables have when a request enters: full attention for all known tokens."""
         full = self._pool.num_blocks_for(num_tokens)
-        if not self._has_windows:
-            return [full] * self.count
         first = self._pool.num_blocks_for(min(num_tokens, num_found + self._max_tokens_per_step))
         return [full if group.spec.reach is None else first for group in self._groups]
-
-    def num_wanted(self, tables: Sequence[Table], num_tokens: int, num_found: int) -> int:
-        """How many blocks entering takes, given what is found."""
-        return sum(self.lengths(num_tokens, num_found)) - sum(map(len, tables))
-
-    def blocks_of(self, tables: Sequence[Table]) -> Table:
-        """What they hold."""
-        if not self._has_windows and len(tables) == 1:
-            return tables[0]
-        return tuple(block for table in tables for block in table if block != HOLE)
 
     def cut(self, tables: Sequence[Table], num_tokens: int) -> tuple[Table, ...]:
         """The part of them that reaches up to so many tokens."""
@@ -74,8 +55,6 @@ class GroupTables:
     def needed(self, tables: Sequence[Table], num_tokens: int) -> tuple[Table, ...]:
         """The part of them that rows behind so many tokens need."""
         tables = self.cut(tables, num_tokens)
-        if not self._has_windows:
-            return tables
         return tuple(
             (HOLE,) * first + table[first:]
             for group, table in zip(self._groups, tables, strict=True)
@@ -104,8 +83,6 @@ class GroupTables:
     def slide(self, request: ScheduledRequest) -> None:
         """Let go of the blocks that the next row needs no more. What is in flight and reads them is done
         before whoever gets them writes."""
-        if not self._has_windows:
-            return
         tables = [request.blocks, *request.more_tables]
         for number, group in enumerate(self._groups):
             table = tables[number]

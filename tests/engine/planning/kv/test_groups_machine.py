@@ -1,8 +1,8 @@
 """The scheduler's random histories with models whose layers keep different things.
 
-Windows and chunks slide, alone or beside full attention; a state goes with them or with full attention. The
-fake model's answers depend on exactly what its layers see, so that a hit, a revised session, a preemption or a
-rejected draft that gives a sequence another past changes an answer.
+Windows and chunks slide, alone or beside full attention; a state goes with them or with full attention.
+The fake model's answers depend on exactly what its layers see, so that a hit, a revised session, a preemption
+or a rejected draft that gives a sequence another past changes an answer.
 """
 
 from __future__ import annotations

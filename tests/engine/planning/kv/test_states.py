@@ -11,7 +11,7 @@ from sensorium.engine.planning.kv.groups import ONE_GROUP
 from sensorium.engine.planning.kv.states import StateSlots
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.scheduler import Scheduler
-from sensorium.protocols.engine.messages import RequestId, SampleRequest, SessionKey
+from sensorium.protocols.engine.messages import MediaSpan, RequestId, SampleRequest, SessionKey
 from support.fake_layers import FakeLayers
 from support.fake_runner import FakeRunner, answer_alone, item
 from support.scheduler_dialogs import expect_all_free, generate, span
@@ -22,8 +22,9 @@ CONFIG = SchedulerConfig(num_blocks=64, block_size=4, max_context=128, num_state
 PROMPT = tuple(range(1, 22))  # 21 tokens: the last boundary is behind 16
 
 
-def make_loop(**given: Any) -> StepLoop:
-    config = replace(CONFIG, **given)
+def make_loop(**given: int) -> StepLoop:
+    options: dict[str, Any] = dict(given)
+    config = replace(CONFIG, **options)
     runner = FakeRunner(num_blocks=64, layers=LAYERS, num_state_slots=config.num_state_slots)
     return StepLoop(Scheduler(config), runner)
 
@@ -66,18 +67,22 @@ def test_snapshots_longest_unused_go_first_and_a_request_may_have_the_last_slot(
 
 
 def test_a_snapshot_is_found_only_once_its_step_is_back() -> None:
-    """The step that made the state fails behind the plan with the copy."""
-    loop = make_loop()
+    """The step that made the state fails behind the plan with the copy; the prefix's blocks are another's."""
+    loop = make_loop(num_state_slots=2)
+    run(loop, generate("a", PROMPT, max_tokens=1), 0)
+    run(loop, generate("b", tuple(range(20, 41)), max_tokens=1), 0)
+    num_before = len(loop.plans)
     broken, good = generate("broken", PROMPT), generate("good", (*PROMPT[:16], 30))
     assert isinstance(loop.runner, FakeRunner)
     loop.runner.failing.add(RequestId("broken"))
     loop.submit(broken)
     loop.plan()
     loop.plan()
-    assert loop.plans[1].copies
+    assert loop.plans[num_before + 1].copies
     loop.finish()
     assert loop.ends[RequestId("broken")].finish_reason == "error"
     run(loop, good, 0)
+    assert loop.scheduler.statistics().num_cached_blocks
     expect_all_free(loop)
 
 
@@ -114,7 +119,7 @@ def test_an_item_is_fed_again_with_the_draft_behind_it() -> None:
     assert tuple(loop.tokens[RequestId("a")]) == answer
 
 
-def replace_media(request: SampleRequest, media: Any) -> SampleRequest:
+def replace_media(request: SampleRequest, media: tuple[MediaSpan, ...]) -> SampleRequest:
     return msgspec.structs.replace(request, media=media)
 
 

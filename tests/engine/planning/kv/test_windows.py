@@ -95,13 +95,16 @@ def test_who_is_fed_in_a_step_keeps_its_blocks_though_a_better_prompt_lacks_some
     """The window is wider than the prompts, so that nothing slides out."""
     wide = PagedGroup(SlidingWindow(100))
     loop = make_loop(wide, num_blocks=8)
-    worse = generate("worse", (1, 2, 3, 4), max_tokens=20)
+    worse = generate("worse", (40, 41), max_tokens=20)
     loop.submit(worse)
     loop.step()
     better = generate("better", PROMPT, max_tokens=2, priority=-1)
     loop.submit(better)
     loop.run()
     assert loop.scheduler.statistics().num_preemptions == 1
+    assert [len(plan.sequences) for plan in loop.steps[5:8]] == [1, 1, 1], (
+        "the worse one alone, then it is put back"
+    )
     for plan in loop.steps:
         assert not {step.sequence_id for step in plan.sequences} & set(plan.ends)
     for request in (worse, better):
