@@ -46,8 +46,10 @@ class ScheduledRequest:
     `blocks`, because the results of those steps are in; positions < `num_planned` are computed, or will be
     by plans in flight, `num_sampling` of which sample one token each (a plan with a draft is in flight
     alone). A stay on the device begins with the tokens known then, `num_begun`; later ones the runner
-    feeds itself. Where layers keep different things, `blocks` is the table of the first group of layers and
-    `more_tables` are those of the others. Without `sequence_id` the request is not on the device: it waits, or it is over.
+    feeds itself. Without `sequence_id` the request is not on the device: it waits, or it is over.
+
+    Where layers keep different things, `blocks` is the table of the first group of layers, `more_tables` are
+    those of the others, and `state` has the slots of states.
 
     What does not sample is fed its prompt and ends with the step that feeds the last of it, as if it sampled
     one token. What `is_whole` has neither sequence nor blocks: one step runs all of it.

@@ -411,7 +411,8 @@ class FakeRunner:
             return Past(self._layers, tokens, cells)
         assert step.state_slot is not None, "a step without its state"
         state = self._states[step.state_slot] if step.start else (0, b"")
-        assert state is not None and state[0] == step.start, "the state is not that of what precedes"
+        assert state is not None, "a state was never written"
+        assert state[0] == step.start, "the state is not that of what precedes"
         return Past(self._layers, tokens, cells, state[1])
 
     def _read(self, step: SequenceStep, table: Sequence[int], position: int) -> _Cell:

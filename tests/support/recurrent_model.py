@@ -1,4 +1,4 @@
-"""The toy model with a state beside its attention layer: a decayed sum of all rows, which changes each answer."""
+"""The toy model with a state beside its attention layer, a decayed sum of all rows, in each answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A state machine of the scheduler under random histories: every request ends once, with what it would get alone.
+"""The scheduler under random histories: every request ends once, with what it would get alone.
 
 Pools are tiny, so that preemption and eviction are common; prompts repeat and continue each other, so that
 cached and parked KV is found; up to three plans are in flight; items are encoded (in steps, or beside some of

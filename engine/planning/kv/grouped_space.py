@@ -1,8 +1,9 @@
-"""Blocks and state slots of models whose layers keep different things (`docs/decisions/0023-cache-groups.md`).
+"""Blocks and state slots of models whose layers keep different things.
 
-A request has a block table for each group of layers, all from one pool, and a slot if there are states. What
-it finds is the longest prefix that every group and the states can serve. `engine/planning/kv/tables.py` has
-what concerns tables, `engine/planning/kv/states.py` the slots; all else is as in `engine/planning/kv/space.py`.
+A request has a block table for each group of layers, all from one pool, and a slot if there are states
+(`docs/decisions/0023-cache-groups.md`). What it finds is the longest prefix that every group and the states
+can serve. `engine/planning/kv/tables.py` has what concerns tables, `engine/planning/kv/states.py` the slots;
+all else is as in `engine/planning/kv/space.py`.
 """
 
 from __future__ import annotations
@@ -158,8 +159,8 @@ class GroupedKvSpace(KvSpace):
             self.states.check(slots)
 
     def check_step(self, step: SequenceStep, request: ScheduledRequest | None) -> None:
-        """Assert of a step in flight that nobody else has its blocks, and `request`, whose step it is unless it
-        is over, has them still, but for those that slid out since."""
+        """Assert of a step in flight that nobody else has its blocks, and `request`, whose step it is unless
+        it is over, has them still, but for those that slid out since."""
         tables = (step.block_table, *step.more_tables)
         if request is not None:
             assert step.state_slot == (None if request.state is None else request.state.slot)
@@ -203,7 +204,7 @@ class GroupedKvSpace(KvSpace):
         assert has_room, "a request entered that does not fit"
 
     def _servable(self, parked: Parked, length: int, names: Sequence[BlockHash]) -> int:
-        """How many of the first `length` tokens that a session parked every group and the states can serve."""
+        """How many of the first `length` tokens that are parked every group and the states can serve."""
         size = self._block_size
         while length:
             if not self._groups.serve(parked.tables, length):

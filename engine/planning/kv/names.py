@@ -2,7 +2,8 @@
 
 That is the block's tokens, the media behind its placeholders, and all that precedes it (by the hash of the
 block before it; before the first one is the root: the model, and what holds for the whole sequence).
-Equal names, equal content up to rounding. Pure; read `engine/planning/kv/blocks.py` next for where names lead to blocks.
+Equal names, equal content up to rounding. Pure; read `engine/planning/kv/blocks.py` next for where names lead
+to blocks.
 """
 
 from __future__ import annotations

@@ -181,8 +181,8 @@ class KvSpace:
         assert self.sessions.num_blocks == sum(len(parked.blocks) for parked in self.sessions.parked)
 
     def check_step(self, step: SequenceStep, request: ScheduledRequest | None) -> None:
-        """Assert of a step in flight that nobody else has its blocks, and `request`, whose step it is unless it
-        is over, has them still."""
+        """Assert of a step in flight that nobody else has its blocks, and `request`, whose step it is unless
+        it is over, has them still."""
         size = self._block_size
         held = None if request is None else request.blocks[: len(step.block_table)]
         assert held is None or held == step.block_table, "a step in flight lost its blocks"

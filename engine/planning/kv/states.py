@@ -3,8 +3,8 @@
 A running request has one slot; its state is that behind all tokens planned so far. A snapshot is a slot that
 nobody writes to, found by the name of the block it stands behind; those nobody holds go when slots are
 needed, longest unused first. States move by copies, which a plan carries and the runner makes in order,
-before the plan's sequences. So a copy made with a step is of the state in front of it, however many plans are in
-flight. Read `engine/planning/kv/grouped_space.py` next.
+before the plan's sequences. So a copy made with a step is of the state in front of it, however many plans
+are in flight. Read `engine/planning/kv/grouped_space.py` next.
 """
 
 from __future__ import annotations

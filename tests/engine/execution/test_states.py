@@ -70,9 +70,9 @@ def test_hits_preemption_drafts_and_sessions_change_no_answer(seed: int, num_slo
         requests.append(draw_request(rng, model, number, requests))
         loop.submit(requests[-1])
         for _ in range(rng.choice([0, 2, 12])):
-            if not loop.plan() or len(loop.in_flight) > 1:
-                if loop.in_flight:
-                    loop.finish()
+            is_idle = not loop.plan()
+            if loop.in_flight and (is_idle or len(loop.in_flight) > 1):
+                loop.finish()
     loop.run(max_in_flight=2)
     for request in requests:
         given = tuple(loop.tokens.get(request.request_id, ()))

@@ -66,7 +66,12 @@ def test_layers_without_anything_of_their_own_are_in_no_group() -> None:
     assert [group.layers for group in layout.groups] == [(0, 3)]
     alone = layout_of([State(5), State(6)])
     assert (alone.groups, alone.state_bytes, alone.token_bytes) == (ONE_GROUP, 11, 0)
-    for layers in ([SharedWith(0)], [NoCache(), SharedWith(0)], [FullAttention(1), SharedWith(2)]):
+    wrong: list[list[LayerSpec]] = [
+        [SharedWith(0)],
+        [NoCache(), SharedWith(0)],
+        [FullAttention(1), SharedWith(2)],
+    ]
+    for layers in wrong:
         with pytest.raises(ValueError, match="which is no earlier layer with one"):
             layout_of(layers)
 

@@ -102,9 +102,7 @@ def test_who_is_fed_in_a_step_keeps_its_blocks_though_a_better_prompt_lacks_some
     loop.submit(better)
     loop.run()
     assert loop.scheduler.statistics().num_preemptions == 1
-    assert [len(plan.sequences) for plan in loop.steps[5:8]] == [1, 1, 1], (
-        "the worse one alone, then it is put back"
-    )
+    assert [len(plan.sequences) for plan in loop.steps[5:8]] == [1, 1, 1], "first the worse, then the better"
     for plan in loop.steps:
         assert not {step.sequence_id for step in plan.sequences} & set(plan.ends)
     for request in (worse, better):
