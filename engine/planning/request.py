@@ -218,8 +218,8 @@ class ScheduledRequest:
         is_decode = start >= self.num_begun
         answers = is_decode or end == self.num_begun
         probe = None if self.sample is None else self.sample.probe
-        if probe is not None and not start <= probe.position < end:
-            probe = None
+        if probe is not None and (self.probe_probability is not None or not start <= probe.position < end):
+            probe = None  # it is asked once, also where its position is fed again
         step = SequenceStep(
             sequence_id=self.sequence_id,
             token_ids=draft if is_decode else (*self.tokens[start:end], *draft),

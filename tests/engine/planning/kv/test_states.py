@@ -11,7 +11,13 @@ from sensorium.engine.planning.kv.groups import ONE_GROUP
 from sensorium.engine.planning.kv.states import StateSlots
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.scheduler import Scheduler
-from sensorium.protocols.engine.messages import MediaSpan, RequestId, SampleRequest, SessionKey
+from sensorium.protocols.engine.messages import (
+    MediaSpan,
+    ProbabilityProbe,
+    RequestId,
+    SampleRequest,
+    SessionKey,
+)
 from support.fake_layers import FakeLayers
 from support.fake_runner import FakeRunner, answer_alone, item
 from support.scheduler_dialogs import expect_all_free, generate, span
@@ -117,6 +123,19 @@ def test_an_item_is_fed_again_with_the_draft_behind_it() -> None:
     loop.run()
     assert any(step.num_draft and step.start == 16 for plan in loop.steps for step in plan.sequences)
     assert tuple(loop.tokens[RequestId("a")]) == answer
+
+
+def test_a_probe_is_answered_once_though_its_position_is_fed_again() -> None:
+    """The last token of a prompt, fed alone in front of a draft."""
+    prompt = PROMPT[:17]
+    answer = answer_alone(generate("a", prompt), layers=LAYERS)[0]
+    wrong = 1 if answer[1] != 1 else 2
+    loop = make_loop()
+    request = generate("a", prompt, draft=(answer[0], wrong), probe=ProbabilityProbe(16, 2))
+    run(loop, request, 0)
+    probed = [step.probe for plan in loop.steps for step in plan.sequences if step.start == 16]
+    assert probed == [ProbabilityProbe(16, 2), None]
+    assert list(loop.probabilities) == [RequestId("a")]
 
 
 def replace_media(request: SampleRequest, media: tuple[MediaSpan, ...]) -> SampleRequest:
