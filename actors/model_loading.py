@@ -15,6 +15,7 @@ from typing import Final, Literal
 from ..engine.control_groups import num_cores
 from ..engine.execution.grammar_store import GrammarStore
 from ..engine.execution.runner import Runner
+from ..engine.models.fingerprint import fingerprint
 from ..engine.models.info import ModelInfo, sampling_defaults
 from ..engine.models.memory import MemoryPlan, MemoryRequest, plan_memory
 from ..engine.models.registry import embedded_models, open_model
@@ -172,6 +173,7 @@ def open_engine(
             is_bidirectional=info.is_bidirectional,
             vocab_size=info.vocab_size,
             positions=source.positions,
+            fingerprint=fingerprint(source.folder, str(source.dtype), source.cache_name, config.quantization),
         ),
         bounds=EngineBounds(
             max_encoder_bytes=max(1, memory.encoder_bytes),

@@ -50,6 +50,7 @@ from .graphs import DecodeGraphs, GraphBackend
 from .oom_split import BatchSplitter
 from .sampler import NOT_FINITE
 from .sequence import SequenceState
+from .states import StateMemory
 from .step import FedSequence, Limits, fault_of, step_batch
 from .tasks.align import align
 from .tasks.base import Rows, SequenceTask
@@ -75,10 +76,12 @@ class Runner:
         cuda_graphs: bool | GraphBackend = False,
         max_running: int = 256,
         kv_dtype: torch.dtype | None = None,
+        num_state_slots: int = 0,
     ) -> None:
         """`num_threads` is the most torch may use (None: leave torch as it is). Keys and values are kept as
         `kv_dtype`: the model's (None) or `kernels.kv_codes.CODED`. With `cuda_graphs` decode
-        steps of up to `max_running` sequences are replayed (ValueError where they cannot be)."""
+        steps of up to `max_running` sequences are replayed (ValueError where they cannot be). A model with
+        states has `num_state_slots` of them."""
         if num_blocks < 1 or block_size < 1:
             raise ValueError("num_blocks and block_size must be at least 1")
         self.info = model.info
@@ -93,6 +96,7 @@ class Runner:
             vocab_size=model.info.vocab_size,
             has_cross_attention=model.info.attended_shape is not None,
             rotary_axes=model.rotary_axes,
+            num_state_slots=num_state_slots,
         )
         self._sampling = SampleTask(model)
         self._tasks: dict[type[Task], SequenceTask[Any]] = {
@@ -109,6 +113,7 @@ class Runner:
         with torch.inference_mode():
             self._cache = lazy_zeros(shape, kv_dtype, model.device)
             self._ahead = Ahead(self._cache)
+            self._states = StateMemory(model, num_state_slots)
             if graphs is not False:
                 most = max(min(max_running, MAX_LOGITS // model.info.vocab_size), 1)
                 self._graphs = DecodeGraphs(model, self._cache, self._limits, most, graphs)
@@ -136,10 +141,13 @@ class Runner:
         begin = SequenceStart(
             RequestId("warm-up"), prompt, (), Sample(SamplingParams(max_tokens=2, ignore_eos=True))
         )
-        first = SequenceStep(sequence, prompt, 0, table, slot, begin=begin)
+        state_slot = 0 if self._states else None
+        first = SequenceStep(sequence, prompt, 0, table, slot, begin=begin, state_slot=state_slot)
         self.execute(Plan(0, encodes=encodes, sequences=(first,)))
         if self.num_blocks > 1:
-            again = SequenceStep(sequence, (), len(prompt), (0, 1), slot, feeds_sampled=True)
+            again = SequenceStep(
+                sequence, (), len(prompt), (0, 1), slot, feeds_sampled=True, state_slot=state_slot
+            )
             self.execute(Plan(0, sequences=(again,)))
         self.execute(Plan(0, ends=(sequence,), frees=() if slot is None else (slot,)))
         if self._graphs is not None:
@@ -148,7 +156,7 @@ class Runner:
     @naming_device_loss
     @torch.inference_mode()
     def execute(self, plan: Plan) -> StepResult:
-        """Do everything in `plan`: ends, frees, encodes, sequences, wholes.
+        """Do everything in `plan`: ends, frees, copies, encodes, sequences, wholes.
 
         An item at fault fails alone (`encode_errors`, `TokensSampled.error`, `TaskFailed`), also where the
         device has no memory for it; an exception means this class is broken or the device (DeviceLostError).
@@ -160,6 +168,8 @@ class Runner:
             self._sequences.pop(sequence_id, None)
         for slot in plan.frees:
             self._encodings.pop(slot, None)
+        if plan.copies:
+            self._states.copy(plan.copies)
         encode_errors = self._encode(plan.encodes)
         with self._ahead.waiting(step.block_table[-1] for step in plan.sequences if step.block_table):
             outcomes = self._run_sequences(plan.sequences)
@@ -269,7 +279,8 @@ class Runner:
         return self._grammars.matcher(grammar)
 
     def _run(self, good: Sequence[FedSequence]) -> list[SequenceOutcome]:
-        """One forward pass; if the device has no memory for it, two of half the sequences."""
+        """One forward pass; if the device has no memory for it, two of half the sequences. Those with states
+        fail then: a part of them may have gone on."""
         try:
             results = self._attempt(good)
         except (RuntimeError, MemoryError) as caught:
@@ -279,17 +290,15 @@ class Runner:
         else:
             return [self._answer(fed, result) for fed, result in zip(good, results, strict=True)]
         self._release_memory()
-        if len(good) == 1:
-            good[0].state.finished = True
-            rows, context = len(good[0].token_ids), good[0].end
-            error = f"{reason} computing {rows} tokens of a context of {context}"
-            return [TokensSampled(good[0].state.request_id, error=error, fault="out_of_memory")]
+        if len(good) == 1 or self._states:
+            return [_without_memory(each, reason) for each in good]
         self._splitter.fail(good)
         half = len(good) // 2
         return self._run(good[:half]) + self._run(good[half:])
 
     def _attempt(self, fed: Sequence[FedSequence]) -> list[Any]:
-        """Forward, and what each task makes of it; changes nothing but the KV of the fed positions.
+        """Forward, and what each task makes of it; changes nothing but the KV of the fed positions, and
+        states.
 
         A result is that of its sequence's task, or `_NOT_FINITE`.
         """
@@ -298,6 +307,8 @@ class Runner:
         if self._graphs is not None and self._graphs.can_replay(fed):
             return self._sampling.replayed(fed, self._graphs.logits(fed))
         wanted = [self._task_of(each).num_wanted(each) for each in fed]
+        if self._states:
+            self._states.clear(fed)
         batch = step_batch(fed, self._limits, self._encodings, device, wanted)
         hidden = self._model.forward(batch, self._cache)
         results: list[Any] = [None] * len(fed)
@@ -373,6 +384,12 @@ class Runner:
                 raise
         self._release_memory()
         return TaskFailed(request_id, reason, "out_of_memory")
+
+
+def _without_memory(fed: FedSequence, reason: str) -> TokensSampled:
+    fed.state.finished = True
+    error = f"{reason} computing {len(fed.token_ids)} tokens of a context of {fed.end}"
+    return TokensSampled(fed.state.request_id, error=error, fault="out_of_memory")
 
 
 _NOT_FINITE: Final = object()

@@ -31,6 +31,8 @@ class Limits:
     has_cross_attention: bool
     """Every sequence cross-attends to an encoding."""
     rotary_axes: int
+    num_state_slots: int = 0
+    """0 for a model without states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +92,14 @@ def _table_fault(step: SequenceStep, state: SequenceState, end: int, limits: Lim
     table = step.block_table
     if end > len(table) * limits.block_size:
         return f"{end} tokens do not fit {len(table)} blocks of {limits.block_size}"
+    if step.state_slot not in (range(limits.num_state_slots) if limits.num_state_slots else (None,)):
+        return f"the state slot {step.state_slot} is not one of {limits.num_state_slots}"
     # A table grows at its end; looking at all of it in every step would cost more the longer it gets.
     fresh = table[min(step.start // limits.block_size, state.num_table_blocks) :]
     if not (min(fresh) >= 0 and max(fresh) < limits.num_blocks):
         return f"a block of the table is not one of {limits.num_blocks}"
+    if step.more_tables or table[0] < 0:
+        return "this model's layers share one block table, and keep all of it"
     state.num_table_blocks = len(table)
     return None
 
@@ -144,6 +150,7 @@ def step_batch(
         paged=paged,
         media=tuple(media),
         cross_attending=tuple(_cross_attending(fed, encodings)) if limits.has_cross_attention else (),
+        state_slots=_state_slots(fed, device) if limits.num_state_slots else None,
         wanted=None if wanted is None else _wanted_rows(wanted, paged, device),
     )
 
@@ -166,6 +173,10 @@ def _wanted_rows(wanted: Sequence[int], paged: PagedBatch, device: torch.device)
             num_queries=counts,
         ),
     )
+
+
+def _state_slots(fed: Sequence[FedSequence], device: torch.device) -> torch.Tensor:
+    return to_device(torch.tensor([each.step.state_slot for each in fed], dtype=torch.int64), device)
 
 
 def _positions(fed: Sequence[FedSequence], axes: int) -> list[int] | list[list[int]]:

@@ -105,6 +105,8 @@ class StepBatch:
     cross_attending: tuple[CrossAttendingRows, ...] = ()
     wanted: WantedRows | None = None
     """None: all of them."""
+    state_slots: Tensor | None = None
+    """int64 [sequences] of a model with states: where each sequence's are."""
 
 
 class Model(Protocol):
@@ -144,6 +146,16 @@ class AligningModel(Protocol):
 
     def align(self, task: Align, token_ids: Sequence[int], output: EncoderOutput) -> tuple[int, ...]:
         """`TokensAligned.boundaries`; raises ValueError with a message for the client."""
+
+
+@runtime_checkable
+class RecurrentModel(Protocol):
+    """A model some of whose layers keep a state of each sequence. `forward` reads and writes those at
+    `StepBatch.state_slots`; a step that failed leaves them as they may be."""
+
+    def make_states(self, num_slots: int) -> Sequence[Tensor]:
+        """The states of so many slots, which are the first dimension of each tensor; zeros are the state in
+        front of a sequence. The model keeps the tensors, and others clear and copy slots of them."""
 
 
 @runtime_checkable

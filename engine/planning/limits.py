@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from ...protocols.engine.messages import Align, AnyRequest, MediaSpan, NgramDraft, Pool, Prefill, Sample
 from ...protocols.errors import BadRequestError
+from .kv.groups import ONE_GROUP, PagedGroup
 from .positions import PositionRule, plain_positions
 
 SchedulingPolicy = Literal["service-classes", "first-come"]
@@ -63,6 +64,14 @@ class SchedulerConfig:
     """How many plans the actor lets be in flight at once; the scheduler itself takes any number."""
     prefix_caching: bool = True
     """Whether requests find the KV of blocks that others computed."""
+    groups: tuple[PagedGroup, ...] = ONE_GROUP
+    """Layers that share a block table. All groups take their blocks from the one pool."""
+    num_state_slots: int = 0
+    """Slots for the states of sequences and for snapshots of them; 0 for a model without states."""
+    snapshot_interval: int = 32
+    """Blocks between two snapshots of a state: a prefix is found again up to one of them."""
+    fingerprint: str = ""
+    """What names the blocks' maker: checkpoint, dtype, adapter."""
     max_parked_blocks: int | None = None
     """Blocks that sessions may keep between their requests (None: half of the pool)."""
     is_bidirectional: bool = False
@@ -75,7 +84,7 @@ class SchedulerConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            least = 0 if field.name == "max_parked_blocks" else 1
+            least = 0 if field.name in ("max_parked_blocks", "num_state_slots") else 1
             if isinstance(value, int) and not isinstance(value, bool) and value < least:
                 raise ValueError(f"{field.name} is {value}; allowed: at least {least}")
 
@@ -136,7 +145,10 @@ class SchedulerConfig:
             _check_ngram(sample.ngram)
 
     def _num_blocks(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.block_size)
+        size, most = self.block_size, self.max_tokens_per_step
+        if self.groups is ONE_GROUP:
+            return -(-num_tokens // size)
+        return sum(group.max_blocks(num_tokens, size, most) for group in self.groups)
 
     def _check_ids(self, name: str, token_ids: tuple[int, ...]) -> None:
         if not token_ids:

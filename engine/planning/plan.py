@@ -66,6 +66,10 @@ class SequenceStep(msgspec.Struct, frozen=True):
     not know yet. The last `num_draft` of `token_ids` are a draft to verify. Only a step with `answers` has an
     outcome (a chunk in the middle of a prompt has none).
 
+    `block_table` is that of the first group of layers, `more_tables` are those of the others. An entry is
+    `HOLE` (`engine/planning/kv/groups.py`) where the group's rows need the block no more. Layers with states
+    keep them in `state_slot`; of a sequence fed from position 0 on they are zero, whatever the slot holds.
+
     `positions` are the rows' (time, height, width) rotary positions where those are not the token's
     position thrice, else None. A sequence the runner has finished (it sampled a stop token, reached
     `max_tokens` or failed) may still be in the next plan; it is answered with an empty `TokensSampled`.
@@ -84,6 +88,8 @@ class SequenceStep(msgspec.Struct, frozen=True):
     positions: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
     probe: ProbabilityProbe | None = None
     encoder_span: tuple[int, int] | None = None
+    more_tables: tuple[tuple[int, ...], ...] = ()
+    state_slot: int | None = None
 
     @property
     def num_rows(self) -> int:
@@ -100,14 +106,23 @@ class WholeStep:
     encoder_slot: Slot | None = None
 
 
+class Copy(msgspec.Struct, frozen=True, gc=False):
+    """Make the states in slot `target` those in slot `source`."""
+
+    source: int
+    target: int
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything the device does in one step: ends and frees first, then encodes, sequences, wholes."""
+    """Everything the device does in one step: ends and frees first, then copies in their order, encodes,
+    sequences, wholes."""
 
     step: int
     ends: tuple[SequenceId, ...] = ()
     """Sequences the runner can forget: finished, aborted, preempted or revised."""
     frees: tuple[Slot, ...] = ()
+    copies: tuple[Copy, ...] = ()
     encodes: tuple[EncodeStep, ...] = ()
     sequences: tuple[SequenceStep, ...] = ()
     wholes: tuple[WholeStep, ...] = ()

@@ -65,7 +65,7 @@ class Planner:
         self._presence = presence or Presence()
         self._live = policy.groups.index("live") if "live" in policy.groups else None
         self._num_sequences = 0
-        self._num_fed = 0
+        self._num_fed = self._num_fed_before = 0
 
     @property
     def is_quiet(self) -> bool:
@@ -80,6 +80,7 @@ class Planner:
     def plan(self) -> Making:
         """Everybody's share of one step; encodes are taken in their queue."""
         queues, slots = self._queues, self._slots
+        self._num_fed_before = self._num_fed
         making = Making(num_lacking=sum(each.num_planned == each.capacity for each in queues.running))
         wanting = self._wanting()
         self._note_live(wanting)
@@ -180,12 +181,17 @@ class Planner:
         return [request for request in prompts if request.sequence_id is not None]
 
     def _plan_prompts(self, making: Making, prompts: list[ScheduledRequest], group: int) -> None:
-        """Feed chunks of the prompts of running requests, best first; they have blocks for them."""
+        """Feed chunks of the prompts of running requests, best first; they have blocks for them, but for
+        those of windows."""
         is_contended = self._queues.num_waiting(group) > 0
         for index, request in enumerate(prompts):
+            if request.sequence_id is None:
+                continue  # put back by a better one
             wanted = self._chunk(making.budget, is_contended or index + 1 < len(prompts))
             wanted = min(request.num_missing, wanted)
             num_tokens = self._encoded_part(request, request.num_planned, wanted)
+            if request.num_planned + num_tokens > request.capacity:
+                num_tokens = self._part_with_room(making, request, num_tokens)
             if num_tokens:
                 self._feed(making, request, num_tokens)
 
@@ -244,6 +250,14 @@ class Planner:
                 return False
         return True
 
+    def _part_with_room(self, making: Making, request: ScheduledRequest, num_tokens: int) -> int:
+        """How many tokens of a prompt there are blocks for, parked ones and at last another's included."""
+        if self._kv.grow(request, request.num_planned + num_tokens):
+            return num_tokens
+        if request.num_planned == request.capacity:
+            self._make_room(request, making)
+        return min(num_tokens, request.capacity - request.num_planned)
+
     def _make_room(self, request: ScheduledRequest, making: Making) -> bool:
         """Whether there is a block for the next position, if need be another's."""
         while not self._kv.grow(request, request.num_planned + 1):
@@ -257,8 +271,8 @@ class Planner:
         decision = self._decide(request, needs)
         if isinstance(decision, PutBack):
             victim = self._queues.last_running_of(decision.group)
-            if victim is request:
-                return False
+            if victim is request or victim.last_fed > self._num_fed_before:
+                return False  # who is fed in this step keeps what it is fed into
             self._put_back(victim)
         return decision != "wait"
 
@@ -292,6 +306,8 @@ class Planner:
         """How many of the tokens from `start` can be fed now: as far as their items are encoded by then."""
         if request.slot is not None and not self._slots.demand(request.slot):
             return 0
+        if self._kv.states is not None:
+            num_tokens = self._kv.states.cut(start, num_tokens)
         for item in request.items[request.next_item :]:
             if item.start >= start + num_tokens:
                 break
@@ -305,13 +321,19 @@ class Planner:
         """Plan one request's next tokens. It has blocks for the known ones; the draft gets what is free and
         nobody that runs needs now."""
         draft: tuple[int, ...] = ()
-        if request.drafters and num_known == request.num_missing:
+        states = self._kv.states
+        if (
+            request.drafters
+            and num_known == request.num_missing
+            and (states is None or states.may_draft(num_known))
+        ):
             end = request.num_planned + num_known
-            num_blocks = max(self._kv.pool.num_free - making.num_lacking, 0)
-            room = request.capacity + num_blocks * self._config.block_size - end
+            room = self._kv.room_for_draft(request, making.num_lacking) - end
             draft = request.draft(min(making.budget - num_known - making.reserve, room))
             self._kv.grow(request, end + len(draft))
             self._counts["draft_tokens"] += len(draft)
+        if states is not None:
+            states.feed(request, num_known, len(draft))
         if request.num_planned < request.num_begun:
             self._counts["prefill_tokens"] += num_known
         self._num_fed += 1

@@ -23,6 +23,7 @@ from ...protocols.engine.messages import (
 )
 from .drafts import make_drafters
 from .kv.blocks import Block
+from .kv.held_state import HeldState
 from .kv.names import BlockHash, BlockHasher
 from .plan import MediaRows, SequenceId, SequenceOutcome, SequenceStart, SequenceStep, Slot, WholeStep
 from .policies.policy import Place
@@ -47,6 +48,9 @@ class ScheduledRequest:
     alone). A stay on the device begins with the tokens known then, `num_begun`; later ones the runner
     feeds itself. Without `sequence_id` the request is not on the device: it waits, or it is over.
 
+    Where layers keep different things, `blocks` is the table of the first group of layers, `more_tables` are
+    those of the others, and `state` has the slots of states.
+
     What does not sample is fed its prompt and ends with the step that feeds the last of it, as if it sampled
     one token. What `is_whole` has neither sequence nor blocks: one step runs all of it.
     """
@@ -69,6 +73,7 @@ class ScheduledRequest:
         "line",
         "max_length",
         "message",
+        "more_tables",
         "next_full",
         "next_item",
         "num_begun",
@@ -89,6 +94,7 @@ class ScheduledRequest:
         "sample",
         "sequence_id",
         "slot",
+        "state",
         "tokens",
     )
 
@@ -101,6 +107,7 @@ class ScheduledRequest:
         arrival: int,
         block_size: int,
         *,
+        fingerprint: str = "",
         positions: TokenPositions | None = None,
         is_admitted: bool = False,
         is_whole: bool = False,
@@ -127,7 +134,7 @@ class ScheduledRequest:
         self.max_length = self.num_prompt + (1 if self.sample is None else self.sample.sampling.max_tokens)
         self.tokens = list(message.prompt_token_ids)
         self.drafters = () if self.sample is None else make_drafters(self.sample, self.num_prompt)
-        self.hasher = BlockHasher(message, block_size)
+        self.hasher = BlockHasher(message, block_size, fingerprint)
         self.awaited: BlockHash | None = None  # the block that a running request is computing for us
         self.num_cached = 0
         self.has_run = False  # on the device, now or before
@@ -161,7 +168,9 @@ class ScheduledRequest:
         """Be on the device no longer: all known tokens are to be planned again."""
         self.sequence_id: SequenceId | None = None
         self.blocks: tuple[Block, ...] = ()
-        self.capacity = 0  # positions that `blocks` hold
+        self.more_tables: tuple[tuple[Block, ...], ...] = ()
+        self.state: HeldState | None = None
+        self.capacity = 0  # positions that all tables hold
         self.num_computed = self.num_planned = 0
         self.num_sampling = 0
         self.num_begun = 0
@@ -181,6 +190,12 @@ class ScheduledRequest:
         self.num_begun = len(self.tokens)
         self.num_left = self.max_length - self.num_begun
         self.awaited = None
+
+    def rewind(self, position: int) -> None:
+        """Feed the known tokens from `position` on again: what states held behind it was not accepted."""
+        self.num_computed = self.num_planned = position
+        self.num_begun = len(self.tokens)
+        self.next_item = sum(item.end <= position for item in self.items)
 
     def draft(self, limit: int) -> tuple[int, ...]:
         """A guess at what follows the known tokens, at most `limit` and one less than may be sampled."""
@@ -203,8 +218,8 @@ class ScheduledRequest:
         is_decode = start >= self.num_begun
         answers = is_decode or end == self.num_begun
         probe = None if self.sample is None else self.sample.probe
-        if probe is not None and not start <= probe.position < end:
-            probe = None
+        if probe is not None and (self.probe_probability is not None or not start <= probe.position < end):
+            probe = None  # it is asked once, also where its position is fed again
         step = SequenceStep(
             sequence_id=self.sequence_id,
             token_ids=draft if is_decode else (*self.tokens[start:end], *draft),
@@ -219,6 +234,8 @@ class ScheduledRequest:
             media=self._media_rows(start, end),
             positions=None if self.rotary is None else self.rotary.rows(start, num_known + len(draft)),
             probe=probe,
+            more_tables=self.more_tables,
+            state_slot=None if self.state is None else self.state.slot,
         )
         self.num_planned = end + len(draft)
         if answers:

@@ -27,7 +27,7 @@ from ...protocols.errors import BadRequestError, InternalError, OverloadedError
 from .activity import Presence
 from .encoder.slots import SlotQueue
 from .events import EncodeDropped, EncodeFailed, SchedulerEvent, WindowEncoded
-from .kv.space import KvSpace
+from .kv.grouped_space import make_space
 from .limits import SchedulerConfig, SchedulingPolicy
 from .plan import EncodeStep, Plan, SequenceOutcome, SequenceStep, Slot, StepResult
 from .planner import Planner
@@ -67,7 +67,7 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig, presence: Presence | None = None) -> None:
         """`presence` is that of all engines of the process; its own if there is no other."""
         self.config = config
-        self._kv = KvSpace(config)
+        self._kv = make_space(config)
         self._requests: dict[RequestId, ScheduledRequest] = {}
         self._policy = _POLICIES[config.scheduling_policy](config)
         self._queues = Queues(len(self._policy.groups))
@@ -134,6 +134,7 @@ class Scheduler:
             place,
             arrival,
             self.config.block_size,
+            fingerprint=self.config.fingerprint,
             positions=self.config.positions(message.media),
             is_admitted=is_admitted,
             is_whole=self.config.is_whole(message),
@@ -187,6 +188,7 @@ class Scheduler:
             step=self._step,
             ends=tuple(self._queues.ends),
             frees=frees,
+            copies=() if self._kv.states is None else self._kv.states.take_copies(),
             encodes=encodes,
             sequences=tuple(making.sequences),
             wholes=tuple(each.whole_step for each in making.wholes),
@@ -262,15 +264,9 @@ class Scheduler:
         for request in queues.running:
             assert request.num_computed <= request.num_planned <= request.capacity
             assert len(request.blocks) <= self._kv.pool.num_blocks_for(request.max_length - 1)
-        size = self.config.block_size
         for flight in self._flights.values():
             for request, step in zip(flight.requests, flight.plan.sequences, strict=True):
-                is_present = request.sequence_id == step.sequence_id
-                held = request.blocks[: len(step.block_table)]
-                assert not is_present or held == step.block_table, "a step in flight lost its blocks"
-                written = step.block_table[step.start // size : -(-(step.start + step.num_rows) // size)]
-                assert written, "a step without rows"
-                assert not any(map(self._kv.pool.is_findable, written)), "a findable block is written to"
+                self._kv.check_step(step, request if request.sequence_id == step.sequence_id else None)
 
     def _take_overlapped(self, encodes: tuple[EncodeStep, ...]) -> None:
         if encodes:
@@ -320,7 +316,7 @@ class Scheduler:
             return self._finish(request, sampled, "error")
         request.take(step, outcome)
         if step.num_draft:
-            self._kv.shrink(request)
+            self._kv.settle_draft(request)
         if request.num_computed >= request.next_full:
             self._kv.register(request)
         if not step.answers:

@@ -1,9 +1,10 @@
 """A runner without a model: tokens are a hash of what the KV blocks and encodings really hold.
 
 It keeps "KV" per block and position, each a hash of the fed token, its media row, its rotary position, the
-encoding listened to and all KV before it, and reads a sequence's past through its block table as the real
-runner does. So a wrong table, a stale or wrongly shared block, an encoding freed too early, a wrong rotary
-position or a forgotten token changes the answer or raises. Generated tokens it keeps itself, per sequence.
+encoding listened to and all that its layers see before it (`support/fake_layers.py`), and reads a sequence's
+past through its block tables and its state slot as the real runner does. So a wrong table, a stale or wrongly
+shared block, a state of another prefix, an encoding freed too early, a wrong rotary position or a forgotten
+token changes the answer or raises. Generated tokens it keeps itself, per sequence.
 `answer_alone` says what a request must give. Passes `support/runner_conformance.py`.
 """
 
@@ -47,6 +48,7 @@ from sensorium.protocols.engine.messages import (
     TokensSampled,
     TopLogprobs,
 )
+from support.fake_layers import PLAIN, FakeLayers, Kv, Past, cell_of
 
 VOCAB_SIZE = 50
 STOP_ID = 7
@@ -72,8 +74,6 @@ INFO = WhisperInfo(
     languages=("en",),
     tasks=("transcribe",),
 )
-
-Kv = bytes
 
 
 def item(name: str, num_tokens: int = 0) -> EncoderItem:
@@ -128,10 +128,13 @@ def likeliest(past: Sequence[Kv], generated: Sequence[int], sampling: SamplingPa
 def likeliest_alone(request: SampleRequest) -> TopLogprobs:
     """What may follow the prompt."""
     content = None if request.encoder_hash is None else request.encoder_hash.encode()
-    return likeliest(_past_alone(request, content), (), request.task.sampling)
+    past, _ = _past_alone(request, content)
+    return likeliest(past.behind(len(past.tokens)), (), request.task.sampling)
 
 
-def answer_alone(request: AnyRequest, content: bytes | None = None) -> tuple[tuple[int, ...], str]:
+def answer_alone(
+    request: AnyRequest, content: bytes | None = None, layers: FakeLayers = PLAIN
+) -> tuple[tuple[int, ...], str]:
     """Tokens and finish reason the request must end with, whatever else runs.
 
     `content` is what it listens to; items placed in the prompt hold their content hash.
@@ -142,14 +145,15 @@ def answer_alone(request: AnyRequest, content: bytes | None = None) -> tuple[tup
         content = request.encoder_hash.encode()
     if fails_alone(request) or content == UNENCODABLE:
         return (), "error"
-    past = _past_alone(request, content)
+    past, _ = _past_alone(request, content, layers)
     generated: list[int] = []
     while len(generated) < sampling.max_tokens:
-        token = next_token(past, generated, sampling)
+        token = next_token(past.behind(len(past.tokens)), generated, sampling)
         if token in sampling.stop_token_ids:
             return tuple(generated), "stop"
         generated.append(token)
-        past.append(key_value(past, token, _axes_alone(request, len(past)), None, content))
+        axes = _axes_alone(request, len(past.tokens))
+        past.append(token, key_value(past.before_next(), token, axes, None, content))
     return tuple(generated), "length"
 
 
@@ -159,18 +163,22 @@ def fails_alone(request: AnyRequest) -> bool:
     return NAN_ID in request.prompt_token_ids or UNENCODABLE.decode() in names
 
 
-def pooled_alone(request: AnyRequest, task: Pool) -> bytes:
+def pooled_alone(request: AnyRequest, task: Pool, layers: FakeLayers = PLAIN) -> bytes:
     """The vector of the request's prompt."""
     content = None if request.encoder_hash is None else request.encoder_hash.encode()
-    return pooled(_past_alone(request, content), task)
+    return pooled(_past_alone(request, content, layers)[1], task)
 
 
-def _past_alone(request: AnyRequest, content: bytes | None) -> list[Kv]:
-    past: list[Kv] = []
+def _past_alone(
+    request: AnyRequest, content: bytes | None, layers: FakeLayers = PLAIN
+) -> tuple[Past, list[Kv]]:
+    """What the layers hold of the prompt, and its rows."""
+    past, rows = Past(layers), list[Kv]()
     for index, token in enumerate(request.prompt_token_ids):
         axes, media = _axes_alone(request, index), _media_alone(request, index)
-        past.append(key_value(past, token, axes, media, content))
-    return past
+        rows.append(key_value(past.before_next(), token, axes, media, content))
+        past.append(token, rows[-1])
+    return past, rows
 
 
 def _axes_alone(request: AnyRequest, index: int) -> tuple[int, int, int]:
@@ -196,10 +204,10 @@ def _media_alone(request: AnyRequest, index: int) -> tuple[bytes, int] | None:
     return None
 
 
-def pooled(past: Sequence[Kv], task: Pool) -> bytes:
-    """The vector of a prompt whose KV is `past`."""
-    rows = {"cls": past[:1], "last": past[-1:], "mean": past}[task.pooling]
-    return blake2b(b"".join(rows), digest_size=8).digest()
+def pooled(rows: Sequence[Kv], task: Pool) -> bytes:
+    """The vector of a prompt with these rows."""
+    taken = {"cls": rows[:1], "last": rows[-1:], "mean": rows}[task.pooling]
+    return blake2b(b"".join(taken), digest_size=8).digest()
 
 
 def probability(probe: ProbabilityProbe, tokens: Sequence[int]) -> float:
@@ -227,14 +235,13 @@ class _Sequence:
     generated: list[int]
     is_over: bool = False
     num_fed: int = 0
+    rows: list[Kv] = field(default_factory=list)
+    """Those fed: all of the prompt's where a vector is made of more than the last."""
 
-
-@dataclass(slots=True)
-class _Past:
-    """A sequence's tokens and their KV, as its blocks hold them."""
-
-    tokens: list[int] = field(default_factory=list)
-    kv: list[Kv] = field(default_factory=list)
+    @property
+    def tokens(self) -> list[int]:
+        """All that are known."""
+        return [*self.start.prompt_token_ids, *self.generated]
 
 
 class FakeRunner:
@@ -243,13 +250,18 @@ class FakeRunner:
     info = INFO
     nan_id, crash_id = NAN_ID, CRASH_ID
 
-    def __init__(self, *, num_blocks: int, block_size: int = 4) -> None:
+    def __init__(
+        self, *, num_blocks: int, block_size: int = 4, layers: FakeLayers = PLAIN, num_state_slots: int = 0
+    ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.num_steps = 0
         self.num_encodes = 0
         self.failing: set[RequestId] = set()
         self._cells: list[list[_Cell | None]] = [[None] * block_size for _ in range(num_blocks)]
+        self._layers = layers
+        # Of each slot the tokens its state is behind, and the state.
+        self._states: list[tuple[int, Kv] | None] = [None] * num_state_slots
         self._slots: dict[Slot, bytes | None] = {}  # None: its encode failed
         self._sequences: dict[SequenceId, _Sequence] = {}
         self._last_begun = -1
@@ -274,6 +286,9 @@ class FakeRunner:
             del self._sequences[sequence_id]
         for slot in plan.frees:
             assert self._slots.pop(slot) is not None
+        for copy in plan.copies:
+            assert self._states[copy.source] is not None, "a copy of no state"
+            self._states[copy.target] = self._states[copy.source]
         encode_errors: dict[Slot, str] = {}
         for encode in plan.encodes:
             assert encode.slot not in self._slots, f"slot {encode.slot} was used before"
@@ -298,7 +313,7 @@ class FakeRunner:
         if self.nan_id in request.prompt_token_ids:
             return TaskFailed(request.request_id, "the alignment has no path")
         if isinstance(task, Pool):
-            return Pooled(request.request_id, pooled(_past_alone(request, content), task))
+            return Pooled(request.request_id, pooled(_past_alone(request, content, self._layers)[1], task))
         assert isinstance(task, Align)
         if content is None:
             return TaskFailed(request.request_id, "its window could not be encoded")
@@ -322,7 +337,9 @@ class FakeRunner:
         if failure is not None:
             sequence.is_over = True
             for position in range(step.start, step.start + step.num_rows):
-                self._write(step, position, _Cell(position, 0, b"rubbish!"))
+                self._write(step, position, 0, b"rubbish!")
+            if step.state_slot is not None:
+                self._states[step.state_slot] = (step.start + step.num_rows, b"rubbish!")
             return TokensSampled(sequence.start.request_id, error=failure[0], fault=failure[1])
         num_known = len(past.tokens) - step.num_draft
         probe = None if step.probe is None else probability(step.probe, past.tokens[:num_known])
@@ -333,13 +350,12 @@ class FakeRunner:
             return TokensSampled(
                 sequence.start.request_id, probe_probability=probe, prompt_logprobs=prompt_logprobs
             )
-        known = [*sequence.start.prompt_token_ids, *sequence.generated]
-        assert past.tokens[:num_known] == known, "its KV is not that of what is known"
+        assert past.tokens[:num_known] == sequence.tokens, "its KV is not that of what is known"
         if isinstance(task, Sample):
             return _sample(step, sequence, past, probe, prompt_logprobs)
         sequence.is_over = True
         if isinstance(task, Pool):
-            return Pooled(sequence.start.request_id, pooled(past.kv, task))
+            return Pooled(sequence.start.request_id, pooled(sequence.rows, task))
         return TokensSampled(sequence.start.request_id, finish_reason="stop")
 
     def _count_rows(self, step: SequenceStep, sequence: _Sequence) -> None:
@@ -349,13 +365,9 @@ class FakeRunner:
             assert step.start == sequence.num_fed, "a row of the mean was not fed"
         sequence.num_fed = step.start + step.num_rows
 
-    def _feed(self, step: SequenceStep, sequence: _Sequence) -> tuple[_Past, tuple[str, Fault] | None]:
+    def _feed(self, step: SequenceStep, sequence: _Sequence) -> tuple[Past, tuple[str, Fault] | None]:
         """Write KV of the fed tokens; the sequence with them, and why that failed."""
-        past = _Past()
-        for position in range(step.start):
-            cell = self._read(step, position)
-            past.tokens.append(cell.token)
-            past.kv.append(cell.kv)
+        past = self._past(step, sequence)
         content = None if step.encoder_slot is None else self._slots[step.encoder_slot]
         rows = {}
         for media in step.media:
@@ -371,29 +383,57 @@ class FakeRunner:
         for row, token in enumerate(fed):
             position = step.start + row
             axes = (position,) * 3 if step.positions is None else tuple(each[row] for each in step.positions)
-            kv = key_value(past.kv, token, (axes[0], axes[1], axes[2]), rows.get(row), content)
-            self._write(step, position, _Cell(position, token, kv))
-            past.tokens.append(token)
-            past.kv.append(kv)
+            seen = past.before_next()
+            kv = key_value(seen, token, (axes[0], axes[1], axes[2]), rows.get(row), content)
+            self._write(step, position, token, kv)
+            past.append(token, kv)
+            sequence.rows.append(kv)
+        if step.state_slot is not None:
+            self._states[step.state_slot] = (len(past.tokens), past.state)
         known = fed[: len(fed) - step.num_draft]
         assert self.crash_id not in known, "the device is on fire"
         return past, ("the logits are not numbers", "not_finite") if self.nan_id in known else None
 
-    def _read(self, step: SequenceStep, position: int) -> _Cell:
-        cell = self._cells[step.block_table[position // self.block_size]][position % self.block_size]
+    def _past(self, step: SequenceStep, sequence: _Sequence) -> Past:
+        """What its tables and its state slot hold of the tokens before `start`."""
+        tokens = sequence.tokens[: step.start]
+        tables = (step.block_table, *step.more_tables)
+        cells = [[b""] * step.start for _ in tables]
+        read: dict[int, int] = {}
+        for group, table, column in zip(self._layers.groups, tables, cells, strict=True):
+            for position in range(group.spec.first_needed(step.start), step.start):
+                cell = self._read(step, table, position)
+                column[position] = cell.kv
+                read[position] = cell.token
+        assert len(tokens) == step.start, "more is in front of the step than is known"
+        assert all(tokens[position] == token for position, token in read.items()), "KV of other tokens"
+        if not self._layers.has_state:
+            return Past(self._layers, tokens, cells)
+        assert step.state_slot is not None, "a step without its state"
+        state = self._states[step.state_slot] if step.start else (0, b"")
+        assert state is not None, "a state was never written"
+        assert state[0] == step.start, "the state is not that of what precedes"
+        return Past(self._layers, tokens, cells, state[1])
+
+    def _read(self, step: SequenceStep, table: Sequence[int], position: int) -> _Cell:
+        block = table[position // self.block_size]
+        assert block >= 0, f"position {position} of {step.sequence_id} slid out, and is read"
+        cell = self._cells[block][position % self.block_size]
         assert cell is not None, f"position {position} of {step.sequence_id} was never written"
         assert cell.position == position, f"position {position} of {step.sequence_id} was overwritten"
         return cell
 
-    def _write(self, step: SequenceStep, position: int, cell: _Cell) -> None:
-        block = step.block_table[position // self.block_size]
-        self._cells[block][position % self.block_size] = cell
+    def _write(self, step: SequenceStep, position: int, token: int, row: Kv) -> None:
+        for group, table in enumerate((step.block_table, *step.more_tables)):
+            block = table[position // self.block_size]
+            assert block >= 0, f"position {position} of {step.sequence_id} is written to a hole"
+            self._cells[block][position % self.block_size] = _Cell(position, token, cell_of(group, row))
 
 
 def _sample(
     step: SequenceStep,
     sequence: _Sequence,
-    past: _Past,
+    past: Past,
     probe: float | None,
     prompt_logprobs: PromptLogprobs | None,
 ) -> TokensSampled:
@@ -406,7 +446,7 @@ def _sample(
     reason = None
     num_accepted = 0
     for guess in [*past.tokens[num_known:], None]:
-        known = past.kv[: num_known + num_accepted]
+        known = past.behind(num_known + num_accepted)
         token = next_token(known, sequence.generated, sampling)
         if token in sampling.stop_token_ids:
             reason = "stop"

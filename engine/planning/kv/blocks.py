@@ -94,6 +94,10 @@ class BlockPool:
             found.append(block)
         return tuple(found)
 
+    def get(self, block_hash: BlockHash) -> Block | None:
+        """The block with this content, if there is one."""
+        return self._by_hash.get(block_hash)
+
     def share(self, blocks: Iterable[Block]) -> None:
         """Hold findable or held blocks once more each; free ones are free no longer."""
         for block in blocks:

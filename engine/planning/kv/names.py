@@ -1,8 +1,9 @@
 """What a KV block's content is called: a hash over everything its keys and values depend on.
 
 That is the block's tokens, the media behind its placeholders, and all that precedes it (by the hash of the
-block before it; before the first one is the root: what holds for the whole sequence). Equal names, equal
-content up to rounding. Pure; read `engine/planning/kv/blocks.py` next for where names lead to blocks.
+block before it; before the first one is the root: the model, and what holds for the whole sequence).
+Equal names, equal content up to rounding. Pure; read `engine/planning/kv/blocks.py` next for where names lead
+to blocks.
 """
 
 from __future__ import annotations
@@ -27,18 +28,24 @@ def _block_packer(block_size: int) -> Callable[..., bytes]:
     return Struct(f"<{block_size}q").pack
 
 
+def name_in(group: int, block_hash: BlockHash) -> BlockHash:
+    """What a group of layers calls its block of this content; each has its own."""
+    return BlockHash(block_hash + bytes((group,))) if group else block_hash
+
+
 class BlockHasher:
     """Names of the full blocks of one growing sequence, computed once each."""
 
     __slots__ = ("_block_size", "_next_span", "_pack", "_spans", "hashes", "root")
 
-    def __init__(self, request: AnyRequest, block_size: int) -> None:
+    def __init__(self, request: AnyRequest, block_size: int, fingerprint: str = "") -> None:
+        """`fingerprint` names what computes the blocks: checkpoint, dtype, adapter."""
         self._block_size = block_size
         self._pack = _block_packer(block_size)
         self._spans = request.media
         self._next_span = 0  # the first that ends behind the named blocks
         encoder = request.encoder_hash, request.encoder_span
-        root = (("encoder", encoder), ("salt", request.cache_salt))
+        root = (("model", fingerprint), ("encoder", encoder), ("salt", request.cache_salt))
         # As it is written: a text from Python may have halves of characters, which nothing else takes.
         self.root = BlockHash(blake2b(repr(root).encode(), digest_size=_DIGEST_BYTES).digest())
         self.hashes: list[BlockHash] = []

@@ -22,12 +22,18 @@ _STRIDE: Final = 256  # tokens compared at once
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """KV of `tokens` behind `root`, as far as a request was computed; the last block may be part full."""
+    """KV of `tokens` behind `root`, as far as a request was computed; the last block may be part full.
+
+    Where layers keep different things, `tables` are those of the groups and `blocks` what they hold.
+    """
 
     root: BlockHash
     media: tuple[MediaSpan, ...]
     tokens: tuple[int, ...]
     blocks: tuple[Block, ...]
+    tables: tuple[tuple[Block, ...], ...] = ()
+    state_slot: int | None = None
+    """The state behind all of `tokens`, if the model has states and that one is kept."""
 
     def overlap(self, request: ScheduledRequest) -> int:
         """How many tokens at the front of `request` have this KV."""
@@ -55,6 +61,11 @@ class SessionStore:
     def parked(self) -> Sequence[Parked]:
         """Everything parked, longest first."""
         return tuple(self._parked.values())
+
+    @property
+    def has_states(self) -> bool:
+        """Whether anything parked holds a state."""
+        return any(parked.state_slot is not None for parked in self._parked.values())
 
     def live(self, key: SessionKey | None) -> ScheduledRequest | None:
         """The session's request that is waiting or running."""

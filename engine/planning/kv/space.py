@@ -2,7 +2,7 @@
 
 Joins the block pool, the prefix cache and the sessions' parked KV; blocks that sessions park are given to
 whoever needs them. It decides no order: `engine/planning/scheduler.py` does, and preempts when this has no
-more.
+more. Here all layers attend to all tokens; `engine/planning/kv/grouped_space.py` is for the other models.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from sys import maxsize
 
 from ....protocols.engine.messages import SessionKey
 from ..limits import SchedulerConfig
-from ..plan import SequenceId
+from ..plan import SequenceId, SequenceStep
 from ..request import ScheduledRequest
 from .blocks import Block, BlockPool
 from .names import BlockHash
 from .parked import Parked, SessionStore
+from .states import StateSlots
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Found:
 
 
 class KvSpace:
-    """The blocks of one engine.
+    """The blocks of one engine, of which each request has one table.
 
     A block is written to only by a request that holds it alone, and never while it is findable. It becomes
     findable once it is full and the step that filled it came back without error.
@@ -40,6 +41,7 @@ class KvSpace:
         self.pool = BlockPool(config.num_blocks, config.block_size)
         budget = config.max_parked_blocks
         self.sessions = SessionStore(config.num_blocks // 2 if budget is None else budget)
+        self.states: StateSlots | None = None
         self._block_size = config.block_size
         self._is_caching = config.prefix_caching
         self._pending: dict[BlockHash, ScheduledRequest] = {}  # blocks to be, and who computes them
@@ -66,6 +68,8 @@ class KvSpace:
         """Whether a better request is about to compute the block behind `found` (or the one waited for)."""
         if found is not None:
             index = found.num_tokens // self._block_size
+            if self.states is not None:
+                index = self.states.next_snapshot(index) - 1
             is_useful = self._is_caching and (index + 1) * self._block_size <= request.max_reused
             request.awaited = request.hasher.hashes[index] if is_useful else None
         if request.awaited is None:
@@ -84,20 +88,7 @@ class KvSpace:
     def enter(self, request: ScheduledRequest, found: Found, sequence_id: SequenceId) -> None:
         """Begin a stay on the device with `found` and blocks for all known tokens; they must fit."""
         self._count(request, found)
-        key = request.message.session
-        parked = None if key is None else self.sessions.take(key)
-        if not found.is_parked:
-            self.pool.share(found.blocks)
-            if parked is not None:
-                self.pool.free(parked.blocks)
-        elif parked is not None:
-            self.pool.free(parked.blocks[len(found.blocks) :])
-            if found.num_tokens % self._block_size:
-                self.pool.unregister(found.blocks[-1])
-        request.enter(sequence_id, found.blocks, found.num_tokens)
-        request.capacity = len(found.blocks) * self._block_size
-        has_room = self.grow(request, len(request.tokens))
-        assert has_room, "a request entered that does not fit"
+        self._begin(request, found, sequence_id)
         request.num_registered = found.num_tokens // self._block_size
         request.next_full = (request.num_registered + 1) * self._block_size if self._is_caching else maxsize
         if self._is_caching:
@@ -119,7 +110,11 @@ class KvSpace:
         request.capacity = len(request.blocks) * self._block_size
         return True
 
-    def shrink(self, request: ScheduledRequest) -> None:
+    def room_for_draft(self, request: ScheduledRequest, num_lacking: int) -> int:
+        """Positions it can have without anybody else's blocks, where `num_lacking` others need one now."""
+        return request.capacity + max(self.pool.num_free - num_lacking, 0) * self._block_size
+
+    def settle_draft(self, request: ScheduledRequest) -> None:
         """Let go of the blocks behind the next position: a rejected draft had them. No plan in flight may
         feed `request`."""
         num_kept = self.pool.num_blocks_for(request.num_computed + 1)
@@ -167,7 +162,7 @@ class KvSpace:
         self.sessions.close(key)
         parked = self.sessions.take(key)
         if parked is not None:
-            self.pool.free(parked.blocks)
+            self._let_go(parked)
 
     def check(self, running: list[ScheduledRequest]) -> None:
         """Assert that every holder is accounted for, and that what is shared is full."""
@@ -185,6 +180,16 @@ class KvSpace:
         assert set(self._pending.values()) <= set(running)
         assert self.sessions.num_blocks == sum(len(parked.blocks) for parked in self.sessions.parked)
 
+    def check_step(self, step: SequenceStep, request: ScheduledRequest | None) -> None:
+        """Assert of a step in flight that nobody else has its blocks, and `request`, whose step it is unless
+        it is over, has them still."""
+        size = self._block_size
+        held = None if request is None else request.blocks[: len(step.block_table)]
+        assert held is None or held == step.block_table, "a step in flight lost its blocks"
+        written = step.block_table[step.start // size : -(-(step.start + step.num_rows) // size)]
+        assert written, "a step without rows"
+        assert not any(map(self.pool.is_findable, written)), "a findable block is written to"
+
     def counters(self) -> dict[str, int]:
         """Fields of `EngineStatistics` that are counted here."""
         return {
@@ -193,6 +198,23 @@ class KvSpace:
             "num_windows_reused": self.num_reused,
             "num_session_evictions": self.num_evictions,
         }
+
+    def _begin(self, request: ScheduledRequest, found: Found, sequence_id: SequenceId) -> None:
+        """Take over what is found, and blocks for all known tokens."""
+        key = request.message.session
+        parked = None if key is None else self.sessions.take(key)
+        if not found.is_parked:
+            self.pool.share(found.blocks)
+            if parked is not None:
+                self._let_go(parked)
+        elif parked is not None:
+            self.pool.free(parked.blocks[len(found.blocks) :])
+            if found.num_tokens % self._block_size:
+                self.pool.unregister(found.blocks[-1])
+        request.enter(sequence_id, found.blocks, found.num_tokens)
+        request.capacity = len(found.blocks) * self._block_size
+        has_room = self.grow(request, len(request.tokens))
+        assert has_room, "a request entered that does not fit"
 
     def _count(self, request: ScheduledRequest, found: Found) -> None:
         if not request.has_run:
@@ -212,6 +234,9 @@ class KvSpace:
 
     def _evict(self, parked: Parked) -> None:
         self.num_evictions += 1
+        self._let_go(parked)
+
+    def _let_go(self, parked: Parked) -> None:
         self.pool.free(parked.blocks)
 
     def _stop_computing(self, request: ScheduledRequest) -> None:

@@ -26,6 +26,7 @@ def names(
     encoder: str | None = None,
     encoder_span: tuple[int, int] | None = None,
     salt: str = "",
+    fingerprint: str = "",
 ) -> list[BlockHash]:
     request = Request(
         RequestId("r"),
@@ -36,7 +37,7 @@ def names(
         media=media,
         cache_salt=salt,
     )
-    return list(BlockHasher(request, SIZE).extend(tokens, len(tokens) // SIZE))
+    return list(BlockHasher(request, SIZE, fingerprint).extend(tokens, len(tokens) // SIZE))
 
 
 def span(name: str, start: int, num_tokens: int, grid: tuple[int, int, int] | None = None) -> MediaSpan:
@@ -75,7 +76,7 @@ def test_what_holds_for_the_whole_sequence_is_in_every_name() -> None:
         names(encoder="B"),
         *(names(encoder="A", encoder_span=(at, 9)) for at in (0, 1)),
     )
-    for one, other in combinations((names(), *encoder_span, names(salt="A")), 2):
+    for one, other in combinations((names(), *encoder_span, names(salt="A"), names(fingerprint="A")), 2):
         assert num_shared(one, other) == 0
     halves = names(salt="\ud800"), names(salt="\udc00"), names(salt="\\ud800")  # no UTF-8 has the first two
     assert all(num_shared(one, other) == 0 for one, other in combinations(halves, 2))

@@ -1,0 +1,99 @@
+"""Which layers share a block table, and what a block of all groups takes: from layers to a cache's layout.
+
+Blocks of all groups come from one pool and are of one size, so that no memory waits for a kind of layer that
+nobody needs at the time (`docs/decisions/0023-cache-groups.md`). Layers of one spec are split into groups
+of as many as the rarest paged spec has; the last group of a spec may have fewer, and its blocks are part
+empty then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from .specs import CrossAttention, FullAttention, LayerSpec, NoCache, PagedSpec, SharedWith, State
+
+HOLE: Final = -1
+"""The entry of a block table whose block slid out of the window. A kernel reads no entry before the first
+position its rows need; a runner that meets this one refuses the step."""
+
+
+@dataclass(frozen=True, slots=True)
+class PagedGroup:
+    """Layers that share a block table."""
+
+    spec: PagedSpec
+    layers: tuple[int, ...] = ()
+
+    def max_blocks(self, num_tokens: int, block_size: int, max_tokens_per_step: int) -> int:
+        """The most blocks a sequence of so many tokens ever holds, fed at most so many in a step."""
+        num_blocks = -(-num_tokens // block_size)
+        if self.spec.reach is None:
+            return num_blocks
+        return min(num_blocks, (self.spec.reach + max_tokens_per_step) // block_size + 2)
+
+    def serves(self, table: Sequence[int], num_tokens: int, block_size: int) -> bool:
+        """Whether a table has what a row behind `num_tokens` tokens needs. Holes are at its front only."""
+        first, end = self.spec.first_needed(num_tokens) // block_size, -(-num_tokens // block_size)
+        return end <= len(table) and (first >= end or table[first] != HOLE)
+
+
+ONE_GROUP: Final = (PagedGroup(FullAttention()),)
+"""All layers attend to all tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLayout:
+    """How the caches of a model's layers lie in the pool of blocks and the pool of state slots."""
+
+    groups: tuple[PagedGroup, ...]
+    token_bytes: int
+    """Of one token in one block: the same in each group."""
+    state_bytes: int
+    """Of one state slot: the states of all layers."""
+
+    def num_bytes(self, num_tokens: int, block_size: int, max_tokens_per_step: int) -> int:
+        """What one sequence of that length holds at most, its state included."""
+        blocks = sum(each.max_blocks(num_tokens, block_size, max_tokens_per_step) for each in self.groups)
+        return blocks * block_size * self.token_bytes + self.state_bytes
+
+
+def layout_of(layers: Sequence[LayerSpec]) -> CacheLayout:
+    """The layout of a model whose layers keep these, in their order. Raises ValueError if a layer shares what
+    is not there."""
+    kinds: dict[PagedSpec, list[int]] = {}
+    state_bytes = 0
+    for index, spec in enumerate(layers):
+        match spec:
+            case State(num_bytes):
+                state_bytes += num_bytes
+            case SharedWith(layer):
+                _check_shared(layers, index, layer)
+            case CrossAttention() | NoCache():
+                pass
+            case _:
+                kinds.setdefault(spec, []).append(index)
+    if not kinds:
+        return CacheLayout(ONE_GROUP, 0, state_bytes)  # blocks of no bytes, by which prefixes are named
+    rarest = min(len(members) * spec.token_bytes for spec, members in kinds.items())
+    token_bytes = max(rarest, *(spec.token_bytes for spec in kinds))
+    groups: list[PagedGroup] = []
+    for spec, members in kinds.items():
+        size = token_bytes // spec.token_bytes if spec.token_bytes else len(members)
+        groups += (PagedGroup(spec, part) for part in _parts(members, size))
+    # A full group first: its table is a request's `blocks`, which most of the planning looks at.
+    groups.sort(key=lambda group: group.spec.reach is not None)
+    return CacheLayout(tuple(groups), token_bytes, state_bytes)
+
+
+def _check_shared(layers: Sequence[LayerSpec], index: int, layer: int) -> None:
+    is_earlier = 0 <= layer < index
+    if not is_earlier or isinstance(layers[layer], SharedWith | NoCache):
+        raise ValueError(
+            f"layer {index} shares the cache of layer {layer}, which is no earlier layer with one"
+        )
+
+
+def _parts(members: Sequence[int], size: int) -> Iterable[tuple[int, ...]]:
+    return (tuple(members[start : start + size]) for start in range(0, len(members), size))
