@@ -29,6 +29,7 @@ from ...protocols.engine.messages import (
     Task,
     TaskFailed,
     TokensSampled,
+    Transduce,
 )
 from ...protocols.shared.panics import native_call
 from ..models.base import BidirectionalModel, EncoderOutput, Model
@@ -347,8 +348,8 @@ class Runner:
                     outcomes[step.request.request_id] = self._align(step)
                 case Pool() as pool:
                     pools.append(WholePrompt(step.request.request_id, step.request.prompt_token_ids, pool))
-                case Sample() | Prefill():
-                    raise AssertionError("what makes keys and values is no whole (`SchedulerConfig.check`)")
+                case Sample() | Prefill() | Transduce():
+                    raise AssertionError("what makes keys and values, or is fed, is no whole")
         if pools:
             outcomes |= {each.request_id: each for each in self._pool(pools)}
         return outcomes
