@@ -316,7 +316,7 @@ class Transduce(msgspec.Struct, frozen=True, tag="transduce"):
 PromptTask = Prefill | Align | Pool
 """What has one outcome, made of the prompt alone."""
 Task = Sample | PromptTask | Transduce
-"""What an engine can be asked to make of a request: closed, so that everything that takes a task names all."""
+"""What an engine can be asked to do: closed, so that everything that takes a task names all."""
 TaskT = TypeVar("TaskT", bound=Task, covariant=True)
 
 
