@@ -166,10 +166,12 @@ class ChunkInput:
     """float32 on the model's device, in the shape of `InputChunk.features`: [num_mel_bins, num_frames]."""
     num_valid: int
     """Frames that are input; those behind are padding, in a last chunk only. At least 1."""
+    is_first: bool
+    """The slot holds zeros: the state in front of all input."""
     is_last: bool
     task: Transduce
     num_rows_before: int
-    """Rows that `listen` gave of the chunks before; 0 with the state in front of all input, which is zeros."""
+    """Rows that `listen` gave of the chunks before this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +224,8 @@ class TransducingModel(RecurrentModel, Protocol):
     """
 
     def check_chunk(self, task: Transduce, chunk: InputChunk, *, is_first: bool) -> None:
-        """Raise ValueError, with a message for the client, if `listen` cannot take this chunk of a request, or
-        if it has no such look-ahead or condition. Called with at least one valid frame."""
+        """Raise ValueError, with a message for the client, if `listen` cannot take this chunk, or the model
+        has no such look-ahead or condition. Called with at least one valid frame."""
 
     def example_chunk(self) -> tuple[Transduce, InputChunk]:
         """What a request may begin with: the engine runs it once before it takes requests."""
