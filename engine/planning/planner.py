@@ -23,6 +23,7 @@ from .plan import SequenceId, SequenceStart, SequenceStep
 from .policies.policy import Admission, Claim, Needs, Policy, PutBack, Served, Share, StepView
 from .queues import Queues
 from .request import ScheduledRequest
+from .streaming_planner import ChunkPlan, StreamingPlanner
 
 
 @dataclass(slots=True)
@@ -34,6 +35,8 @@ class Making:
     requests: list[ScheduledRequest] = field(default_factory=list)
     sequences: list[SequenceStep] = field(default_factory=list)
     wholes: list[ScheduledRequest] = field(default_factory=list)
+    chunks: ChunkPlan | None = None
+    """Of an engine whose requests are fed."""
     num_whole_tokens: int = 0
     reserve: int = 0  # of the budget that no draft may take
     num_lacking: int = 0
@@ -54,7 +57,9 @@ class Planner:
         slots: SlotQueue,
         counts: Counter[str],
         presence: Presence | None = None,
+        streaming: StreamingPlanner | None = None,
     ) -> None:
+        self._streaming = streaming
         self._config = config
         self._policy = policy
         self._state = policy.initial
@@ -84,10 +89,12 @@ class Planner:
         making = Making(num_lacking=sum(each.num_planned == each.capacity for each in queues.running))
         wanting = self._wanting()
         self._note_live(wanting)
+        if self._streaming is not None:
+            making.chunks = self._streaming.begin_step()
         slots.is_overlapped = self._config.overlap_encoder and not self.is_quiet
         served: Served | None = None
         while True:
-            has_work = bool(making.sequences or making.wholes or slots.num_taken)
+            has_work = bool(making.sequences or making.wholes or making.chunks.steps or slots.num_taken)
             view = StepView(wanting, served, False, has_work, slots.is_overlapped, slots.is_encoding)
             share, self._state = self._policy.share(self._state, view)
             if share is None:
@@ -119,6 +126,8 @@ class Planner:
     def _wanting(self) -> list[int]:
         """How many requests of each group want something."""
         queues = self._queues
+        if self._streaming is not None:
+            return self._streaming.wanting()
         return [
             running + queues.num_waiting(group) + queues.num_wholes[group]
             for group, running in enumerate(queues.num_running)
@@ -142,6 +151,8 @@ class Planner:
         if not making.is_short:
             self._admit(making, group)
         self._take_wholes(making, group, share.num_wholes)
+        if self._streaming is not None and making.chunks is not None:
+            making.budget = self._streaming.plan(making.chunks, group, making.budget, self._admits)
         return Served(
             share,
             making.budget,
@@ -278,6 +289,9 @@ class Planner:
 
     def _decide(self, request: ScheduledRequest, needs: Needs) -> Admission:
         return self._policy.admit(self._state, Claim(request.group, needs, self._queues.num_running))
+
+    def _admits(self, claim: Claim) -> Admission:
+        return self._policy.admit(self._state, claim)
 
     def _lacks_room(self, request: ScheduledRequest, making: Making) -> bool:
         """Whether nothing can be had for its next position: it is the worst that runs, and would have its

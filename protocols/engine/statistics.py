@@ -66,6 +66,16 @@ class EngineStatistics(msgspec.Struct, frozen=True):
     """Free blocks whose content can still be found."""
     num_sessions_parked: _Gauge = 0
     num_session_evictions: int = 0
+    num_state_slots: _Gauge = 0
+    """Slots that fed requests hold."""
+    num_state_evictions: int = 0
+    """Times a fed request lost its states."""
+    num_chunks: int = 0
+    """Chunks of fed requests that were run: new input, and the next two."""
+    num_chunks_again: int = 0
+    """Fed again after an eviction."""
+    num_chunks_forked: int = 0
+    """Of forks."""
     num_cache_hits: int = 0
     num_cache_misses: int = 0
     num_cache_entries: _Gauge = 0
