@@ -223,6 +223,12 @@ class TransducingModel(RecurrentModel, Protocol):
     `num_rows_before`). `ModelInfo.input_frames_per_row` is above 0.
     """
 
+    device: torch.device
+
+    @property
+    def info(self) -> ModelInfo:
+        """What others may know of it."""
+
     def check_chunk(self, task: Transduce, chunk: InputChunk, *, is_first: bool) -> None:
         """Raise ValueError, with a message for the client, if `listen` cannot take this chunk, or the model
         has no such look-ahead or condition. Called with at least one valid frame."""
