@@ -3,8 +3,8 @@
 What a request's next chunk depends on lies in its slot of states, which is the model's, and in how many rows
 it has had, which is counted here by slot. A slot changes only once all of a part of the step is computed
 (`TransducingModel.commit`), so that a part that failed is run again in halves, and a chunk that fails alone
-takes no other along. Read `engine/models/base.py` for the model's side, `engine/planning/streaming_planner.py`
-for who has which slot.
+takes no other along. The model is in `engine/models/base.py`; `engine/planning/streaming_planner.py` knows
+who has which slot.
 """
 
 from __future__ import annotations
