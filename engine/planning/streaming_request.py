@@ -10,6 +10,7 @@ from collections import deque
 from ...protocols.engine.messages import InputChunk, TransduceRequest
 from .plan import SequenceId, TransduceStep
 from .policies.policy import Place
+from .waits import Wait
 
 
 class StreamingRequest:
@@ -75,6 +76,13 @@ class StreamingRequest:
         """Whether it holds a slot and waits for input, with all answered that it had answered before."""
         waits = self.slot is not None and not self.unread and not self.num_in_flight
         return waits and self.num_frames >= self.num_frames_before
+
+    @property
+    def waits_for(self) -> Wait | None:
+        """Its next input, or a slot of states (a fork: its parent's states); None: its turn."""
+        if not self.unread:
+            return None if self.num_in_flight else "input"
+        return "slot" if self.slot is None else None
 
     @property
     def has_begun(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 import torch
@@ -35,11 +34,17 @@ def make_runner(model: ToyTransducer | None = None, num_slots: int = NUM_SLOTS) 
     return Runner(model or ToyTransducer(), num_blocks=1, num_state_slots=num_slots)
 
 
-def step(number: int, frames: tuple[float, ...], *, is_first: bool = True, **given: Any) -> TransduceStep:
+def step(
+    number: int,
+    frames: tuple[float, ...],
+    *,
+    is_first: bool = True,
+    is_last: bool = False,
+    num_padding: int = 0,
+) -> TransduceStep:
     """A chunk of the request in that slot."""
     task = Transduce(condition=number % 4, logprobs=True)
-    is_last = given.pop("is_last", False)
-    chunk = chunk_of(frames, is_last=is_last, **given)
+    chunk = chunk_of(frames, is_last=is_last, num_padding=num_padding)
     return TransduceStep(SequenceId(number), RequestId(f"r{number}"), task, number, chunk, is_first)
 
 

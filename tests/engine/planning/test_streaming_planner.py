@@ -34,18 +34,35 @@ CONFIG = SchedulerConfig(
 FOUR = (1.0, 2.0, 3.0, 4.0)
 
 
-def make(**given: Any) -> StepLoop:
-    config = replace(CONFIG, **given)
+def make(**given: int) -> StepLoop:
+    options: dict[str, Any] = dict(given)
+    config = replace(CONFIG, **options)
     runner = FakeRunner(num_blocks=1, num_state_slots=config.num_state_slots)
     return StepLoop(Scheduler(config), runner)
 
 
-def request(name: str, *, service: Service = "live", priority: int = 0, **task: Any) -> TransduceRequest:
-    return Request(RequestId(name), (), Transduce(**task), lane=Lane(service, priority))
+def request(
+    name: str,
+    *,
+    service: Service = "live",
+    lookahead: int = 0,
+    condition: int = 0,
+    logprobs: bool = False,
+) -> TransduceRequest:
+    return Request(RequestId(name), (), Transduce(lookahead, condition, logprobs), lane=Lane(service))
 
 
-def feed(loop: StepLoop, name: str, frames: tuple[float, ...] = FOUR, **chunk: Any) -> None:
-    loop.scheduler.feed(RequestId(name), chunk_of(frames, **chunk))
+def feed(
+    loop: StepLoop,
+    name: str,
+    frames: tuple[float, ...] = FOUR,
+    *,
+    num_padding: int = 0,
+    is_last: bool = False,
+    is_first: bool = False,
+) -> None:
+    chunk = chunk_of(frames, num_padding=num_padding, is_last=is_last, is_first=is_first)
+    loop.scheduler.feed(RequestId(name), chunk)
 
 
 def begin(loop: StepLoop, *names: str, service: Service = "live") -> None:
@@ -112,8 +129,8 @@ def test_who_waits_for_input_runs_and_keeps_its_slot() -> None:
 
 def test_a_step_has_one_chunk_of_each_and_live_ones_first() -> None:
     loop = make(max_tokens_per_step=9, num_low_priority_tokens=3)
-    for name, service in (("batch", "batch"), ("one", "live"), ("two", "live"), ("three", "live")):
-        loop.submit(Request(RequestId(name), (), Transduce(), lane=Lane(service)))  # type: ignore[arg-type]
+    for name in ("batch", "one", "two", "three"):
+        loop.submit(request(name, service="batch" if name == "batch" else "live"))
         feed(loop, name)
         feed(loop, name)
     assert step(loop) == ["one", "two", "three", "batch"], "of two rows each; six are for live ones"
