@@ -94,7 +94,7 @@ class Planner:
         slots.is_overlapped = self._config.overlap_encoder and not self.is_quiet
         served: Served | None = None
         while True:
-            has_work = bool(making.sequences or making.wholes or making.chunks.steps or slots.num_taken)
+            has_work = bool(making.sequences or making.wholes or making.chunks or slots.num_taken)
             view = StepView(wanting, served, False, has_work, slots.is_overlapped, slots.is_encoding)
             share, self._state = self._policy.share(self._state, view)
             if share is None:

@@ -145,24 +145,21 @@ class StreamingPlanner:
 
     def plan(self, plan: ChunkPlan, group: int, budget: int, decide: Decide) -> int:
         """Plan one chunk of each request of a group as far as `budget` tokens go, and at least one: first of
-        those that have a slot, who waited longest for their turn. Returns the tokens left."""
+        those who waited longest for their turn. Returns the tokens left."""
         ready = [each for each in self._requests.values() if each.group == group and each.unread]
-        running = [each for each in ready if each.slot is not None]
-        waiting = [each for each in ready if each.slot is None]
-        left = budget
-        for request in (*sorted(running, key=_turn), *sorted(waiting, key=_order)):
+        left, has_slots = budget, True
+        for request in sorted(ready, key=_turn):
             if not request.unread:
                 continue  # it lost its states meanwhile
             if not self._goes(request, left, budget):
                 break
-            if request.slot is None:
-                if _awaits_parent(request):
-                    continue
+            if request.slot is None and not _awaits_parent(request) and has_slots:
                 slot = self._slot_for(request, decide)
-                if slot is None:
-                    break
-                self._enter(request, slot)
-            left -= self._run(plan, request, decide)
+                has_slots = slot is not None  # none overtakes one that lacks a slot
+                if slot is not None:
+                    self._enter(request, slot)
+            if request.slot is not None:
+                left -= self._run(plan, request, decide)
         return max(left, 0)
 
     def update(
@@ -333,9 +330,9 @@ def _awaits_parent(request: StreamingRequest) -> bool:
     return parent is not None and (parent.slot is None or parent.num_planned < request.fork_point)
 
 
-def _turn(request: StreamingRequest) -> tuple[int, int]:
-    """Who is next where not everybody can be: by priority, then round."""
-    return request.priority, request.last_fed
+def _turn(request: StreamingRequest) -> tuple[int, int, int]:
+    """Who is next where not everybody can be: by priority, then round, in which newcomers are first."""
+    return request.priority, request.last_fed, request.arrival
 
 
 def _last_fed(request: StreamingRequest) -> int:

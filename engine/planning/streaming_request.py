@@ -62,7 +62,6 @@ class StreamingRequest:
         self.group, self.priority, _ = place
         self.line = (self.group, self.priority)
         self.order = (*self.line, arrival)
-        self.last_fed = 0  # rises with every feeding of anybody
         self.awaits_first = False  # it was evicted, and is not fed again yet
         self.num_frames_before = 0  # frames answered before it was evicted last
         self.is_fork = False
@@ -122,6 +121,7 @@ class StreamingRequest:
         self.unread: deque[InputChunk] = deque()
         self.num_fed = self.num_planned = self.num_in_flight = 0
         self.num_frames = 0  # answered in this stay
+        self.last_fed = 0  # rises with every feeding of anybody
         self.has_ended = False  # the last chunk was fed
         self.sequence_id: SequenceId | None = None
         self.slot: int | None = None

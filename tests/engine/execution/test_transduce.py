@@ -121,7 +121,7 @@ def test_cuts_batches_forks_and_evictions_change_no_token(seed: int, num_slots: 
             assert [value for event in events for value in event.logprobs] == list(whole.logprobs)
             assert events[-1].num_frames == whole.num_frames
     statistics = loop.scheduler.statistics()
-    assert statistics.num_chunks_forked
+    assert statistics.num_chunks_forked or num_slots == 2
     assert bool(statistics.num_state_evictions) == (num_slots == 2)
     assert any(event.token_ids for events in loop.transduced.values() for event in events)
 

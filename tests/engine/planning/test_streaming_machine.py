@@ -221,6 +221,8 @@ class StreamingMachine(RuleBasedStateMachine):
             for feeder in feeding:
                 self.feed_one(rng, feeder)
             self.work(1, 2)
+            if self.loop.in_flight and rng.random() < 0.5:
+                self.loop.finish()
         assert not self.feeding(), "everything is answered"
         self.loop.run()
         for feeder in self.feeders.values():
