@@ -45,6 +45,16 @@ class ChunkPlan:
         return bool(self.steps)
 
 
+@dataclass(slots=True)
+class _Copied:
+    """A fork whose copy is of states that are not computed yet."""
+
+    fork: StreamingRequest
+    sequence_id: SequenceId
+    num_pending: int
+    """Results that are to come before they are."""
+
+
 class StreamingPlanner:
     """All fed requests of one engine."""
 
@@ -60,6 +70,7 @@ class StreamingPlanner:
         self._num_stays = 0
         self._num_fed = self._num_fed_before = 0
         self._events: list[TransduceEvent] = []
+        self._copied: dict[SequenceId, list[_Copied]] = {}  # by whose states they are
 
     def __contains__(self, request_id: RequestId) -> bool:
         return request_id in self._requests
@@ -80,10 +91,11 @@ class StreamingPlanner:
         return [each for each in self._requests.values() if each.slot is None]
 
     def wanting(self) -> list[int]:
-        """How many requests of each group have a chunk to be run."""
+        """How many requests of each group have a chunk to be run. A fork that waits for its parent has none,
+        as it would hold up a parent of a worse group, and so itself."""
         counts = [0] * len(self._num_running)
         for request in self._requests.values():
-            counts[request.group] += bool(request.unread)
+            counts[request.group] += bool(request.unread) and not _awaits_parent(request)
         return counts
 
     def take_events(self) -> list[TransduceEvent]:
@@ -153,11 +165,11 @@ class StreamingPlanner:
                 continue  # it lost its states meanwhile
             if not self._goes(request, left, budget):
                 break
-            if request.slot is None and not _awaits_parent(request) and has_slots:
-                slot = self._slot_for(request, decide)
-                has_slots = slot is not None  # none overtakes one that lacks a slot
-                if slot is not None:
-                    self._enter(request, slot)
+            if request.parent is not None:
+                if not (_awaits_parent(request) or self._is_planned(request.parent)):
+                    self._begin_fork(request, decide)
+            elif request.slot is None and has_slots:
+                has_slots = self._begin(request, decide)  # none overtakes one that lacks a slot
             if request.slot is not None:
                 left -= self._run(plan, request, decide)
         return max(left, 0)
@@ -166,6 +178,8 @@ class StreamingPlanner:
         self, request: StreamingRequest, step: TransduceStep, outcome: ChunkOutcome
     ) -> ChunkOutcome | None:
         """Take what a step did; None if its request is over, or has begun again."""
+        if step.sequence_id in self._copied:
+            self._settle_copies(step.sequence_id, has_failed=isinstance(outcome, TaskFailed))
         if request.sequence_id != step.sequence_id:
             return None
         request.num_in_flight -= 1
@@ -225,11 +239,7 @@ class StreamingPlanner:
         """Plan the next chunk of one that has a slot; the tokens that it counts as. Forks of the state in
         front of it have it copied before, or lose it."""
         for fork in [each for each in request.forks if each.fork_point == request.num_planned]:
-            slot = self._slot_for(fork, decide)
-            if slot is None:
-                self._lose(fork)
-            else:
-                self._enter(fork, slot)
+            self._begin_fork(fork, decide)
         self._num_fed += 1
         request.last_fed = self._num_fed
         step = request.step()
@@ -237,19 +247,53 @@ class StreamingPlanner:
         plan.steps.append(step)
         return self._config.num_rows(step.chunk)
 
-    def _enter(self, request: StreamingRequest, slot: int) -> None:
-        """Begin a stay, with a copy of the parent's states if it is a fork."""
-        parent = request.parent
-        if parent is not None:
-            assert parent.slot is not None
-            self._states.copy(parent.slot, slot)
-            parent.forks.remove(request)
-            request.parent = None
+    def _begin_fork(self, fork: StreamingRequest, decide: Decide) -> None:
+        """Give a fork its copy of the states, or tell it that it has none: its parent does not wait."""
+        parent = fork.parent
+        assert parent is not None
+        if not self._begin(fork, decide):
+            self._lose(fork)
+            return
+        assert parent.slot is not None
+        assert fork.slot is not None
+        self._states.copy(parent.slot, fork.slot)
+        parent.forks.remove(fork)
+        fork.parent = None
+        self._note_copy(parent, fork)
+
+    def _note_copy(self, parent: StreamingRequest, fork: StreamingRequest) -> None:
+        """If what is copied is computed by plans in flight, the fork depends on these."""
+        assert parent.sequence_id is not None
+        assert fork.sequence_id is not None
+        for copies in self._copied.values():
+            inherited = [each for each in copies if each.sequence_id == parent.sequence_id]
+            copies += [_Copied(fork, fork.sequence_id, each.num_pending) for each in inherited]
+        if parent.num_in_flight:
+            copied = _Copied(fork, fork.sequence_id, parent.num_in_flight)
+            self._copied.setdefault(parent.sequence_id, []).append(copied)
+
+    def _settle_copies(self, sequence_id: SequenceId, *, has_failed: bool) -> None:
+        """A result of these states is in: copies of what has failed are worth nothing."""
+        copies = self._copied.pop(sequence_id)
+        for each in copies:
+            each.num_pending -= 1
+            if has_failed and each.fork.sequence_id == each.sequence_id:
+                self._evict(each.fork)
+        pending = [each for each in copies if each.num_pending]
+        if pending and not has_failed:
+            self._copied[sequence_id] = pending
+
+    def _begin(self, request: StreamingRequest, decide: Decide) -> bool:
+        """Begin a stay, if there is a slot."""
+        slot = self._slot_for(request, decide)
+        if slot is None:
+            return False
         request.enter(SequenceId(self._num_stays), slot)
         request.last_fed = self._num_fed
         self._num_stays += 1
         self._num_running[request.group] += 1
         self._turns.begin(request.line, request.arrival)
+        return True
 
     def _slot_for(self, request: StreamingRequest, decide: Decide) -> int | None:
         """A slot that is free, or another's."""
@@ -289,9 +333,12 @@ class StreamingPlanner:
 
     def _may_lose(self, request: StreamingRequest, claimant: StreamingRequest) -> bool:
         """Who is fed in this step keeps its slot, and so does the parent of a fork that claims one."""
-        return request is not claimant.parent and (
-            request.last_fed <= self._num_fed_before or not request.num_in_flight
-        )
+        return request is not claimant.parent and not self._is_planned(request)
+
+    def _is_planned(self, request: StreamingRequest) -> bool:
+        """Whether the plan being made has a chunk of it. A plan's copies come before its chunks, so that the
+        state behind this one cannot be copied yet."""
+        return request.num_in_flight > 0 and request.last_fed > self._num_fed_before
 
     def _evict(self, request: StreamingRequest) -> None:
         self._counts["state_evictions"] += 1

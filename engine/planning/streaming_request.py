@@ -68,6 +68,8 @@ class StreamingRequest:
         self.parent: StreamingRequest | None = None  # until the fork has its copy of the states
         self.fork_point = 0  # chunks of its parent that are in front of its own
         self.forks: list[StreamingRequest] = []  # those that wait for a copy
+        self.sequence_id: SequenceId | None = None
+        self.slot: int | None = None
         self._forget()
 
     @property
@@ -123,5 +125,4 @@ class StreamingRequest:
         self.num_frames = 0  # answered in this stay
         self.last_fed = 0  # rises with every feeding of anybody
         self.has_ended = False  # the last chunk was fed
-        self.sequence_id: SequenceId | None = None
-        self.slot: int | None = None
+        self.sequence_id = self.slot = None

@@ -274,12 +274,30 @@ def test_a_fork_s_states_are_copied_with_the_first_chunk_of_either() -> None:
     ]
 
 
-def test_a_fork_without_a_slot_is_told_when_its_parent_goes_on() -> None:
+def test_a_state_is_copied_in_a_later_plan_than_it_is_computed_in() -> None:
+    loop = make()
+    loop.submit(request("a"))
+    feed(loop, "a")
+    fork(loop, "a", request("fork", service="batch"))
+    feed(loop, "fork", (5.0, 6.0), is_last=True)
+    plans = [loop.plan(), loop.plan()]
+    assert [[each.request_id for each in plan.transduces] for plan in plans] == [["a"], ["fork"]]
+    loop.run()
+    whole = transduced_alone(Transduce(), (*FOUR, 5.0, 6.0))
+    assert tokens(loop, "fork") == [
+        token for token, row in zip(whole.token_ids, whole.frames, strict=True) if row >= 2
+    ]
+
+
+@pytest.mark.parametrize("is_fed", [True, False])
+def test_a_fork_without_a_slot_is_told_and_its_parent_goes_on(*, is_fed: bool) -> None:
     loop = make(num_state_slots=1)
     begin(loop, "a")
     fork(loop, "a", request("fork"))
-    feed(loop, "fork", is_last=True)
-    assert step(loop) == [], "its parent has what it needs"
+    if is_fed:
+        feed(loop, "fork", is_last=True)
+        assert step(loop) == [], "its parent has what it needs"
+        assert loop.evicted == ["fork"]
     feed(loop, "a")
     assert step(loop) == ["a"]
     assert loop.evicted == ["fork"]
@@ -323,6 +341,26 @@ def test_what_cannot_be_computed_fails_alone() -> None:
     expect_whole(loop, "b", FOUR)
     with pytest.raises(BadRequestError, match="no request 'a' is being fed"):
         feed(loop, "a")
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_copies_of_states_that_fail_are_evicted_too(*, is_gone: bool) -> None:
+    loop = make()
+    begin(loop, "a")
+    feed(loop, "a", (NOT_A_NUMBER, 1.0))
+    loop.plan()
+    fork(loop, "a", request("fork"))
+    feed(loop, "fork")
+    loop.plan()
+    fork(loop, "fork", request("fork of the fork"))
+    feed(loop, "fork of the fork", is_last=True)
+    loop.plan()
+    if is_gone:
+        assert loop.scheduler.abort(RequestId("a"))
+    loop.run()
+    assert loop.evicted == ["fork", "fork of the fork"]
+    assert loop.transduced[RequestId("fork of the fork")] == []
+    assert loop.scheduler.statistics().num_state_slots == 0
 
 
 @pytest.mark.parametrize(
