@@ -39,7 +39,7 @@ _IN_A_TURN: Final = 256
 
 
 class TextReader(ABC):
-    """Text as it comes: iterate, or `receive` until `trio.EndOfChannel`."""
+    """The `Run` of a request that samples: iterate, or `receive` until `trio.EndOfChannel`."""
 
     is_finished: bool = False
     """Its end is known; there may be something left to receive."""
@@ -47,6 +47,19 @@ class TextReader(ABC):
     @abstractmethod
     async def receive(self) -> TextGenerated:
         """The next text; the last has a finish reason."""
+
+    async def outcome(self) -> TextGenerated:
+        """All that was not received yet, in one message."""
+        text = await self.receive()
+        if text.finish_reason is not None:
+            return text
+        collected, texts = Collected(), [text.text]
+        collected.add(text)
+        while text.finish_reason is None:
+            text = await self.receive()
+            collected.add(text)
+            texts.append(text.text)
+        return msgspec.structs.replace(collected.joined(text), text="".join(texts))
 
     def __aiter__(self) -> Self:
         return self
