@@ -32,6 +32,7 @@ from ..inference.client import EngineClient, Fetch, OutcomeRun, Place, Run, sent
 from ..inference.detokenizer import TextReader, TextStream
 from ..runtime.actor import InboxStatistics
 from ..runtime.supervisor import Health
+from ..telemetry.logs import log_context
 from . import messages
 from .connection import Line
 
@@ -126,7 +127,9 @@ class RemoteEngine(EngineClient):
             yield place
             return
         fetch = fetch or sent_with(items)
-        async with line.call(messages.Hold(self._index, tuple(item.key for item in items), lane)) as call:
+        async with line.call(
+            messages.Hold(self._index, tuple(item.key for item in items), lane, log_context())
+        ) as call:
             while isinstance(
                 answer := await call.answer(messages.Missing, messages.Accepted), messages.Missing
             ):
@@ -167,13 +170,13 @@ class RemotePlace(Place):
     @asynccontextmanager
     async def _sampled(self, request: SampleRequest) -> AsyncIterator[TextReader]:
         stream = TextStream(request.request_id)
-        async with self.live().call(messages.Run(self.index, request), stream) as call:
+        async with self.live().call(messages.Run(self.index, request, log_context()), stream) as call:
             await call.answer(messages.Accepted)
             yield stream if request.task.sampling.num_beams == 1 else SearchRun(stream.outcome)
 
     @asynccontextmanager
     async def _outcome(self, request: PromptRequest) -> AsyncIterator[Run[Outcome]]:
-        async with self.live().call(messages.Run(self.index, request)) as call:
+        async with self.live().call(messages.Run(self.index, request, log_context())) as call:
 
             async def outcome() -> Outcome:
                 return (await call.answer(messages.Performed)).outcome

@@ -28,6 +28,7 @@ from ...protocols.engine.messages import (
 from ...protocols.engine.statistics import EngineStatistics
 from ..runtime.actor import InboxStatistics
 from ..runtime.supervisor import Health
+from ..telemetry.logs import LogContext
 from .framing import Buffer
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -62,6 +63,7 @@ class Hold(_Message, frozen=True):
     model: int
     items: tuple[ItemKey, ...]
     lane: Lane
+    log_context: LogContext = LogContext()
 
 
 class Supply(_Message, frozen=True):
@@ -75,6 +77,7 @@ class Run(_Message, frozen=True):
 
     model: int
     body: AnyRequest
+    log_context: LogContext = LogContext()
     long: tuple[Long, ...] = ()
 
 

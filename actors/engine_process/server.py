@@ -124,7 +124,7 @@ class EngineServer:
 
     async def _work(self, number: int, message: messages.Hold | messages.Run, work: _Work) -> None:
         try:
-            with contained, work.scope:
+            with message.log_context.applied(), contained, work.scope:
                 await self._perform(number, message, work)
         except SensoriumError as error:
             self._fail(number, error)
@@ -132,7 +132,8 @@ class EngineServer:
             pass  # `run` ends as well
         except Exception as error:
             # One call's, as it would be one request's in a process of both.
-            logger.error("a call failed: %s", type(message).__name__, exc_info=error)
+            with message.log_context.applied():
+                logger.error("a call failed: %s", type(message).__name__, exc_info=error)
             self._fail(number, InternalError("The engine failed on this request."))
         finally:
             del self._works[number]

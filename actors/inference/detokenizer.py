@@ -24,6 +24,7 @@ from ...protocols.engine.messages import RequestId, SamplingParams, TextGenerate
 from ...protocols.errors import InternalError, SensoriumError
 from ..runtime.actor import Handle, Inbox
 from ..runtime.panic_guard import contained
+from ..telemetry.logs import log_context
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +84,8 @@ class TextStream(TextReader):
         self, request_id: RequestId, *, stride: int | None = 1, capacity: int = STREAM_CAPACITY
     ) -> None:
         self.request_id = request_id
+        self.log_context = log_context()
+        """Of whoever opened it."""
         self.stride = stride
         self.is_enough = False
         """Set by the reader: what came is an answer, though it did not end by itself."""
@@ -259,7 +262,8 @@ class DetokenizerActor:
             with contained:
                 text = _text_of(opened, sampled)
         except Exception:
-            logger.exception("%s: its tokens cannot be read, aborted", sampled.request_id)
+            with stream.log_context.applied():
+                logger.exception("%s: its tokens cannot be read, aborted", sampled.request_id)
             stream.fail(InternalError("The text of the answer could not be made."))
             self._abort(sampled.request_id, stream_id)
             del self._streams[stream_id]
@@ -267,7 +271,8 @@ class DetokenizerActor:
         if text is None:
             return
         if not stream.put_nowait(text):
-            logger.warning("%s: its reader lags too far behind, aborted", sampled.request_id)
+            with stream.log_context.applied():
+                logger.warning("%s: its reader lags too far behind, aborted", sampled.request_id)
             self._abort(sampled.request_id, stream_id)
         elif text.stop is not None and sampled.finish_reason is None:
             self._stop(sampled.request_id, stream_id)

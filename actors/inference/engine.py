@@ -8,10 +8,12 @@ once with UnavailableError and the group starts afresh. It knows no wire formats
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, islice
+from typing import Final
 
 import msgspec
 import trio
@@ -41,6 +43,11 @@ from .executor import ExecutorActor, Runner, ThreadWorker, Worker
 from .grammars import COMPILE_TIMEOUT_S, GrammarCompiler, Grammars
 from .incarnation import EngineGroup
 from .place import EnginePlace
+
+logger = logging.getLogger(__name__)
+
+_MOST_NAMED: Final = 32
+"""Requests in flight that are named when an engine crashes."""
 
 
 def _no_encoder(_: int) -> int:
@@ -228,6 +235,9 @@ class Engine(EngineClient):
         return Scheduler(self._served, self.presence)
 
     def _crashed(self, crash: BaseException) -> None:
+        names = dict.fromkeys(self._place.running.values())
+        if names:
+            logger.error("%s: requests in flight: %s", self.name, ", ".join(islice(names, _MOST_NAMED)))
         what_now = "is lost to this process" if isinstance(crash, DeviceLostError) else "is being restarted"
         self._close(UnavailableError(f"the model {self.name} failed and {what_now}"))
 

@@ -8,8 +8,8 @@ what happens to a request.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import cast, overload
 
@@ -20,6 +20,7 @@ from ...engine.text.detokenizer import Detokenizer
 from ...engine.text.keyword_boosting import tree_of
 from ...engine.text.text_decoder import TextDecoder
 from ...protocols.engine.messages import (
+    AnyRequest,
     Outcome,
     Phrases,
     PromptRequest,
@@ -30,6 +31,7 @@ from ...protocols.engine.messages import (
 )
 from ...protocols.errors import BadRequestError
 from ..runtime.off_loop import off_loop
+from ..telemetry.logs import REQUEST_ID
 from .beam_search import SearchRun, check_beams, search
 from .client import OutcomeRun, Place, Run
 from .detokenizer import StreamId, TextReader, TextStream
@@ -50,6 +52,8 @@ class EnginePlace(Place):
     make_decoder: Callable[[], TextDecoder]
     ids: Iterator[int]
     close_session: Callable[[SessionKey], None]
+    running: dict[int, str] = field(default_factory=dict)
+    """What the clients' requests that run here are called in the log, or else their own names."""
 
     @overload
     def run(self, request: SampleRequest) -> AbstractAsyncContextManager[TextReader]: ...
@@ -65,8 +69,9 @@ class EnginePlace(Place):
 
     @asynccontextmanager
     async def _outcome(self, request: PromptRequest) -> AsyncIterator[Run[Outcome]]:
-        self.live()
-        yield OutcomeRun(partial(self._perform, request))
+        with self._noted(request):
+            self.live()
+            yield OutcomeRun(partial(self._perform, request))
 
     async def _perform(self, request: PromptRequest) -> Outcome:
         group = self.live()
@@ -79,6 +84,21 @@ class EnginePlace(Place):
 
     @asynccontextmanager
     async def _sampled(self, request: SampleRequest) -> AsyncIterator[TextReader]:
+        with self._noted(request):
+            async with self._opened(request) as reader:
+                yield reader
+
+    @contextmanager
+    def _noted(self, request: AnyRequest) -> Iterator[None]:
+        number = next(self.ids)
+        self.running[number] = REQUEST_ID.get() or request.request_id
+        try:
+            yield
+        finally:
+            del self.running[number]
+
+    @asynccontextmanager
+    async def _opened(self, request: SampleRequest) -> AsyncIterator[TextReader]:
         sampling = request.task.sampling
         if not all(sampling.stop):
             raise BadRequestError("a stop string is empty", param="stop")
