@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, cast, overload
+from typing import Final, overload
 
 import trio
 
@@ -164,8 +164,8 @@ class RemotePlace(Place):
     ) -> AbstractAsyncContextManager[TextReader | Run[Outcome]]:
         """See `Place.run`."""
         if isinstance(request.task, Sample):
-            return self._sampled(cast("SampleRequest", request))
-        return self._outcome(cast("PromptRequest", request))
+            return self._sampled(request)
+        return self._outcome(request)
 
     @asynccontextmanager
     async def _sampled(self, request: SampleRequest) -> AsyncIterator[TextReader]:

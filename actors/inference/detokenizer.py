@@ -51,16 +51,15 @@ class TextReader(ABC):
 
     async def outcome(self) -> TextGenerated:
         """All that was not received yet, in one message."""
-        text = await self.receive()
-        if text.finish_reason is not None:
-            return text
-        collected, texts = Collected(), [text.text]
-        collected.add(text)
-        while text.finish_reason is None:
+        collected, texts = Collected(), list[str]()
+        while True:
             text = await self.receive()
+            if text.finish_reason is not None and not texts:
+                return text
             collected.add(text)
             texts.append(text.text)
-        return msgspec.structs.replace(collected.joined(text), text="".join(texts))
+            if text.finish_reason is not None:
+                return msgspec.structs.replace(collected.joined(text), text="".join(texts))
 
     def __aiter__(self) -> Self:
         return self

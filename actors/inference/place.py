@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import cast, overload
+from typing import overload
 
 import trio
 
@@ -64,8 +64,8 @@ class EnginePlace(Place):
     ) -> AbstractAsyncContextManager[TextReader | Run[Outcome]]:
         """See `Place.run`. A grammar is compiled before its request is queued."""
         if isinstance(request.task, Sample):
-            return self._sampled(cast("SampleRequest", request))
-        return self._outcome(cast("PromptRequest", request))
+            return self._sampled(request)
+        return self._outcome(request)
 
     @asynccontextmanager
     async def _outcome(self, request: PromptRequest) -> AsyncIterator[Run[Outcome]]:
