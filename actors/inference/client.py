@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Generic, Protocol, TypeVar, overload
+from typing import Generic, Protocol, Self, TypeVar, overload
 
 import msgspec
 
@@ -85,13 +85,21 @@ class OutcomeRun(Generic[AnswerT]):
 
     def __init__(self, ask: Callable[[], Awaitable[AnswerT]]) -> None:
         self._ask = ask
+        self._is_over = False
 
     async def outcome(self) -> AnswerT:
         """See `Run.outcome`."""
-        return await self._ask()
+        answer = await self._ask()
+        self._is_over = True
+        return answer
 
-    async def __aiter__(self) -> AsyncIterator[AnswerT]:
-        yield await self._ask()
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AnswerT:
+        if self._is_over:
+            raise StopAsyncIteration
+        return await self.outcome()
 
 
 class Place(Protocol):
