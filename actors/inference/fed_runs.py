@@ -68,7 +68,6 @@ class FreshStream(TransduceStream):
         fork.num_frames = self._num_frames_now
         if self._num_answered < self._num_fed:
             self._forks.append((self._num_fed, fork))
-        return fork
 
     def take(self, event: TransduceEvent) -> bool:
         """Give the reader what is new in `event`; False as `put_nowait` gives it."""

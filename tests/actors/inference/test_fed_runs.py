@@ -11,13 +11,11 @@ import trio
 from sensorium.actors.inference.client import EngineClient, FedRun
 from sensorium.engine.planning.plan import Plan, StepResult
 from sensorium.protocols.engine.messages import (
-    Request,
     RequestId,
     StateEvicted,
     Transduce,
     Transduced,
     TransduceEvent,
-    TransduceRequest,
 )
 from sensorium.protocols.errors import (
     BadRequestError,
@@ -26,11 +24,13 @@ from sensorium.protocols.errors import (
     UnavailableError,
 )
 from support.fake_engine import (
-    CONFIG,
+    FED_CONFIG,
     STEP_S,
     counted,
     expect_all_free,
+    fed,
     make_fake_engine,
+    make_fed_engine,
     request,
     run_whole,
 )
@@ -39,7 +39,6 @@ from support.fake_transducer import FRAMES_PER_ROW, NOT_A_NUMBER, chunk_of, tran
 from support.remote_engine import Connection
 from trio.testing import MockClock
 
-FED = replace(CONFIG, num_state_slots=3, input_frames_per_row=FRAMES_PER_ROW, max_unread_chunks=5)
 CRASH = -1.0
 """The runner crashes on a frame of it."""
 FRAMES = tuple(map(float, range(1, 12)))
@@ -50,7 +49,9 @@ class CrashingRunner(FakeRunner):
 
     def __init__(self) -> None:
         super().__init__(
-            num_blocks=FED.num_blocks, block_size=FED.block_size, num_state_slots=FED.num_state_slots
+            num_blocks=FED_CONFIG.num_blocks,
+            block_size=FED_CONFIG.block_size,
+            num_state_slots=FED_CONFIG.num_state_slots,
         )
 
     def execute(self, plan: Plan) -> StepResult:
@@ -63,9 +64,8 @@ class CrashingRunner(FakeRunner):
 @pytest.fixture(params=["one plan", "two plans", "remote"])
 async def engine(nursery: trio.Nursery, request: pytest.FixtureRequest) -> AsyncIterator[EngineClient]:
     """A ready engine whose requests are fed; afterwards nothing is held."""
-    here = make_fake_engine(
-        CrashingRunner, config=replace(FED, max_plans_in_flight=2 if request.param == "two plans" else 1)
-    )
+    num_plans = 2 if request.param == "two plans" else 1
+    here = make_fed_engine(CrashingRunner, config=replace(FED_CONFIG, max_plans_in_flight=num_plans))
     await nursery.start(here.run)
     if request.param == "remote":
         connection = Connection(here)
@@ -75,10 +75,6 @@ async def engine(nursery: trio.Nursery, request: pytest.FixtureRequest) -> Async
         yield here
     await expect_all_free(here)
     assert here.statistics().num_state_slots == 0
-
-
-def fed(name: str, task: Transduce | None = None) -> TransduceRequest:
-    return Request(RequestId(name), (), task or Transduce())
 
 
 def tokens_of(event: TransduceEvent) -> list[tuple[int, int]]:
@@ -216,7 +212,7 @@ async def test_who_loses_its_states_is_told_and_gives_what_is_new(
 
 async def test_refusals_leave_the_request_as_it_was(autojump_clock: MockClock, engine: EngineClient) -> None:
     async with engine.placed() as place, place.run(fed("a")) as run:
-        num_fed = FED.max_unread_chunks + 1  # the first one runs
+        num_fed = FED_CONFIG.max_unread_chunks + 1  # the first one runs
         for number in range(num_fed):
             await run.feed(chunk_of(FRAMES[number : number + 1]))
         with pytest.raises(OverloadedError, match="5 chunks of the request wait"):
