@@ -139,7 +139,10 @@ class StreamingPlanner:
         if parent.awaits_first:
             self._lose(fork)
         elif parent.has_begun:
-            fork.is_fork, fork.parent, fork.fork_point = True, parent, parent.num_fed
+            fork_point = parent.num_fed
+            while parent.parent is not None and not parent.num_fed:  # a fork without input of its own
+                parent, fork_point = parent.parent, parent.fork_point
+            fork.is_fork, fork.parent, fork.fork_point = True, parent, fork_point
             fork.num_frames_before = parent.num_frames
             parent.forks.append(fork)
 
@@ -369,12 +372,6 @@ class StreamingPlanner:
         self._leave(request)
         self._lose_forks(request)
         request.sequence_id = None  # results of plans in flight are ignored
-
-
-def _awaits_parent(request: StreamingRequest) -> bool:
-    """Whether it is a fork of a state that is not there yet."""
-    parent = request.parent
-    return parent is not None and (parent.slot is None or parent.num_planned < request.fork_point)
 
 
 def _turn(request: StreamingRequest) -> tuple[int, int, int]:
