@@ -374,6 +374,12 @@ class StreamingPlanner:
         request.sequence_id = None  # results of plans in flight are ignored
 
 
+def _awaits_parent(request: StreamingRequest) -> bool:
+    """Whether it is a fork of a state that is not there yet."""
+    parent = request.parent
+    return parent is not None and (parent.slot is None or parent.num_planned < request.fork_point)
+
+
 def _turn(request: StreamingRequest) -> tuple[int, int, int]:
     """Who is next where not everybody can be: by priority, then round, in which newcomers are first."""
     return request.priority, request.last_fed, request.arrival
