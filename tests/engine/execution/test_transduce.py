@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -52,7 +53,7 @@ def run(runner: Runner, *steps: TransduceStep) -> list[Transduced | TaskFailed]:
     return list(runner.execute(Plan(0, transduces=steps)).transduced)
 
 
-def alone(task: Transduce, frames: list[float] | tuple[float, ...]) -> Transduced:
+def alone(task: Transduce, frames: Sequence[float]) -> Transduced:
     """The answer to a whole input, by a runner of its own."""
     chunk = chunk_of(frames, is_last=True)
     only = TransduceStep(SequenceId(0), RequestId("alone"), task, 0, chunk, is_first=True)

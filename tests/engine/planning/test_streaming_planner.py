@@ -397,9 +397,10 @@ def test_what_is_fed_too_fast_or_behind_the_end_is_refused() -> None:
         feed(loop, "a")
     step(loop)
     feed(loop, "a", (3.0,), is_last=True)
-    for refused in (lambda: feed(loop, "a"), lambda: fork(loop, "a", request("fork"))):
-        with pytest.raises(BadRequestError, match="the input of the request 'a' has ended"):
-            refused()
+    with pytest.raises(BadRequestError, match="the input of the request 'a' has ended"):
+        feed(loop, "a")
+    with pytest.raises(BadRequestError, match="the input of the request 'a' has ended"):
+        fork(loop, "a", request("fork"))
     loop.run()
     expect_whole(loop, "a", (1.0, 2.0) * 5 + (3.0,))
 
@@ -421,9 +422,10 @@ def test_requests_that_make_no_sense_are_refused() -> None:
         with pytest.raises(BadRequestError, match="allowed: those of its parent, 0 and 0"):
             fork(loop, "a", other)
     plain = make_loop()
-    for verb in (lambda: plain.submit(request("a")), lambda: feed(plain, "a")):
-        with pytest.raises(BadRequestError, match="takes whole inputs"):
-            verb()
+    with pytest.raises(BadRequestError, match="takes whole inputs"):
+        plain.submit(request("a"))
+    with pytest.raises(BadRequestError, match="takes whole inputs"):
+        feed(plain, "a")
     with pytest.raises(ValueError, match="num_state_slots is 0; allowed: at least 1"):
         replace(CONFIG, num_state_slots=0)
 
