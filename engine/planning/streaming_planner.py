@@ -80,8 +80,10 @@ class StreamingPlanner:
         return [each for each in self._requests.values() if each.slot is None]
 
     def wanting(self) -> list[int]:
-        """How many requests of each group have a chunk to be run. A fork that waits for its parent has none, as
-        it would hold up a parent of a worse group, and so itself."""
+        """How many requests of each group have a chunk to be run.
+
+        A fork that waits for its parent has none: it would hold up a parent of a worse group, and so itself.
+        """
         counts = [0] * len(self._num_running)
         for request in self._requests.values():
             counts[request.group] += bool(request.unread) and not _awaits_parent(request)
