@@ -35,7 +35,7 @@ class TransduceStream(EventStream[TransduceEvent]):
 
     def overrun(self) -> SensoriumError:
         """See `EventStream.overrun`."""
-        return InternalError(f"The reader of the request fell {self._capacity} messages behind.")
+        return InternalError(f"The reader of the request was too slow: {self._capacity} messages waited for it, the most allowed.")
 
 
 class FreshStream(TransduceStream):
