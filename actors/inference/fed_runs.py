@@ -35,7 +35,9 @@ class TransduceStream(EventStream[TransduceEvent]):
 
     def overrun(self) -> SensoriumError:
         """See `EventStream.overrun`."""
-        return InternalError(f"The reader of the request was too slow: {self._capacity} messages waited for it, the most allowed.")
+        return InternalError(
+            f"The reader of the request was too slow: {self._capacity} messages wait, the most allowed."
+        )
 
 
 class FreshStream(TransduceStream):
