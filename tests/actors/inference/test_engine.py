@@ -11,7 +11,7 @@ import trio
 import trio.lowlevel
 import trio.testing
 from sensorium.actors.inference.client import EngineClient, outcome_of, whole_answer
-from sensorium.actors.inference.detokenizer import STREAM_CAPACITY
+from sensorium.actors.inference.streams import STREAM_CAPACITY
 from sensorium.protocols.engine.messages import (
     Align,
     ContentHash,
