@@ -7,8 +7,8 @@
     python examples/benchmarks/speech_accounting.py FOLDER_OF_HUMAN WORK counts --faster-whisper FOLDER
 
 FOLDER_OF_HUMAN is what `human_mixes.py` reads. WORK gets the recordings, made the same way every time. Every
-case is one line with what it must be, and the transcript if it does not hold; a table ends with how many cases
-hold. `--every N` takes every Nth case of a table, `--first N` begins with another, `--concurrency N` sends N
+case is one line with what it must be, and the transcript if it does not hold. A table ends with how many hold.
+`--every N` takes every Nth case of a table, `--first N` begins with another, `--concurrency N` sends N
 recordings at a time. Tables:
 
     counts     ten words, 6 to 20 times each, 0.2 s apart and in one breath: 2 or 15 % off at most, from 0.6 s
