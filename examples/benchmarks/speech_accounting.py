@@ -7,7 +7,7 @@
     python examples/benchmarks/speech_accounting.py FOLDER_OF_HUMAN WORK counts --faster-whisper FOLDER
 
 FOLDER_OF_HUMAN is what `human_mixes.py` reads. WORK gets the recordings, made the same way every time. Every
-case is one line with what it must be, and the transcript if it does not hold. A table ends with how many hold.
+case is one line with what it must be, and its transcript if it does not hold. A table ends with their count.
 `--every N` takes every Nth case of a table, `--first N` begins with another, `--concurrency N` sends N
 recordings at a time. Tables:
 
