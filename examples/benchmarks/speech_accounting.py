@@ -7,8 +7,9 @@
     python examples/benchmarks/speech_accounting.py FOLDER_OF_HUMAN WORK counts --faster-whisper FOLDER
 
 FOLDER_OF_HUMAN is what `human_mixes.py` reads. WORK gets the recordings, made the same way every time. Every
-case is one line with what it must be, and a table ends with how many cases hold. `--every N` takes every Nth
-case of a table, `--first N` begins with another. Tables:
+case is one line with what it must be, and its transcript if it does not hold. A table ends with their count.
+`--every N` takes every Nth case of a table, `--first N` begins with another, `--concurrency N` sends N
+recordings at a time. Tables:
 
     counts     ten words, 6 to 20 times each, 0.2 s apart and in one breath: 2 or 15 % off at most, from 0.6 s
     sentences  twelve sentences, two and three times each: all words but 15 %, and no further copy
@@ -24,8 +25,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import itertools
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import soundfile
@@ -90,6 +91,31 @@ def faster_whisper(folder: str, beam_size: int) -> TranscribeCase:
     return transcribe_case
 
 
+def holding(
+    table: str, cases: Iterable[Case], transcribe_case: TranscribeCase, work: Path, concurrency: int
+) -> list[bool]:
+    """Which cases hold; each of them is printed, in their order."""
+
+    def transcribe(number: int, case: Case) -> Recognized:
+        path = work / f"case_{number}.wav"
+        soundfile.write(path, case.mix.samples(), RATE_HZ, subtype="PCM_16")
+        try:
+            return transcribe_case(path, case)
+        finally:
+            path.unlink()
+
+    held, listed = [], list(cases)
+    with ThreadPoolExecutor(concurrency) as pool:
+        transcripts = pool.map(transcribe, range(len(listed)), listed)
+        for case, recognized in zip(listed, transcripts, strict=True):
+            holds, shown = case.judge(recognized)
+            held.append(holds)
+            print(f"{table:9s} {'ok  ' if holds else 'MISS'} {case.name:32s} {shown}", flush=True)
+            if not holds:
+                print(f"     {recognized.text!r}", flush=True)
+    return held
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("human", type=Path)
@@ -101,10 +127,11 @@ def main() -> None:
     parser.add_argument("--beam-size", type=int, default=1, metavar="N")
     parser.add_argument("--faster-whisper", metavar="FOLDER")
     parser.add_argument("--every", type=int, default=1, metavar="N")
+    parser.add_argument("--concurrency", type=int, default=1, metavar="N")
     parser.add_argument("--first", type=int, default=0, metavar="N")
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
-    studio, path = Studio(arguments.human), arguments.work / "case.wav"
+    studio = Studio(arguments.human)
     with Client(arguments.url, timeout=TIMEOUT_S) as client:
         transcribe_case = as_file(client, arguments.beam_size)
         if arguments.live:
@@ -112,15 +139,8 @@ def main() -> None:
         if arguments.faster_whisper:
             transcribe_case = faster_whisper(arguments.faster_whisper, arguments.beam_size)
         for table in arguments.tables:
-            held = []
-            for case in itertools.islice(TABLES[table](studio), arguments.first, None, arguments.every):
-                soundfile.write(path, case.mix.samples(), RATE_HZ, subtype="PCM_16")
-                begun_s = time.monotonic()
-                holds, shown = case.judge(transcribe_case(path, case))
-                held.append(holds)
-                took_s = time.monotonic() - begun_s
-                mark = "ok  " if holds else "MISS"
-                print(f"{table:9s} {mark} {case.name:32s} {took_s:6.1f} s  {shown}", flush=True)
+            cases = itertools.islice(TABLES[table](studio), arguments.first, None, arguments.every)
+            held = holding(table, cases, transcribe_case, arguments.work, arguments.concurrency)
             print(f"{table:9s} {sum(held)} of {len(held)} hold", flush=True)
 
 

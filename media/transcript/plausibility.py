@@ -28,7 +28,11 @@ MAX_COMPRESSION: Final = 2.4
 SPOKEN: Final = 0.15
 """No-speech probability of some 40 ranges of people, in noise, music and crowds: at most 0.144; of crowds
 played backwards 0.07 to 0.46, of a word that is said again and again 0.29 to 0.65."""
-_LAUGHING: Final = re.compile(r"a?(?:ha)+h?|(?:h[eio]){2,}h?|а?(?:ха)+х?|(?:х[еи]){2,}")
+_LAUGHING: Final = re.compile(
+    r"a?(?:ha)+h?|(?:h[eio]){2,}h?|а?(?:ха)+х?|(?:х[еи]){2,}"
+    r"|(?:[はハ]+|[ふフ]+|[へヘ]+)[っッー]*|哈+|呵+|ㅋ+|ㅎ+|하+"
+)
+"""A word of laughter in Latin, Cyrillic, Japanese, Chinese and Korean script."""
 
 
 def clear_speech_s(duration_s: float) -> float:
