@@ -87,7 +87,9 @@ class NemotronAsrInfo(ModelInfo):
     def describe(self) -> str:
         """What it can do, for people."""
         delays = ", ".join(str(delay) for delay in sorted(self.delays_ms.values()))
-        return f"transcribe as it is spoken · {len(self.languages) or 1} locales · {delays} ms of delay"
+        num = len(set(self.conditions[name] for name in self.languages))
+        languages = f"{num} locales" if num else "one language"
+        return f"transcribe as it is spoken · {languages} · {delays} ms of delay"
 
 
 def read_lookaheads(folder: Path) -> tuple[int, ...]:
