@@ -131,7 +131,9 @@ def run_steps(model: NemotronAsrModel, num_sessions: int, lookahead: int, num_st
 
 def main() -> None:
     """Print a line for each number of sessions."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--quantization", choices=("none", "int8", "int4"), default="none")
     parser.add_argument("--sessions", type=int, nargs="+", default=[1, 8, 16])

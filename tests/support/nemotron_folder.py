@@ -1,4 +1,4 @@
-"""Random checkpoints of Nemotron ASR and Parakeet CTC as Hugging Face folders: tiny layers, published windows.
+"""Random checkpoints of Nemotron ASR and Parakeet CTC as Hugging Face folders: tiny layers.
 
 Weights are made by `transformers` (names and shapes are its own). The joint's blank is biased: without that a
 random transducer gives as many tokens a row as it may.
@@ -24,6 +24,7 @@ from transformers import (
     ParakeetCTCConfig,
     ParakeetFeatureExtractor,
     ParakeetForCTC,
+    PreTrainedConfig,
     PreTrainedModel,
 )
 
@@ -127,7 +128,7 @@ def make_parakeet_folder(path: Path, shape: ConformerShape | None = None, seed: 
     return path
 
 
-def _randomised(kind: Any, config: Any, seed: int) -> Any:
+def _randomised(kind: Any, config: PreTrainedConfig, seed: int) -> Any:  # noqa: ANN401
     """A model whose rows differ from each other, and follow the audio."""
     torch.manual_seed(seed)
     model: PreTrainedModel = kind(config).eval()

@@ -80,7 +80,8 @@ class ConformerConfig:
 
     def _subsampling_shapes(self) -> Iterator[tuple[str, Shape]]:
         c, d = self.channels, self.hidden_size
-        for name, shape in zip(convolution_names(self), ((c, 1, 3, 3), *[(c, 1, 3, 3), (c, c, 1, 1)] * 2)):
+        sizes: list[Shape] = [(c, 1, 3, 3), *[(c, 1, 3, 3), (c, c, 1, 1)] * 2]
+        for name, shape in zip(convolution_names(self), sizes, strict=True):
             yield f"{name}.weight", shape
             yield f"{name}.bias", (c,)
         yield "encoder.subsampling.linear.weight", (d, c * self.mel_bins()[-1])
@@ -283,7 +284,7 @@ def take_conformer_layer(
 
 
 def relative_sinusoids(most: int, least: int, hidden_size: int) -> Tensor:
-    """float32 [most - least + 1, hidden]: sine and cosine in turn of distances from `most` down to `least`."""
+    """float32 [most - least + 1, hidden]: sine and cosine in turn of distances `most` down to `least`."""
     exponents = torch.arange(0, hidden_size, 2, dtype=torch.float) / hidden_size
     angles = torch.arange(most, least - 1, -1)[:, None].float() * (1.0 / _BASE**exponents)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
@@ -348,7 +349,9 @@ def _with_batch_norm(
     tensors: TensorReader, name: str, taps: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Taps and bias of the convolution with the batch norm behind it."""
-    parts: Any = (tensors.take(f"{name}.{part}").float() for part in ("weight", "bias", "running_mean", "running_var"))
+    parts: Any = (
+        tensors.take(f"{name}.{part}").float() for part in ("weight", "bias", "running_mean", "running_var")
+    )
     weight, shift, mean, variance = parts
     scale = weight * torch.rsqrt(variance + 1e-5)
     return taps * scale, shift + ((0.0 if bias is None else bias) - mean) * scale

@@ -59,8 +59,8 @@ class Subsampling:
     def __call__(
         self, chunks: Sequence[Tensor], are_first: Sequence[bool], tails: Sequence[Tensor] | None
     ) -> Subsampled:
-        """Chunks [mel bins, frames], none of them empty. Where `are_first` says so, the stream begins with the
-        chunk, and two zeros are in front of it; else `tails`, or a zero where there are none."""
+        """Chunks [mel bins, frames], none of them empty. Where `are_first` says so, the stream begins with
+        the chunk, and two zeros are in front of it; else `tails`, or a zero where there are none."""
         lengths = [chunk.shape[1] for chunk in chunks]
         x = torch.zeros(
             (len(chunks), max(lengths), self.config.num_mel_bins, 1),

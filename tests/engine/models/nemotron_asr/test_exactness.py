@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,15 +47,21 @@ class Checkpoint:
     condition: int
     options: dict[str, torch.Tensor]
 
-    def transduced(self, frames: FloatArray, lookahead: int, **how: Any) -> Placed:
+    def transduced(
+        self, frames: FloatArray, lookahead: int, ends: bool = True, at_once: Sequence[int] = (1,)
+    ) -> Placed:
         """Alone."""
-        stream = self.stream(frames, lookahead, 0, **how)
+        stream = self.stream(frames, lookahead, 0, ends=ends, at_once=at_once)
         self.feeder.feed(stream)
         return stream.tokens
 
-    def stream(self, frames: FloatArray, lookahead: int, slot: int, **how: Any) -> FedStream:
+    def stream(
+        self, frames: FloatArray, lookahead: int, slot: int, ends: bool = True, at_once: Sequence[int] = (1,)
+    ) -> FedStream:
         """A request for it."""
-        return FedStream(Transduce(lookahead, self.condition), cut(frames, lookahead, **how), slot)
+        return FedStream(
+            Transduce(lookahead, self.condition), cut(frames, lookahead, ends=ends, at_once=at_once), slot
+        )
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +69,9 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Checkpoin
     folder = tmp_path_factory.mktemp("nemotron")
     shapes = {
         "english": ConformerShape(),
-        "multilingual": ConformerShape(num_mel_bins=128, has_bias=False, scale_input=False, sliding_window=57),
+        "multilingual": ConformerShape(
+            num_mel_bins=128, has_bias=False, scale_input=False, sliding_window=57
+        ),
     }
     made = {}
     for name, shape in shapes.items():
@@ -102,7 +111,9 @@ def test_whole_chunks_are_the_streamed_answer_and_the_end_is_the_offline_one(
     assert len({row for _, row in whole}) > 10
 
 
-@pytest.mark.parametrize(("seconds", "seed"), [(0.01, 1), (0.07, 2), (0.3, 3), (0.49, 4), (0.57, 5), (1.06, 6)])
+@pytest.mark.parametrize(
+    ("seconds", "seed"), [(0.01, 1), (0.07, 2), (0.3, 3), (0.49, 4), (0.57, 5), (1.06, 6)]
+)
 def test_short_inputs_are_the_offline_answer(
     checkpoints: dict[str, Checkpoint], seconds: float, seed: int
 ) -> None:

@@ -15,9 +15,9 @@ from sensorium.actors.model_loading import open_engine
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.base import ChunkBatch, ChunkInput, TransducingModel
 from sensorium.engine.models.nemotron_asr.chunks import chunk_frames, is_whole, num_rows
+from sensorium.engine.models.nemotron_asr.text import TransducerText
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.side import info_fields, open_side
-from sensorium.engine.models.nemotron_asr.text import TransducerText
 from sensorium.media.audio.nemo_features import NemoFeatureConfig, log_mel
 from sensorium.protocols.engine.messages import Features, InputChunk, Transduce
 from sensorium.protocols.errors import ModelLoadError
@@ -36,7 +36,7 @@ def test_it_says_what_it_can_do(folder: Path) -> None:
     assert info.delays_ms == {13: 1120, 6: 560, 3: 320, 1: 160, 0: 80}
     assert info.conditions["auto"] == info.default_condition == 101
     assert (info.conditions["de"], info.conditions["de-DE"], info.conditions["es"]) == (9, 9, 3)
-    assert info.describe() == "transcribe as it is spoken · 104 locales · 80, 160, 320, 560, 1120 ms of delay"
+    assert info.describe() == "transcribe as it is spoken · 83 locales · 80, 160, 320, 560, 1120 ms of delay"
     states = source.load().make_states(3)  # type: ignore[attr-defined]
     assert sum(tensor[0].nbytes for tensor in states) == info.state_bytes
     again, side = open_side(info_fields(info))
@@ -70,7 +70,11 @@ def test_chunks_make_whole_rows(lookahead: int) -> None:
     [
         (Transduce(2), 17, "lookahead is 2; allowed: 0, 1, 3, 6, 13"),
         (Transduce(6, 128), 49, "condition is 128; allowed: 0 to 127"),
-        (Transduce(6), 50, "a chunk has 50 frames; allowed at lookahead 6: 49, and any number of times 56 more"),
+        (
+            Transduce(6),
+            50,
+            "a chunk has 50 frames; allowed at lookahead 6: 49, and any number of times 56 more",
+        ),
     ],
 )
 def test_chunks_that_do_not_fit_are_refused(
@@ -98,8 +102,16 @@ def edited(path: Path, change: Callable[[dict[str, Any]], None], name: str = "co
     ("name", "change", "message"),
     [
         ("config.json", lambda c: c.update(hidden_act="gelu"), "hidden_act 'gelu' is not relu"),
-        ("config.json", lambda c: c.update(blank_token_id=VOCAB_SIZE), "blank_token_id is 60, not a token id"),
-        ("config.json", lambda c: c.update(default_prompt_id=500), "default_prompt_id is 500; allowed: 0 to 127"),
+        (
+            "config.json",
+            lambda c: c.update(blank_token_id=VOCAB_SIZE),
+            "blank_token_id is 60, not a token id",
+        ),
+        (
+            "config.json",
+            lambda c: c.update(default_prompt_id=500),
+            "default_prompt_id is 500; allowed: 0 to 127",
+        ),
         (
             "config.json",
             lambda c: c["encoder_config"].update(subsampling_factor=4),
@@ -137,7 +149,7 @@ def test_configs_that_make_no_sense_are_refused(
 
 
 def test_a_server_says_that_it_is_not_served_yet(folder: Path) -> None:
-    with pytest.raises(ModelLoadError, match="turns audio that arrives into text .* not served yet"):
+    with pytest.raises(ModelLoadError, match="which is not served yet"):
         open_engine("nemotron", str(folder), EngineConfig())
 
 
