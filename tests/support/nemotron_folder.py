@@ -70,6 +70,7 @@ def make_nemotron_folder(
     shape: ConformerShape | None = None,
     *,
     multilingual: bool = False,
+    blank_bias: float = 3.0,
     seed: int = 0,
 ) -> Path:
     """Write a checkpoint of Nemotron ASR, of one language or several; return its path."""
@@ -91,7 +92,7 @@ def make_nemotron_folder(
     with torch.no_grad():
         # What all rows share says nothing about a token.
         model.joint.head.weight -= model.joint.head.weight.mean(1, keepdim=True)
-        model.joint.head.bias[VOCAB_SIZE - 1] += 2.0 if multilingual else 3.0
+        model.joint.head.bias[VOCAB_SIZE - 1] += blank_bias
         model.encoder_projector.weight *= 3.0
         for name, parameter in model.decoder.named_parameters():
             if "weight" in name:

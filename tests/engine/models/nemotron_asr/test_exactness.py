@@ -76,7 +76,8 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Checkpoin
     made = {}
     for name, shape in shapes.items():
         is_multilingual = name == "multilingual"
-        path = make_nemotron_folder(folder / name, shape, multilingual=is_multilingual)
+        bias = 0.9 if is_multilingual else 3.0
+        path = make_nemotron_folder(folder / name, shape, multilingual=is_multilingual, blank_bias=bias)
         kind: Any = Nemotron3_5AsrForRNNT if is_multilingual else NemotronAsrStreamingForRNNT
         model = open_model(path, device="cpu", dtype="float32").load()
         made[name] = Checkpoint(
