@@ -214,7 +214,8 @@ class Attention(NamedTuple):
         num = context + rows - 1
         table = self.distances[:, :, first : first + num]
         flat = query.permute(2, 0, 1, 3).reshape(heads, units * rows, dim)
-        products = torch.bmm(flat, table) * dim**-0.5
+        scale: float = dim**-0.5
+        products = torch.bmm(flat, table).mul_(scale)
         # Row i meets its first key at the distance of column rows - 1 - i, and each key at the next column.
         strides = (rows * num, units * rows * num, num - 1, 1)
         return products.as_strided((units, heads, rows, context), strides, rows - 1)
