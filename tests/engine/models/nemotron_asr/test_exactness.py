@@ -109,7 +109,7 @@ def test_whole_chunks_are_the_streamed_answer_and_the_end_is_the_offline_one(
     assert checkpoint.transduced(frames, lookahead, ends=False) == streamed
     assert checkpoint.transduced(frames, lookahead) == whole
     assert len({token for token, _ in whole}) > 3
-    assert len({row for _, row in whole}) > 10
+    assert len({row for _, row in whole}) > 5
 
 
 @pytest.mark.parametrize(
