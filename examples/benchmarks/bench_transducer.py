@@ -4,8 +4,9 @@
         [--sessions 1 8 16] [--lookahead 6] [--steps 5] [--threads 2] [--layers 24]
 
 Every step has one chunk of each session (560 ms at the default look-ahead), all past their window of
-attention. Printed are the milliseconds of a step, how many sessions such steps would keep up with, and the
-floor: the bytes that a step reads once, and the products' operations. Blank is biased, so that rows end.
+attention. Printed are the milliseconds of a step (and those of processors, which a shared machine changes
+less), how many sessions such steps would keep up with, and the floor: the bytes that a step reads once, and
+the products' operations. Blank is biased, so that rows end.
 """
 
 from __future__ import annotations
@@ -106,10 +107,13 @@ def make_model(
     return model, sum(products) / 1e6
 
 
-def run_steps(model: NemotronAsrModel, num_sessions: int, lookahead: int, num_steps: int) -> list[float]:
-    """Seconds of each step, behind those that fill the windows."""
+def run_steps(
+    model: NemotronAsrModel, num_sessions: int, lookahead: int, num_steps: int
+) -> list[tuple[float, float]]:
+    """Seconds of each step, and of processors, behind the steps that fill the windows."""
     model.make_states(num_sessions)
-    slots, task, seconds = torch.arange(num_sessions), Transduce(lookahead), []
+    slots, task = torch.arange(num_sessions), Transduce(lookahead)
+    seconds: list[tuple[float, float]] = []
     generator = torch.Generator().manual_seed(1)
     num_rows = 0
     num_filling = -(-70 // chunk_rows(lookahead)) + 1
@@ -121,10 +125,10 @@ def run_steps(model: NemotronAsrModel, num_sessions: int, lookahead: int, num_st
         given = torch.randn(model.info.num_mel_bins, frames, generator=generator)
         chunk = ChunkInput(given, frames, turn == 0, False, task, num_rows)
         batch = ChunkBatch((chunk,) * num_sessions, slots)
-        start = time.perf_counter()
+        start, processor = time.perf_counter(), time.process_time()
         listened = model.listen(batch)
         model.commit(batch, listened, model.emit(listened, batch))
-        seconds.append(time.perf_counter() - start)
+        seconds.append((time.perf_counter() - start, time.process_time() - processor))
         num_rows += listened.num_rows[0]
     return seconds[2:]
 
@@ -156,11 +160,14 @@ def main() -> None:
             f"of {chunk_ms} ms"
         )
         for num in options.sessions:
-            seconds = run_steps(model, num, options.lookahead, options.steps)
+            steps = run_steps(model, num, options.lookahead, options.steps)
+            seconds = [each for each, _ in steps]
             middle = 1000 * statistics.median(seconds)
+            processor = 1000 * statistics.median(each for _, each in steps)
             gflop = 2 * millions * rows * num / 1e3
             print(
-                f"{num:3d} sessions: {middle:7.1f} ms a step (fastest {1000 * min(seconds):.1f}), "
+                f"{num:3d} sessions: {middle:7.1f} ms a step (fastest {1000 * min(seconds):.1f}, "
+                f"processors {processor:.1f}), "
                 f"{middle / num:6.1f} ms a chunk, {gflop / min(seconds):5.0f} GFLOP/s, "
                 f"{model.weight_bytes / 1e9 / min(seconds):5.1f} GB/s of weights; "
                 f"{num * chunk_ms / middle:.1f} sessions would keep up",
