@@ -165,7 +165,8 @@ class ChunkInput:
     features: Tensor
     """float32 on the model's device, in the shape of `InputChunk.features`: [num_mel_bins, num_frames]."""
     num_valid: int
-    """Frames that are input; those behind are padding, in a last chunk only. At least 1."""
+    """Frames that are input; those behind are padding, in a last chunk only. 0 only in a last chunk that is
+    not the first: what the states hold of frames that completed no row is then to be ended."""
     is_first: bool
     """The slot holds zeros: the state in front of all input."""
     is_last: bool
@@ -231,7 +232,7 @@ class TransducingModel(RecurrentModel, Protocol):
 
     def check_chunk(self, task: Transduce, chunk: InputChunk, *, is_first: bool) -> None:
         """Raise ValueError, with a message for the client, if `listen` cannot take this chunk, or the model
-        has no such look-ahead or condition. Called with at least one valid frame."""
+        has no such look-ahead or condition."""
 
     def example_chunk(self) -> tuple[Transduce, InputChunk]:
         """What a request may begin with: the engine runs it once before it takes requests."""

@@ -94,7 +94,7 @@ class Planner:
         slots.is_overlapped = self._config.overlap_encoder and not self.is_quiet
         served: Served | None = None
         while True:
-            has_work = bool(making.sequences or making.wholes or making.chunks.steps or slots.num_taken)
+            has_work = bool(making.sequences or making.wholes or making.chunks or slots.num_taken)
             view = StepView(wanting, served, False, has_work, slots.is_overlapped, slots.is_encoding)
             share, self._state = self._policy.share(self._state, view)
             if share is None:
@@ -184,6 +184,7 @@ class Planner:
                 continue  # put back by a better one
             if request.num_planned == request.capacity:
                 making.num_lacking -= 1
+                request.waits_for = "blocks"
                 if not self._make_room(request, making):
                     continue  # it keeps its blocks: better requests take them if they must
             self._feed(making, request, 1)
@@ -201,6 +202,7 @@ class Planner:
             wanted = self._chunk(making.budget, is_contended or index + 1 < len(prompts))
             wanted = min(request.num_missing, wanted)
             num_tokens = self._encoded_part(request, request.num_planned, wanted)
+            request.waits_for = "blocks" if num_tokens else "encoding" if wanted else "slot"
             if request.num_planned + num_tokens > request.capacity:
                 num_tokens = self._part_with_room(making, request, num_tokens)
             if num_tokens:
@@ -213,12 +215,15 @@ class Planner:
         has_admitted = False
         for index, request in enumerate(waiting):
             if not making.budget or self._decide(request, "slot") == "wait":
+                request.waits_for = "slot"
                 break
+            request.waits_for = "prefix"
             if self._kv.is_awaiting(request):
                 continue
             found = self._kv.find(request)
             if self._kv.is_awaiting(request, found):
                 continue
+            request.waits_for = "blocks"
             if not self._kv.fits(request, found) and self._decide(request, "blocks") == "wait":
                 making.is_short = True
                 break
@@ -226,10 +231,12 @@ class Planner:
             wanted = min(request.num_missing - found.num_tokens, wanted)
             num_tokens = self._encoded_part(request, found.num_tokens, wanted)
             if not num_tokens:
+                request.waits_for = "encoding"
                 continue
             if not self._make_fit(request, found, making):
                 break
             if not self._gets(request, "slot"):
+                request.waits_for = "slot"
                 break
             self._kv.enter(request, found, SequenceId(self._num_sequences))
             self._num_sequences += 1
@@ -248,9 +255,11 @@ class Planner:
             num_tokens = making.num_whole_tokens + request.num_prompt
             if making.wholes and most is None and num_tokens > self._config.max_tokens_per_step:
                 break
+            request.waits_for = "encoding"
             if request.slot is None or self._slots.demand(request.slot):
                 making.num_whole_tokens = num_tokens
                 making.wholes.append(request)
+                request.waits_for = None
                 self._queues.take_whole(request)
 
     def _make_fit(self, request: ScheduledRequest, found: Found, making: Making) -> bool:
@@ -352,6 +361,7 @@ class Planner:
             self._counts["prefill_tokens"] += num_known
         self._num_fed += 1
         request.last_fed = self._num_fed
+        request.waits_for = None
         making.budget -= num_known + len(draft)
         making.requests.append(request)
         making.sequences.append(request.step(num_known, draft, begin))

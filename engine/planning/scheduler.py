@@ -41,6 +41,7 @@ from .request import ScheduledRequest
 from .service_classes import SERVICES
 from .streaming_planner import StreamingPlanner
 from .streaming_request import StreamingRequest
+from .waits import WAITS
 
 _POLICIES: Final[dict[SchedulingPolicy, Callable[[SchedulerConfig], Policy[Any]]]] = {
     "service-classes": ServiceClasses,
@@ -298,6 +299,8 @@ class Scheduler:
         for service in SERVICES:
             numbers[f"num_waiting_{service}"] = waiting[service]
             numbers[f"num_running_{service}"] = running[service]
+        waits = Counter(each.waits_for for each in self._all())
+        numbers |= {f"num_waits_{name}": waits[name] for name in WAITS}
         numbers |= {f"num_{name}": count for name, count in self._counts.items()}
         return EngineStatistics(
             num_free_blocks=kv.pool.num_free,
@@ -371,6 +374,11 @@ class Scheduler:
         yield from self._queues.wholes
         if self._streaming is not None:
             yield from self._streaming.waiting
+
+    def _all(self) -> Iterator[ScheduledRequest | StreamingRequest]:
+        yield from self._requests.values()
+        if self._streaming is not None:
+            yield from self._streaming.requests
 
     def _with_input(self) -> StreamingPlanner:
         if self._streaming is None:

@@ -127,7 +127,10 @@ class StreamingPlanner:
         if parent.awaits_first:
             self._lose(fork)
         elif parent.has_begun:
-            fork.is_fork, fork.parent, fork.fork_point = True, parent, parent.num_fed
+            fork_point = parent.num_fed
+            while parent.parent is not None and not parent.num_fed:  # a fork without input of its own
+                parent, fork_point = parent.parent, parent.fork_point
+            fork.is_fork, fork.parent, fork.fork_point = True, parent, fork_point
             fork.num_frames_before = parent.num_frames
             parent.forks.append(fork)
 
@@ -145,24 +148,21 @@ class StreamingPlanner:
 
     def plan(self, plan: ChunkPlan, group: int, budget: int, decide: Decide) -> int:
         """Plan one chunk of each request of a group as far as `budget` tokens go, and at least one: first of
-        those that have a slot, who waited longest for their turn. Returns the tokens left."""
+        those who waited longest for their turn. Returns the tokens left."""
         ready = [each for each in self._requests.values() if each.group == group and each.unread]
-        running = [each for each in ready if each.slot is not None]
-        waiting = [each for each in ready if each.slot is None]
-        left = budget
-        for request in (*sorted(running, key=_turn), *sorted(waiting, key=_order)):
+        left, has_slots = budget, True
+        for request in sorted(ready, key=_turn):
             if not request.unread:
                 continue  # it lost its states meanwhile
             if not self._goes(request, left, budget):
                 break
-            if request.slot is None:
-                if _awaits_parent(request):
-                    continue
+            if request.slot is None and not self._awaits_parent(request) and has_slots:
                 slot = self._slot_for(request, decide)
-                if slot is None:
-                    break
-                self._enter(request, slot)
-            left -= self._run(plan, request, decide)
+                has_slots = slot is not None  # none overtakes one that lacks a slot
+                if slot is not None:
+                    self._enter(request, slot)
+            if request.slot is not None:
+                left -= self._run(plan, request, decide)
         return max(left, 0)
 
     def update(
@@ -296,6 +296,15 @@ class StreamingPlanner:
             request.last_fed <= self._num_fed_before or not request.num_in_flight
         )
 
+    def _awaits_parent(self, request: StreamingRequest) -> bool:
+        """Whether it is a fork of a state that is not there in front of this step."""
+        parent = request.parent
+        return parent is not None and (
+            parent.slot is None
+            or parent.num_planned < request.fork_point
+            or parent.last_fed > self._num_fed_before
+        )
+
     def _evict(self, request: StreamingRequest) -> None:
         self._counts["state_evictions"] += 1
         self._leave(request)
@@ -327,15 +336,9 @@ class StreamingPlanner:
         request.sequence_id = None  # results of plans in flight are ignored
 
 
-def _awaits_parent(request: StreamingRequest) -> bool:
-    """Whether it is a fork of a state that is not there yet."""
-    parent = request.parent
-    return parent is not None and (parent.slot is None or parent.num_planned < request.fork_point)
-
-
-def _turn(request: StreamingRequest) -> tuple[int, int]:
-    """Who is next where not everybody can be: by priority, then round."""
-    return request.priority, request.last_fed
+def _turn(request: StreamingRequest) -> tuple[int, int, int]:
+    """Who is next where not everybody can be: by priority, then round, in which newcomers are first."""
+    return request.priority, request.last_fed, request.arrival
 
 
 def _last_fed(request: StreamingRequest) -> int:

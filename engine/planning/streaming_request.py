@@ -10,6 +10,7 @@ from collections import deque
 from ...protocols.engine.messages import InputChunk, TransduceRequest
 from .plan import SequenceId, TransduceStep
 from .policies.policy import Place
+from .waits import Wait
 
 
 class StreamingRequest:
@@ -61,7 +62,6 @@ class StreamingRequest:
         self.group, self.priority, _ = place
         self.line = (self.group, self.priority)
         self.order = (*self.line, arrival)
-        self.last_fed = 0  # rises with every feeding of anybody
         self.awaits_first = False  # it was evicted, and is not fed again yet
         self.num_frames_before = 0  # frames answered before it was evicted last
         self.is_fork = False
@@ -75,6 +75,13 @@ class StreamingRequest:
         """Whether it holds a slot and waits for input, with all answered that it had answered before."""
         waits = self.slot is not None and not self.unread and not self.num_in_flight
         return waits and self.num_frames >= self.num_frames_before
+
+    @property
+    def waits_for(self) -> Wait | None:
+        """Its next input, or a slot of states (a fork: its parent's states); None: its turn."""
+        if not self.unread:
+            return None if self.num_in_flight else "input"
+        return "slot" if self.slot is None else None
 
     @property
     def has_begun(self) -> bool:
@@ -114,6 +121,7 @@ class StreamingRequest:
         self.unread: deque[InputChunk] = deque()
         self.num_fed = self.num_planned = self.num_in_flight = 0
         self.num_frames = 0  # answered in this stay
+        self.last_fed = 0  # rises with every feeding of anybody
         self.has_ended = False  # the last chunk was fed
         self.sequence_id: SequenceId | None = None
         self.slot: int | None = None

@@ -44,6 +44,14 @@ class EngineStatistics(msgspec.Struct, frozen=True):
     num_running_live: _Gauge = 0
     num_running_interactive: _Gauge = 0
     num_running_batch: _Gauge = 0
+    num_waits_slot: _Gauge = 0
+    """Of all of these, those that wait for a slot; the next four are by what they wait for, too."""
+    num_waits_blocks: _Gauge = 0
+    num_waits_prefix: _Gauge = 0
+    """For what another request is computing."""
+    num_waits_encoding: _Gauge = 0
+    num_waits_input: _Gauge = 0
+    """For whoever feeds them."""
     num_free_blocks: _Gauge = 0
     num_total_blocks: _Gauge = 0
     num_steps: int = 0

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import torch
+from torch import Tensor
 
 from ....kernels.transfer import to_device
-from ....protocols.engine.messages import Fault, TaskFailed, Transduced
+from ....protocols.engine.messages import Fault, Features, TaskFailed, Transduced
 from ....protocols.shared.panics import native_call
 from ...models.base import ChunkBatch, ChunkInput, Listened, TransducingModel, is_whole, values_of
 from ...planning.plan import ChunkOutcome, Copy, SequenceId, TransduceStep
@@ -83,7 +84,7 @@ class TransduceTask:
             self._states.clear((step.slot,))
             self._num_rows[step.slot] = 0
         chunk = step.chunk
-        if not chunk.num_valid:
+        if step.is_first and not chunk.num_valid:
             return self._answer(step, (), (), ())
         if not is_whole(chunk.features) or chunk.num_valid > chunk.features.shape[-1]:
             return _failed(step, f"the chunk's features are not those of shape {chunk.features.shape}")
@@ -142,7 +143,7 @@ class TransduceTask:
         device = self._model.device
         chunks = tuple(
             ChunkInput(
-                to_device(values_of(step.chunk.features), device),
+                to_device(_frames(step.chunk.features), device),
                 step.chunk.num_valid,
                 step.is_first,
                 step.chunk.is_last,
@@ -173,6 +174,11 @@ class TransduceTask:
             before + num_rows,
             "stop" if step.chunk.is_last else None,
         )
+
+
+def _frames(features: Features) -> Tensor:
+    """The numbers of a chunk, which may have no frame."""
+    return values_of(features) if features.data else torch.zeros(features.shape)
 
 
 def _finite(listened: Listened) -> list[bool]:

@@ -9,7 +9,6 @@ sees two requests that write one state.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -24,12 +23,12 @@ from sensorium.protocols.engine.messages import (
     RequestId,
     TaskFailed,
     Transduce,
-    Transduced,
     TransduceRequest,
 )
 from sensorium.protocols.errors import OverloadedError
 from support.fake_runner import FakeRunner
-from support.fake_transducer import FRAMES_PER_ROW, NOT_A_NUMBER, chunk_of, transduced_alone
+from support.fake_transducer import FRAMES_PER_ROW, NOT_A_NUMBER, transduced_alone
+from support.feeding import Feeder
 from support.scheduler_record import record, replay
 from support.step_loop import StepLoop
 
@@ -52,48 +51,6 @@ configs = st.builds(
     max_rows_per_chunk=st.just(3),
     max_unread_chunks=st.sampled_from([2, 20]),
 )
-
-
-@dataclass
-class Feeder:
-    """Who feeds one request. `frames` are all of its input; a fork's begin with its parent's."""
-
-    request: TransduceRequest
-    frames: list[float]
-    start: int = 0
-    """Frames that it need not feed: a fork's, while it has its parent's state."""
-    next: int = 0
-    is_again: bool = False
-    """Its next chunk says that it is the first."""
-    has_ended: bool = False
-    given: list[tuple[int, int]] = field(default_factory=list)
-    """The longest answer so far: tokens and their frames."""
-
-    @property
-    def fails(self) -> bool:
-        """Whether its input has what fails it."""
-        return any(frame != frame for frame in self.frames)
-
-    def begin_again(self, *, is_again: bool) -> None:
-        """Feed all of it."""
-        self.start = self.next = 0
-        self.is_again, self.has_ended = is_again, False
-
-    def expected(self) -> list[tuple[int, int]]:
-        """Its whole answer."""
-        whole = transduced_alone(self.request.task, self.frames)
-        both = zip(whole.token_ids, whole.frames, strict=True)
-        return [(token, row) for token, row in both if row >= self.start // FRAMES_PER_ROW]
-
-    def take(self, events: list[Transduced]) -> None:
-        """What it was given since its input began last: the beginning of its answer."""
-        found = [each for event in events for each in zip(event.token_ids, event.frames, strict=True)]
-        assert found == self.expected()[: len(found)]
-        rows = [event.num_frames for event in events]
-        assert rows == sorted(rows)
-        if not self.start:
-            self.given = max(self.given, found, key=len)
-            assert found == self.given[: len(found)], "what comes again is the same"
 
 
 class StreamingMachine(RuleBasedStateMachine):
@@ -136,7 +93,7 @@ class StreamingMachine(RuleBasedStateMachine):
     def submit(self, seed: int) -> None:
         rng = random.Random(seed)
         task = Transduce(rng.choice([0, 1]), rng.choice([0, 1]), rng.choice([False, True]))
-        feeder = Feeder(self.draw_request(rng, task), draw_frames(rng))
+        feeder = Feeder(self.draw_request(rng, task), draw_frames(rng), transduced_alone)
         try:
             self.loop.submit(feeder.request)
         except OverloadedError:
@@ -151,12 +108,7 @@ class StreamingMachine(RuleBasedStateMachine):
         if not parents:
             return
         parent = rng.choice(parents)
-        feeder = Feeder(
-            self.draw_request(rng, parent.request.task), parent.frames[: parent.next] + draw_frames(rng)[:6]
-        )
-        feeder.start = feeder.next = parent.next
-        if not feeder.next:
-            feeder.start = 0
+        feeder = parent.forked(self.draw_request(rng, parent.request.task), draw_frames(rng)[:6])
         self.feeders[feeder.request.request_id] = feeder
         self.loop.take(self.loop.scheduler.fork(parent.request.request_id, feeder.request))
 
@@ -181,19 +133,12 @@ class StreamingMachine(RuleBasedStateMachine):
             feeder.begin_again(is_again=True)
         if feeder.has_ended:
             return
-        end = min(feeder.next + rng.randint(1, 4), len(feeder.frames))
-        is_last = end == len(feeder.frames) and (end == feeder.next or rng.random() < 0.7)
-        chunk = chunk_of(
-            feeder.frames[feeder.next : end],
-            num_padding=rng.choice([0, 0, 2]) if is_last else 0,
-            is_last=is_last,
-            is_first=feeder.is_again,
-        )
+        end, chunk = feeder.draw_chunk(rng)
         try:
             self.loop.scheduler.feed(request_id, chunk)
         except OverloadedError:
             return
-        feeder.next, feeder.has_ended, feeder.is_again = end, is_last, False
+        feeder.fed(end, chunk)
 
     @precondition(lambda self: self.feeding())
     @rule(data=st.data())
@@ -276,6 +221,8 @@ class StreamingMachine(RuleBasedStateMachine):
             for feeder in feeding:
                 self.feed_one(rng, feeder)
             self.work(1, 2)
+            if self.loop.in_flight and rng.random() < 0.5:
+                self.loop.finish()
         assert not self.feeding(), "everything is answered"
         self.loop.run()
         for feeder in self.feeders.values():
