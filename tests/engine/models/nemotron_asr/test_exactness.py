@@ -14,7 +14,7 @@ from sensorium.engine.models.base import ChunkBatch, ChunkInput, TransducingMode
 from sensorium.engine.models.nemotron_asr.chunks import chunk_frames
 from sensorium.engine.models.registry import open_model
 from sensorium.media.audio.nemo_features import NemoFeatureConfig, log_mel
-from sensorium.protocols.engine.messages import Transduce
+from sensorium.protocols.engine.messages import Features, InputChunk, Transduce
 from support.nemotron_folder import ConformerShape, make_nemotron_folder
 from support.transducing import (
     FedStream,
@@ -177,6 +177,22 @@ def test_a_fork_is_the_answer_if_the_input_ended_here(
                 assert fork.tokens == checkpoint.transduced(frames[:, :end], lookahead)
         checkpoint.feeder.step([stream])
         assert stream.tokens == checkpoint.transduced(frames, lookahead)
+
+
+def test_an_input_may_end_behind_its_last_whole_chunk(checkpoints: dict[str, Checkpoint]) -> None:
+    """Beside another that goes on, and alone: no frame is left, and so no row."""
+    checkpoint = checkpoints["english"]
+    frames = frames_of(checkpoint, 4.0)[:, : 49 + 4 * 56]
+    empty = InputChunk(Features((80, 0), b""), 0, is_last=True)
+    streams = [checkpoint.stream(frames, 6, slot, ends=False) for slot in (0, 1)]
+    streams[0].chunks.append(empty)
+    other = checkpoint.stream(frames_of(checkpoint, 6.0, seed=2), 6, 2)
+    checkpoint.feeder.feed(streams[0], other)
+    checkpoint.feeder.feed(streams[1])
+    streams[1].chunks.append(empty)
+    checkpoint.feeder.feed(streams[1])
+    assert streams[0].tokens == streams[1].tokens == checkpoint.transduced(frames, 6) != []
+    assert other.tokens == checkpoint.transduced(frames_of(checkpoint, 6.0, seed=2), 6)
 
 
 def test_fed_again_into_a_used_slot_it_is_the_same(checkpoints: dict[str, Checkpoint]) -> None:
