@@ -84,7 +84,8 @@ def test_frames_do_not_depend_on_the_cuts(sizes: list[int], seed: int) -> None:
 @given(st.lists(st.integers(0, 40), max_size=12))
 def test_chunks_are_cut_of_any_pieces(sizes: list[int]) -> None:
     frames = np.arange(2 * sum(sizes), dtype=np.float32).reshape(2, -1)
-    cutter, chunks, first = ChunkCutter(2, first=9, rest=16), [], 0
+    cutter, first = ChunkCutter(2, first=9, rest=16), 0
+    chunks: list[FloatArray] = []
     for size in sizes:
         chunks += cutter.append(frames[:, first : first + size])
         first += size
