@@ -15,20 +15,20 @@ import msgspec
 
 from ...protocols import errors
 from ...protocols.engine.messages import (
+    AnyRequest,
     ContentHash,
     Features,
     FloatType,
     ItemKey,
     Lane,
     Outcome,
-    PromptRequest,
-    SampleRequest,
     SessionKey,
     TextGenerated,
 )
 from ...protocols.engine.statistics import EngineStatistics
 from ..runtime.actor import InboxStatistics
 from ..runtime.supervisor import Health
+from ..telemetry.logs import LogContext
 from .framing import Buffer
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -58,11 +58,12 @@ class Shape(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hold(_Message, frozen=True):
-    """`EngineClient.held`: any number of `Missing`, then `Accepted`; it lasts until `Leave`."""
+    """`EngineClient.placed`: any number of `Missing`, then `Accepted`; it lasts until `Leave`."""
 
     model: int
     items: tuple[ItemKey, ...]
     lane: Lane
+    log_context: LogContext = LogContext()
 
 
 class Supply(_Message, frozen=True):
@@ -72,19 +73,11 @@ class Supply(_Message, frozen=True):
 
 
 class Run(_Message, frozen=True):
-    """`generate` (answered by `Accepted` and texts) or, `whole`, `complete` (by its one text)."""
+    """`Place.run`: `Accepted` and texts for a request that samples, `Performed` for any other."""
 
     model: int
-    body: SampleRequest
-    whole: bool
-    long: tuple[Long, ...] = ()
-
-
-class Perform(_Message, frozen=True):
-    """`perform`."""
-
-    model: int
-    body: PromptRequest
+    body: AnyRequest
+    log_context: LogContext = LogContext()
     long: tuple[Long, ...] = ()
 
 
@@ -121,7 +114,7 @@ class Text(_Message, frozen=True):
 
 
 class Performed(_Message, frozen=True):
-    """The answer to `Perform`."""
+    """What became of a request that does not sample."""
 
     outcome: Outcome
 
@@ -161,11 +154,11 @@ class Opened(_Message, frozen=True):
 
 
 Message = (
-    Hold | Supply | Run | Perform | CloseSession | GetState | Leave
+    Hold | Supply | Run | CloseSession | GetState | Leave
     | Accepted | Missing | Text | Performed | Failed | State | Loading | Opened
 )  # fmt: skip
 
-Lengthy = Run | Perform | Text
+Lengthy = Run | Text
 """What may be long: `body` then lacks the `long` tuples, which travel behind."""
 
 _DECODER: Final = msgspec.msgpack.Decoder(Message)

@@ -11,12 +11,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 import trio
 
-from ...protocols.engine.messages import ContentHash, Features, SampleRequest, TextGenerated
+from ...protocols.engine.messages import (
+    AnyRequest,
+    ContentHash,
+    EncoderItem,
+    Features,
+    PromptRequest,
+    Sample,
+    SampleRequest,
+    TextGenerated,
+)
 from ...protocols.errors import InternalError, OverloadedError, SensoriumError
+from ..inference.client import Place
 from ..inference.engine import Engine
 from ..runtime.panic_guard import contained
 from . import messages
@@ -29,6 +39,9 @@ logger = logging.getLogger(__name__)
 STATE_INTERVAL_S: Final = 0.25
 MAX_CALLS: Final = 20_000
 """More than the other side keeps in flight (`actors/engine_process/connection.py`)."""
+
+
+_NOT_SENT: Final = Features((), b"")
 
 
 @dataclass(slots=True, eq=False)
@@ -101,19 +114,17 @@ class EngineServer:
                 if work is not None:
                     work.scope.cancel()
                     await work.done.wait()  # who leaves may use its request id again at once
-            case messages.Hold() | messages.Run() | messages.Perform() if len(self._works) < MAX_CALLS:
+            case messages.Hold() | messages.Run() if len(self._works) < MAX_CALLS:
                 self._works[number] = work = _Work()
                 self._nursery.start_soon(self._work, number, message, work)
-            case messages.Hold() | messages.Run() | messages.Perform():
+            case messages.Hold() | messages.Run():
                 self._answer(number, messages.failed(OverloadedError("too many requests are in flight")))
             case _:
                 pass  # of a call that is over
 
-    async def _work(
-        self, number: int, message: messages.Hold | messages.Run | messages.Perform, work: _Work
-    ) -> None:
+    async def _work(self, number: int, message: messages.Hold | messages.Run, work: _Work) -> None:
         try:
-            with contained, work.scope:
+            with message.log_context.applied(), contained, work.scope:
                 await self._perform(number, message, work)
         except SensoriumError as error:
             self._fail(number, error)
@@ -121,7 +132,8 @@ class EngineServer:
             pass  # `run` ends as well
         except Exception as error:
             # One call's, as it would be one request's in a process of both.
-            logger.error("a call failed: %s", type(message).__name__, exc_info=error)
+            with message.log_context.applied():
+                logger.error("a call failed: %s", type(message).__name__, exc_info=error)
             self._fail(number, InternalError("The engine failed on this request."))
         finally:
             del self._works[number]
@@ -132,20 +144,13 @@ class EngineServer:
             self._answer(messages.NEWS, self._state())
         self._answer(number, messages.failed(error))
 
-    async def _perform(
-        self, number: int, message: messages.Hold | messages.Run | messages.Perform, work: _Work
-    ) -> None:
+    async def _perform(self, number: int, message: messages.Hold | messages.Run, work: _Work) -> None:
         engine = self._engines[message.model]
         match message:
             case messages.Hold():
                 await self._hold(number, engine, message, work)
-            case messages.Perform():
-                self._answer(number, messages.Performed(await engine.perform(message.body)))
-            case messages.Run(whole=True):
-                await send_message(self._link, number, messages.Text(await engine.complete(message.body)))
             case messages.Run():
-                last = await self._stream(number, engine, message.body)
-                await send_message(self._link, number, messages.Text(last))
+                await self._run(number, engine, message.body)
 
     async def _hold(self, number: int, engine: Engine, message: messages.Hold, work: _Work) -> None:
         async def fetch(missing: Sequence[ContentHash]) -> Sequence[Features]:
@@ -155,15 +160,27 @@ class EngineServer:
             features, work.features = work.features, ()
             return features
 
-        async with engine.held(message.items, fetch, lane=message.lane):
+        items = [EncoderItem(key.content_hash, _NOT_SENT, key.num_tokens) for key in message.items]
+        async with engine.placed(items, lane=message.lane, fetch=fetch):
             self._answer(number, messages.Accepted())
             await trio.sleep_forever()
 
-    async def _stream(self, number: int, engine: Engine, request: SampleRequest) -> TextGenerated:
+    async def _run(self, number: int, engine: Engine, request: AnyRequest) -> None:
+        async with engine.placed() as place:
+            if isinstance(request.task, Sample):
+                last = await self._stream(number, place, cast("SampleRequest", request))
+                await send_message(self._link, number, messages.Text(last))
+                return
+            async with place.run(cast("PromptRequest", request)) as run:
+                self._answer(number, messages.Performed(await run.outcome()))
+
+    async def _stream(self, number: int, place: Place, request: SampleRequest) -> TextGenerated:
         """Send all texts but the last, which follows when the engine has let go of the request."""
-        async with engine.generate(request) as stream:
+        async with place.run(request) as run:
             self._answer(number, messages.Accepted())
-            async for text in stream:
+            if request.task.sampling.num_beams > 1:
+                return await run.outcome()
+            async for text in run:
                 if text.finish_reason is not None:
                     return text
                 await send_message(self._link, number, messages.Text(text))

@@ -24,6 +24,7 @@ from ...protocols.engine.messages import RequestId, SamplingParams, TextGenerate
 from ...protocols.errors import InternalError, SensoriumError
 from ..runtime.actor import Handle, Inbox
 from ..runtime.panic_guard import contained
+from ..telemetry.logs import log_context
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ _IN_A_TURN: Final = 256
 
 
 class TextReader(ABC):
-    """Text as it comes: iterate, or `receive` until `trio.EndOfChannel`."""
+    """The `Run` of a request that samples: iterate, or `receive` until `trio.EndOfChannel`."""
 
     is_finished: bool = False
     """Its end is known; there may be something left to receive."""
@@ -47,6 +48,18 @@ class TextReader(ABC):
     @abstractmethod
     async def receive(self) -> TextGenerated:
         """The next text; the last has a finish reason."""
+
+    async def outcome(self) -> TextGenerated:
+        """All that was not received yet, in one message."""
+        collected, texts = Collected(), list[str]()
+        while True:
+            text = await self.receive()
+            if text.finish_reason is not None and not texts:
+                return text
+            collected.add(text)
+            texts.append(text.text)
+            if text.finish_reason is not None:
+                return msgspec.structs.replace(collected.joined(text), text="".join(texts))
 
     def __aiter__(self) -> Self:
         return self
@@ -70,6 +83,8 @@ class TextStream(TextReader):
         self, request_id: RequestId, *, stride: int | None = 1, capacity: int = STREAM_CAPACITY
     ) -> None:
         self.request_id = request_id
+        self.log_context = log_context()
+        """Of whoever opened it."""
         self.stride = stride
         self.is_enough = False
         """Set by the reader: what came is an answer, though it did not end by itself."""
@@ -246,7 +261,8 @@ class DetokenizerActor:
             with contained:
                 text = _text_of(opened, sampled)
         except Exception:
-            logger.exception("%s: its tokens cannot be read, aborted", sampled.request_id)
+            with stream.log_context.applied():
+                logger.exception("%s: its tokens cannot be read, aborted", sampled.request_id)
             stream.fail(InternalError("The text of the answer could not be made."))
             self._abort(sampled.request_id, stream_id)
             del self._streams[stream_id]
@@ -254,7 +270,8 @@ class DetokenizerActor:
         if text is None:
             return
         if not stream.put_nowait(text):
-            logger.warning("%s: its reader lags too far behind, aborted", sampled.request_id)
+            with stream.log_context.applied():
+                logger.warning("%s: its reader lags too far behind, aborted", sampled.request_id)
             self._abort(sampled.request_id, stream_id)
         elif text.stop is not None and sampled.finish_reason is None:
             self._stop(sampled.request_id, stream_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import trio
-from sensorium.actors.inference.client import EngineClient
+from sensorium.actors.inference.client import EngineClient, whole_answer
 from sensorium.actors.inference.engine import Engine, EngineBounds, EngineText
 from sensorium.actors.inference.executor import Runner, Worker
 from sensorium.actors.inference.grammars import Grammars
@@ -15,12 +15,15 @@ from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.text.detokenizer import Decode
 from sensorium.protocols.engine.messages import (
     ContentHash,
+    Outcome,
+    PromptRequest,
     Request,
     RequestId,
     Sample,
     SampleRequest,
     SamplingParams,
     SessionKey,
+    TextGenerated,
 )
 from sensorium.protocols.engine.statistics import EngineStatistics
 from sensorium.testing import InlineWorker
@@ -94,6 +97,18 @@ def request(
         encoder_hash=None if on is None else ContentHash(on),
         session=None if session is None else SessionKey(session),
     )
+
+
+async def run_whole(engine: EngineClient, request: SampleRequest) -> TextGenerated:
+    """All of the text of a request without items, in one message."""
+    async with engine.placed() as place:
+        return await whole_answer(place, request)
+
+
+async def run_task(engine: EngineClient, request: PromptRequest) -> Outcome:
+    """The outcome of a request that does not sample."""
+    async with engine.placed() as place, place.run(request) as run:
+        return await run.outcome()
 
 
 async def counted(engine: EngineClient) -> EngineStatistics:

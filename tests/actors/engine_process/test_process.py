@@ -18,7 +18,7 @@ from sensorium.actors.engine_process.process import EngineProcess, EngineProcess
 from sensorium.actors.http.error_bodies import error_response
 from sensorium.actors.runtime.supervisor import Health, RestartPolicy
 from sensorium.protocols.errors import ModelLoadError, UnavailableError
-from support.fake_engine import request
+from support.fake_engine import request, run_whole
 from support.fake_process import COMMAND, orders
 from support.fake_runner import answer_alone
 
@@ -54,7 +54,7 @@ async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest
     async with trio.open_nursery() as nursery:
         await nursery.start(process.run)
         assert (health(engine), health(other)) == ("ready", "ready")
-        assert (await engine.complete(request("a"))).token_ids == answer_alone(request("a"))[0]
+        assert (await run_whole(engine, request("a"))).token_ids == answer_alone(request("a"))[0]
         await engine.refresh()
         before = engine.statistics()
         first = process.pid()
@@ -63,7 +63,7 @@ async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest
         monkeypatch.setattr(process, "_load_s", 20.0)
         for number in (signal.SIGINT, signal.SIGTERM):
             os.kill(first, number)  # are its parent's business
-        async with engine.generate(request("b", max_tokens=100)) as stream:
+        async with engine.placed() as place, place.run(request("b", max_tokens=100)) as stream:
             await anext(stream)
             os.kill(first, signal.SIGSEGV)
             with pytest.raises(UnavailableError, match="failed and is being restarted") as lost:
@@ -72,7 +72,7 @@ async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest
             assert lost.value.code == "engine_lost"
         assert health(engine) == "restarting"
         with pytest.raises(UnavailableError, match="is restarting") as refused:
-            await other.complete(request("a"))
+            await run_whole(other, request("a"))
         assert refused.value.code == "engine_unavailable"
         for error in (lost.value, refused.value):
             assert error.retry_after_s is not None
@@ -80,7 +80,7 @@ async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest
         await until(lambda: health(engine) == "ready")
         assert process.pid() != first
         assert (process.num_restarts(), engine.statistics().num_restarts) == (1, 1)
-        assert (await engine.complete(request("a"))).token_ids == answer_alone(request("a"))[0]
+        assert (await run_whole(engine, request("a"))).token_ids == answer_alone(request("a"))[0]
         await engine.refresh()
         assert engine.statistics().num_steps > before.num_steps > 0
         second = process.pid()
@@ -90,17 +90,17 @@ async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest
             patch.setattr("sensorium.actors.engine_process.connection.SILENCE_S", 1.0)
             await until(lambda: health(engine) == "unresponsive")
             with pytest.raises(UnavailableError, match="unresponsive"):
-                await engine.complete(request("a"))
+                await run_whole(engine, request("a"))
             patch.setattr(process, "_silence_s", 2.0)
             await until(lambda: health(engine) == "restarting")
         await until(lambda: health(engine) == "ready")
         third = process.pid()
         assert third is not None
-        assert (await engine.complete(request("a"))).token_ids == answer_alone(request("a"))[0]
+        assert (await run_whole(engine, request("a"))).token_ids == answer_alone(request("a"))[0]
         os.kill(third, signal.SIGKILL)
         await until(lambda: health(engine) == "failed")
         with pytest.raises(UnavailableError, match="must be restarted") as refused:
-            await engine.complete(request("a"))
+            await run_whole(engine, request("a"))
         assert refused.value.code == "engine_unavailable"
         assert "retry-after" not in error_response(refused.value).headers
         assert process.pid() is None
@@ -132,7 +132,7 @@ async def test_it_is_started_as_soon_as_the_system_can(
         await until(lambda: len(refused) == 10)
         assert health(engine) == "restarting"
         await until(lambda: health(engine) == "ready")
-        assert (await engine.complete(request("a"))).token_ids == answer_alone(request("a"))[0]
+        assert (await run_whole(engine, request("a"))).token_ids == answer_alone(request("a"))[0]
         nursery.cancel_scope.cancel()
     assert process.num_restarts() == 1
     assert sum("cannot be started now" in message for message in caplog.messages) == 10
@@ -151,7 +151,7 @@ async def test_one_that_was_begun_is_the_first_that_runs() -> None:
             await until(lambda: health(engine) == "restarting")
             await until(lambda: health(engine) == "ready")
             assert process.pid() != begun
-            assert (await engine.complete(request("a"))).token_ids == answer_alone(request("a"))[0]
+            assert (await run_whole(engine, request("a"))).token_ids == answer_alone(request("a"))[0]
             nursery.cancel_scope.cancel()
 
 
