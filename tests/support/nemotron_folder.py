@@ -69,7 +69,6 @@ def make_nemotron_folder(
     shape: ConformerShape | None = None,
     *,
     multilingual: bool = False,
-    blank_bias: float = 1.0,
     seed: int = 0,
 ) -> Path:
     """Write a checkpoint of Nemotron ASR, of one language or several; return its path."""
@@ -89,7 +88,13 @@ def make_nemotron_folder(
     config.decoder_start_token_id = VOCAB_SIZE - 1
     model = _randomised(kind, config, seed)
     with torch.no_grad():
-        model.joint.head.bias[VOCAB_SIZE - 1] += blank_bias
+        # What all rows share says nothing about a token.
+        model.joint.head.weight -= model.joint.head.weight.mean(1, keepdim=True)
+        model.joint.head.bias[VOCAB_SIZE - 1] += 2.0 if multilingual else 3.0
+        model.encoder_projector.weight *= 3.0
+        for name, parameter in model.decoder.named_parameters():
+            if "weight" in name:
+                parameter *= 3.0
     model.generation_config.decoder_start_token_id = VOCAB_SIZE - 1
     model.generation_config.pad_token_id = 0
     model.generation_config.eos_token_id = None
