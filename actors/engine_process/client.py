@@ -18,18 +18,22 @@ from ...engine.models.info import ModelInfo
 from ...protocols.engine.messages import (
     INTERACTIVE,
     EncoderItem,
+    InputChunk,
     Lane,
     Outcome,
     PromptRequest,
     Sample,
     SampleRequest,
     SessionKey,
+    Transduce,
+    TransduceRequest,
 )
 from ...protocols.engine.statistics import EngineStatistics
 from ...protocols.errors import SensoriumError, UnavailableError
 from ..inference.beam_search import SearchRun
-from ..inference.client import EngineClient, Fetch, OutcomeRun, Place, Run, sent_with, unavailable
+from ..inference.client import EngineClient, FedRun, Fetch, OutcomeRun, Place, Run, sent_with, unavailable
 from ..inference.detokenizer import TextReader, TextStream
+from ..inference.fed_runs import FedReader, TransduceStream
 from ..runtime.actor import InboxStatistics
 from ..runtime.supervisor import Health
 from ..telemetry.logs import log_context
@@ -148,6 +152,40 @@ class RemoteEngine(EngineClient):
         return self._line
 
 
+@asynccontextmanager
+async def fed_run(
+    line: Line, index: int, request: TransduceRequest, message: messages.Run | messages.Fork
+) -> AsyncIterator[FedRun]:
+    """A request that is fed over `line`, begun by a `message`."""
+    stream = TransduceStream(request.request_id)
+    async with line.call(message, stream) as call:
+        await call.answer(messages.Accepted)
+        yield RemoteFedRun(stream, line, index, call.number)
+
+
+class RemoteFedRun(FedReader):
+    """A fed request of the other process, which the call `number` runs."""
+
+    def __init__(self, stream: TransduceStream, line: Line, index: int, number: int) -> None:
+        super().__init__(stream)
+        self._line = line
+        self._index = index
+        self._number = number
+        self._in_order = trio.Lock()
+
+    async def feed(self, chunk: InputChunk) -> None:
+        """See `FedRun.feed`."""
+        async with self._in_order:  # large messages of two calls take turns
+            feed, buffers = messages.feed_of(self._index, self._number, chunk, log_context())
+            async with self._line.call(feed, buffers=buffers) as call:
+                await call.answer(messages.Accepted)
+
+    def fork(self, request: TransduceRequest) -> AbstractAsyncContextManager[FedRun]:
+        """See `FedRun.fork`."""
+        fork = messages.Fork(self._index, self._number, request, log_context())
+        return fed_run(self._line, self._index, request, fork)
+
+
 @dataclass(frozen=True, slots=True)
 class RemotePlace(Place):
     """Where requests to one model of the other process run."""
@@ -159,12 +197,16 @@ class RemotePlace(Place):
     def run(self, request: SampleRequest) -> AbstractAsyncContextManager[TextReader]: ...
     @overload
     def run(self, request: PromptRequest) -> AbstractAsyncContextManager[Run[Outcome]]: ...
+    @overload
+    def run(self, request: TransduceRequest) -> AbstractAsyncContextManager[FedRun]: ...
     def run(
-        self, request: SampleRequest | PromptRequest
-    ) -> AbstractAsyncContextManager[TextReader | Run[Outcome]]:
+        self, request: SampleRequest | PromptRequest | TransduceRequest
+    ) -> AbstractAsyncContextManager[TextReader | Run[Outcome] | FedRun]:
         """See `Place.run`."""
         if isinstance(request.task, Sample):
             return self._sampled(request)
+        if isinstance(request.task, Transduce):
+            return fed_run(self.live(), self.index, request, messages.Run(self.index, request, log_context()))
         return self._outcome(request)
 
     @asynccontextmanager

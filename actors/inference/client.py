@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Generic, Protocol, TypeVar, overload
+from typing import Generic, Protocol, Self, TypeVar, overload
 
 import msgspec
 
@@ -20,12 +20,15 @@ from ...protocols.engine.messages import (
     ContentHash,
     EncoderItem,
     Features,
+    InputChunk,
     Lane,
     Outcome,
     PromptRequest,
     SampleRequest,
     SessionKey,
     TextGenerated,
+    TransduceEvent,
+    TransduceRequest,
 )
 from ...protocols.engine.statistics import EngineStatistics
 from ...protocols.errors import BadRequestError, EngineFailedError, InternalError, UnavailableError
@@ -80,18 +83,56 @@ class Run(Protocol[AnswerT]):
         ...
 
 
+class FedRun(Run[TransduceEvent], Protocol):
+    """A request whose input arrives while it runs: the caller feeds it chunks, which it answers in order.
+
+    Tokens are final when they are given, and each is given once. `StateEvicted` says that the request has
+    lost what it computed: it goes on once all of its input is fed again, from the first chunk on, and that of
+    a fork begins where its parent's does. Only what was not given before is then given.
+    """
+
+    async def outcome(self) -> TransduceEvent:
+        """All that was not iterated over in one, once the last chunk is answered; or `StateEvicted`, after
+        which the outcome is awaited again."""
+        ...
+
+    async def feed(self, chunk: InputChunk) -> None:
+        """The next part of the input.
+
+        Raises OverloadedError if too many chunks wait to be run, BadRequestError for a chunk that can never
+        be run or if the input or the request has ended.
+        """
+        ...
+
+    def fork(self, request: TransduceRequest) -> AbstractAsyncContextManager[FedRun]:
+        """Run `request` at the same place: it goes on behind what was fed so far, with input of its own.
+
+        So a caller learns what the answer would be if the input ended here. This run may go on meanwhile, or
+        end.
+        """
+        ...
+
+
 class OutcomeRun(Generic[AnswerT]):
     """The `Run` of a request with one answer, which is asked for when it is awaited."""
 
     def __init__(self, ask: Callable[[], Awaitable[AnswerT]]) -> None:
         self._ask = ask
+        self._is_over = False
 
     async def outcome(self) -> AnswerT:
         """See `Run.outcome`."""
-        return await self._ask()
+        answer = await self._ask()
+        self._is_over = True
+        return answer
 
-    async def __aiter__(self) -> AsyncIterator[AnswerT]:
-        yield await self._ask()
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AnswerT:
+        if self._is_over:
+            raise StopAsyncIteration
+        return await self.outcome()
 
 
 class Place(Protocol):
@@ -101,9 +142,11 @@ class Place(Protocol):
     def run(self, request: SampleRequest) -> AbstractAsyncContextManager[Run[TextGenerated]]: ...
     @overload
     def run(self, request: PromptRequest) -> AbstractAsyncContextManager[Run[Outcome]]: ...
+    @overload
+    def run(self, request: TransduceRequest) -> AbstractAsyncContextManager[FedRun]: ...
     def run(
-        self, request: SampleRequest | PromptRequest
-    ) -> AbstractAsyncContextManager[Run[TextGenerated] | Run[Outcome]]:
+        self, request: SampleRequest | PromptRequest | TransduceRequest
+    ) -> AbstractAsyncContextManager[Run[TextGenerated] | Run[Outcome] | FedRun]:
         """Run `request`, whose hashes are those of items held here. Leaving before the end aborts it.
 
         With a session it ends the session's previous request (its reason is "abort") and takes over what

@@ -21,6 +21,7 @@ from ...engine.text.keyword_boosting import tree_of
 from ...engine.text.text_decoder import TextDecoder
 from ...protocols.engine.messages import (
     AnyRequest,
+    InputChunk,
     Outcome,
     Phrases,
     PromptRequest,
@@ -28,17 +29,41 @@ from ...protocols.engine.messages import (
     SampleRequest,
     SessionKey,
     TextGenerated,
+    Transduce,
+    TransduceRequest,
 )
-from ...protocols.errors import BadRequestError
+from ...protocols.errors import BadRequestError, UnavailableError
 from ..runtime.off_loop import off_loop
 from ..telemetry.logs import REQUEST_ID
 from .beam_search import SearchRun, check_beams, search
-from .client import OutcomeRun, Place, Run
+from .client import FedRun, OutcomeRun, Place, Run
 from .detokenizer import StreamId, TextReader, TextStream
+from .fed_runs import FedReader, FreshStream
 from .grammars import GrammarCompiler
 from .incarnation import EngineGroup
 from .keyword_boosting import PhraseStream, check_phrased, expecting
 from .scheduler import Part
+
+
+class EngineFedRun(FedReader):
+    """A fed request of one incarnation."""
+
+    def __init__(self, stream: FreshStream, stream_id: StreamId, group: EngineGroup, fork: Fork) -> None:
+        super().__init__(stream)
+        self.stream_id = stream_id
+        self.group = group
+        self._fork = fork
+
+    async def feed(self, chunk: InputChunk) -> None:
+        """See `FedRun.feed`."""
+        await self.group.scheduler.handle.feed(self.stream.request_id, self.stream_id, chunk)
+
+    def fork(self, request: TransduceRequest) -> AbstractAsyncContextManager[FedRun]:
+        """See `FedRun.fork`."""
+        return self._fork(request, self)
+
+
+Fork = Callable[[TransduceRequest, EngineFedRun], AbstractAsyncContextManager[FedRun]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +84,34 @@ class EnginePlace(Place):
     def run(self, request: SampleRequest) -> AbstractAsyncContextManager[TextReader]: ...
     @overload
     def run(self, request: PromptRequest) -> AbstractAsyncContextManager[Run[Outcome]]: ...
+    @overload
+    def run(self, request: TransduceRequest) -> AbstractAsyncContextManager[FedRun]: ...
     def run(
-        self, request: SampleRequest | PromptRequest
-    ) -> AbstractAsyncContextManager[TextReader | Run[Outcome]]:
+        self, request: SampleRequest | PromptRequest | TransduceRequest
+    ) -> AbstractAsyncContextManager[TextReader | Run[Outcome] | FedRun]:
         """See `Place.run`. A grammar is compiled before its request is queued."""
         if isinstance(request.task, Sample):
             return self._sampled(request)
+        if isinstance(request.task, Transduce):
+            return self._fed(request, None)
         return self._outcome(request)
+
+    @asynccontextmanager
+    async def _fed(self, request: TransduceRequest, parent: EngineFedRun | None) -> AsyncIterator[FedRun]:
+        group = self.live()
+        if parent is not None and parent.group is not group:
+            raise UnavailableError("the engine was restarted")
+        name = request.request_id
+        stream = FreshStream(name)
+        stream_id = StreamId(next(self.ids))
+        with self._noted(request), group.opened(stream):
+            try:
+                of = None if parent is None else (parent.stream.request_id, parent.stream_id)
+                await group.scheduler.handle.open_fed(request, stream, stream_id, parent=of)
+                yield EngineFedRun(stream, stream_id, group, self._fed)
+            finally:
+                if not stream.is_finished:
+                    group.scheduler.handle.abort(name, stream_id)
 
     @asynccontextmanager
     async def _outcome(self, request: PromptRequest) -> AsyncIterator[Run[Outcome]]:
@@ -106,7 +152,7 @@ class EnginePlace(Place):
         if sampling.num_beams > 1:
             check_beams(request)
             self.limits().check(request)  # parts are shorter: one would only fail far into the answer
-            with group.stream(request.request_id, stride=None):  # its id is in use
+            with group.opened(TextStream(request.request_id)):  # its id is in use
                 yield SearchRun(partial(self._search, request))
             return
         if sampling.phrases is not None:
@@ -141,7 +187,7 @@ class EnginePlace(Place):
         group = self.live()
         slot, media_slots = group.slots_of(request)
         stream_id = StreamId(next(self.ids))
-        with group.stream(request.request_id, stride=stride) as stream:
+        with group.opened(TextStream(request.request_id, stride=stride)) as stream:
             try:
                 group.detokenizer.handle.open(stream_id, stream, request.task.sampling)
                 await group.scheduler.handle.submit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import trio
 from sensorium.actors.inference.client import EngineClient, whole_answer
@@ -24,10 +25,13 @@ from sensorium.protocols.engine.messages import (
     SamplingParams,
     SessionKey,
     TextGenerated,
+    Transduce,
+    TransduceRequest,
 )
 from sensorium.protocols.engine.statistics import EngineStatistics
 from sensorium.testing import InlineWorker
 from support.fake_runner import BYTES_PER_SLOT, INFO, FakeRunner, decode
+from support.fake_transducer import FRAMES_PER_ROW
 
 STEP_S = 0.01
 NUM_ITEMS = 2
@@ -78,6 +82,32 @@ def make_fake_engine(
         restart_policy=RestartPolicy(first_delay_s=1.0),
         make_worker=make_worker,
     )
+
+
+FED_CONFIG = replace(CONFIG, num_state_slots=3, input_frames_per_row=FRAMES_PER_ROW, max_unread_chunks=5)
+
+
+def make_fed_engine(
+    make_runner: Callable[[], Runner] | None = None,
+    *,
+    make_worker: Callable[[], Worker] = lambda: InlineWorker(STEP_S),
+    config: SchedulerConfig = FED_CONFIG,
+) -> Engine:
+    """An engine whose requests are fed while they run."""
+
+    def make_fed_runner() -> FakeRunner:
+        return FakeRunner(
+            num_blocks=config.num_blocks,
+            block_size=config.block_size,
+            num_state_slots=config.num_state_slots,
+        )
+
+    return make_fake_engine(make_runner or make_fed_runner, make_worker=make_worker, config=config)
+
+
+def fed(name: str, task: Transduce | None = None) -> TransduceRequest:
+    """A request that is fed."""
+    return Request(RequestId(name), (), task or Transduce())
 
 
 def request(

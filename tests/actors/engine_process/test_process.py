@@ -11,16 +11,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 from sensorium.actors.engine_process.client import RemoteEngine
 from sensorium.actors.engine_process.process import EngineProcess, EngineProcessError
 from sensorium.actors.http.error_bodies import error_response
 from sensorium.actors.runtime.supervisor import Health, RestartPolicy
+from sensorium.protocols.engine.messages import Transduce, Transduced
 from sensorium.protocols.errors import ModelLoadError, UnavailableError
-from support.fake_engine import request, run_whole
+from support.fake_engine import fed, request, run_whole
 from support.fake_process import COMMAND, orders
 from support.fake_runner import answer_alone
+from support.fake_transducer import chunk_of, transduced_alone
 
 pytestmark = pytest.mark.slow
 
@@ -106,6 +109,40 @@ async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest
         assert process.pid() is None
         nursery.cancel_scope.cancel()
     assert not any(map(is_there, (first, second, third)))
+
+
+async def test_who_feeds_a_process_that_is_killed_is_told_and_can_feed_the_next() -> None:
+    process = EngineProcess(orders("fed"), silence_s=600.0, policy=POLICY, command=COMMAND)
+    (engine,) = process.engines
+    frames = (1.0, 2.0, 3.0, 4.0, 5.0)
+    whole = transduced_alone(Transduce(), frames)
+
+    async def answer() -> Transduced:
+        async with engine.placed() as place, place.run(fed("a")) as run:
+            await run.feed(chunk_of(frames[:2]))
+            async with run.fork(fed("b")) as fork:
+                await fork.feed(chunk_of(frames[2:], is_last=True))
+                final = await fork.outcome()
+            first = await anext(aiter(run))
+            assert isinstance(first, Transduced)
+            assert isinstance(final, Transduced)
+            return msgspec.structs.replace(final, token_ids=first.token_ids + final.token_ids)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(process.run)
+        assert (await answer()).token_ids == whole.token_ids
+        async with engine.placed() as place, place.run(fed("a")) as run, run.fork(fed("b")) as fork:
+            await run.feed(chunk_of(frames[:2]))
+            await anext(aiter(run))
+            os.kill(process.pid() or 0, signal.SIGKILL)
+            for each in (run, fork):
+                with pytest.raises(UnavailableError):
+                    await each.outcome()
+                with pytest.raises(UnavailableError):
+                    await each.feed(chunk_of(frames[2:], is_last=True))
+        await until(lambda: health(engine) == "ready")
+        assert (await answer()).token_ids == whole.token_ids
+        nursery.cancel_scope.cancel()
 
 
 async def test_it_is_started_as_soon_as_the_system_can(

@@ -18,7 +18,7 @@ PROMPTS = {"s": tuple(range(1, 13)), "t": tuple(range(20, 32))}
 
 
 @pytest.fixture
-async def replicas(autojump_clock: MockClock, nursery: trio.Nursery) -> AsyncIterator[Replicas]:
+async def replicas(nursery: trio.Nursery) -> AsyncIterator[Replicas]:
     """An engine of this process and one across a line."""
     here, there = make_fake_engine(), make_fake_engine()
     connection = Connection(there)
@@ -31,7 +31,9 @@ async def replicas(autojump_clock: MockClock, nursery: trio.Nursery) -> AsyncIte
         assert (statistics.num_running, statistics.num_sessions_parked) == (0, 0)
 
 
-async def test_a_session_stays_at_its_place_until_it_leaves(replicas: Replicas) -> None:
+async def test_a_session_stays_at_its_place_until_it_leaves(
+    autojump_clock: MockClock, replicas: Replicas
+) -> None:
     async def ask(session: str, number: int) -> None:
         prompt = (*PROMPTS[session], *range(40, 40 + number))
         each = request(f"{session}{number}", prompt, session=session, max_tokens=3)
@@ -56,7 +58,9 @@ async def test_a_session_stays_at_its_place_until_it_leaves(replicas: Replicas) 
     replicas.close_session(SessionKey("t"))
 
 
-async def test_a_prompt_without_a_key_goes_where_its_prefix_is_cached(replicas: Replicas) -> None:
+async def test_a_prompt_without_a_key_goes_where_its_prefix_is_cached(
+    autojump_clock: MockClock, replicas: Replicas
+) -> None:
     cached = {}
     for name, prompt in (("s", PROMPTS["s"]), ("t", PROMPTS["t"]), ("t2", (*PROMPTS["t"], 9, 9))):
         async with replicas.placed(prompt_token_ids=prompt) as place:
@@ -65,7 +69,9 @@ async def test_a_prompt_without_a_key_goes_where_its_prefix_is_cached(replicas: 
     assert [(await counted(each)).num_prefill_tokens for each in replicas.engines] == [12, 14]
 
 
-async def test_features_go_to_the_place_that_needs_them(replicas: Replicas) -> None:
+async def test_features_go_to_the_place_that_needs_them(
+    autojump_clock: MockClock, replicas: Replicas
+) -> None:
     for name in ("first", "second"):
         for session, sound in (("s", "A"), ("t", "B")):
             async with replicas.placed([item(sound)], session, PROMPTS[session]) as place:
