@@ -84,8 +84,9 @@ def _by_code(info: NemotronAsrInfo) -> dict[str, int]:
     codes = dict.fromkeys(name.partition("-")[0] for name in info.languages)
     return {
         code: next(
-            info.conditions[name] for name in (code, *info.languages) if name.partition("-")[0] == code
-            and name in info.conditions
+            info.conditions[name]
+            for name in (code, *info.languages)
+            if name.partition("-")[0] == code and name in info.conditions
         )
         for code in codes
     }

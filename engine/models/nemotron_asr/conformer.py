@@ -348,7 +348,9 @@ def _with_batch_norm(
     tensors: TensorReader, name: str, taps: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Taps and bias of the convolution with the batch norm behind it."""
-    parts: Any = (tensors.take(f"{name}.{part}").float() for part in ("weight", "bias", "running_mean", "running_var"))
+    parts: Any = (
+        tensors.take(f"{name}.{part}").float() for part in ("weight", "bias", "running_mean", "running_var")
+    )
     weight, shift, mean, variance = parts
     scale = weight * torch.rsqrt(variance + 1e-5)
     return taps * scale, shift + ((0.0 if bias is None else bias) - mean) * scale

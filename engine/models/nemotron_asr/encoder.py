@@ -210,7 +210,9 @@ class StreamingEncoder:
     def _indices(self, numbers: Sequence[int]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.int64, device=self.device)
 
-    def _attended(self, layer: ConformerLayer, index: int, qkv: Tensor, fresh: Tensor, units: _Units) -> Tensor:
+    def _attended(
+        self, layer: ConformerLayer, index: int, qkv: Tensor, fresh: Tensor, units: _Units
+    ) -> Tensor:
         """What the rows of the units attend to: [rows, hidden]. `fresh` is [rows of the pass, 2 * hidden]."""
         own = slice(units.first_row, units.first_row + units.num_rows)
         query, added = qkv[:, 0], fresh
@@ -224,9 +226,9 @@ class StreamingEncoder:
         num = units.num_units
         parts = [part.view(num, len(part) // num, part.shape[1]) for part in (before, added)]
         memory = torch.cat(parts, 1).unflatten(2, (2, -1))
-        mixed = layer.attention.attend(
-            query.reshape(num, -1, query.shape[1]), memory, units.mask
-        ).flatten(0, 1)
+        mixed = layer.attention.attend(query.reshape(num, -1, query.shape[1]), memory, units.mask).flatten(
+            0, 1
+        )
         return mixed if units.places is None else mixed.index_select(0, units.places)
 
     def _convolved(

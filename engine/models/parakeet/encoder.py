@@ -53,7 +53,13 @@ class WindowEncoder:
         return x, tuple(lengths)
 
     def _run(
-        self, layer: ConformerLayer, x: Tensor, num: int, longest: int, places: Tensor | None, mask: Tensor | None
+        self,
+        layer: ConformerLayer,
+        x: Tensor,
+        num: int,
+        longest: int,
+        places: Tensor | None,
+        mask: Tensor | None,
     ) -> Tensor:
         x = layer.first(x)
         qkv = _spread(layer.attention.projected(x).flatten(1), num, longest, places)

@@ -44,7 +44,12 @@ class ParakeetCtcModel:
     rotary_axes = 1
 
     def __init__(
-        self, info: ParakeetInfo, config: ConformerConfig, blank: int, weight_bytes: int, tensors: TensorReader
+        self,
+        info: ParakeetInfo,
+        config: ConformerConfig,
+        blank: int,
+        weight_bytes: int,
+        tensors: TensorReader,
     ) -> None:
         self.info = info
         self.device, self.dtype = tensors.device, tensors.dtype

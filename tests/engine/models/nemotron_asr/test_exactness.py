@@ -62,7 +62,9 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Checkpoin
     folder = tmp_path_factory.mktemp("nemotron")
     shapes = {
         "english": ConformerShape(),
-        "multilingual": ConformerShape(num_mel_bins=128, has_bias=False, scale_input=False, sliding_window=57),
+        "multilingual": ConformerShape(
+            num_mel_bins=128, has_bias=False, scale_input=False, sliding_window=57
+        ),
     }
     made = {}
     for name, shape in shapes.items():
@@ -102,7 +104,9 @@ def test_whole_chunks_are_the_streamed_answer_and_the_end_is_the_offline_one(
     assert len({row for _, row in whole}) > 10
 
 
-@pytest.mark.parametrize(("seconds", "seed"), [(0.01, 1), (0.07, 2), (0.3, 3), (0.49, 4), (0.57, 5), (1.06, 6)])
+@pytest.mark.parametrize(
+    ("seconds", "seed"), [(0.01, 1), (0.07, 2), (0.3, 3), (0.49, 4), (0.57, 5), (1.06, 6)]
+)
 def test_short_inputs_are_the_offline_answer(
     checkpoints: dict[str, Checkpoint], seconds: float, seed: int
 ) -> None:
