@@ -80,7 +80,8 @@ class ConformerConfig:
 
     def _subsampling_shapes(self) -> Iterator[tuple[str, Shape]]:
         c, d = self.channels, self.hidden_size
-        for name, shape in zip(convolution_names(self), ((c, 1, 3, 3), *[(c, 1, 3, 3), (c, c, 1, 1)] * 2)):
+        sizes: list[Shape] = [(c, 1, 3, 3), *[(c, 1, 3, 3), (c, c, 1, 1)] * 2]
+        for name, shape in zip(convolution_names(self), sizes, strict=True):
             yield f"{name}.weight", shape
             yield f"{name}.bias", (c,)
         yield "encoder.subsampling.linear.weight", (d, c * self.mel_bins()[-1])
@@ -213,7 +214,8 @@ class Attention(NamedTuple):
         num = context + rows - 1
         table = self.distances[:, :, first : first + num]
         flat = query.permute(2, 0, 1, 3).reshape(heads, units * rows, dim)
-        products = torch.bmm(flat, table) * dim**-0.5
+        scale: float = dim**-0.5
+        products = torch.bmm(flat, table).mul_(scale)
         # Row i meets its first key at the distance of column rows - 1 - i, and each key at the next column.
         strides = (rows * num, units * rows * num, num - 1, 1)
         return products.as_strided((units, heads, rows, context), strides, rows - 1)
@@ -283,7 +285,7 @@ def take_conformer_layer(
 
 
 def relative_sinusoids(most: int, least: int, hidden_size: int) -> Tensor:
-    """float32 [most - least + 1, hidden]: sine and cosine in turn of distances from `most` down to `least`."""
+    """float32 [most - least + 1, hidden]: sine and cosine in turn of distances `most` down to `least`."""
     exponents = torch.arange(0, hidden_size, 2, dtype=torch.float) / hidden_size
     angles = torch.arange(most, least - 1, -1)[:, None].float() * (1.0 / _BASE**exponents)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)

@@ -225,10 +225,10 @@ class StreamingEncoder:
             before.index_copy_(0, units.fresh[0], fresh.index_select(0, units.fresh[1]))
         num = units.num_units
         parts = [part.view(num, len(part) // num, part.shape[1]) for part in (before, added)]
-        memory = torch.cat(parts, 1).unflatten(2, (2, -1))
-        mixed = layer.attention.attend(query.reshape(num, -1, query.shape[1]), memory, units.mask).flatten(
-            0, 1
-        )
+        memory = torch.cat(parts, 1)
+        mixed = layer.attention.attend(
+            query.reshape(num, -1, query.shape[1]), memory.view(num, memory.shape[1], 2, -1), units.mask
+        ).flatten(0, 1)
         return mixed if units.places is None else mixed.index_select(0, units.places)
 
     def _convolved(

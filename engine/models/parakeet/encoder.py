@@ -64,7 +64,7 @@ class WindowEncoder:
         x = layer.first(x)
         qkv = _spread(layer.attention.projected(x).flatten(1), num, longest, places)
         size = x.shape[1]
-        memory = qkv[..., size:].unflatten(2, (2, size))
+        memory = qkv[..., size:].view(num, longest, 2, size)
         mixed = layer.attention.attend(qkv[..., :size], memory, mask).flatten(0, 1)
         x = layer.attention.finished(_gathered(mixed, places), x)
         convolution, sides = layer.convolution, self.config.kernel_size // 2

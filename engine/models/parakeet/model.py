@@ -71,8 +71,8 @@ class ParakeetCtcModel:
         info, shape = self.info, chunk.features.shape
         if task.lookahead or task.condition:
             raise ValueError(
-                f"lookahead is {task.lookahead} and condition {task.condition}; allowed: 0, since a window is "
-                "seen as a whole and its language cannot be named"
+                f"lookahead is {task.lookahead} and condition {task.condition}; allowed: 0, since a window "
+                "is seen as a whole and its language cannot be named"
             )
         if len(shape) != 2 or shape[0] != info.num_mel_bins:
             raise ValueError(f"a window must be [{info.num_mel_bins} mel bins, frames], not {list(shape)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from sensorium.engine.models.base import ChunkBatch, ChunkInput, TransducingMode
 from sensorium.engine.models.nemotron_asr.chunks import chunk_frames
 from sensorium.engine.models.registry import open_model
 from sensorium.media.audio.nemo_features import NemoFeatureConfig, log_mel
-from sensorium.protocols.engine.messages import Transduce
+from sensorium.protocols.engine.messages import Features, InputChunk, Transduce
 from support.nemotron_folder import ConformerShape, make_nemotron_folder
 from support.transducing import (
     FedStream,
@@ -46,15 +47,21 @@ class Checkpoint:
     condition: int
     options: dict[str, torch.Tensor]
 
-    def transduced(self, frames: FloatArray, lookahead: int, **how: Any) -> Placed:
+    def transduced(
+        self, frames: FloatArray, lookahead: int, ends: bool = True, at_once: Sequence[int] = (1,)
+    ) -> Placed:
         """Alone."""
-        stream = self.stream(frames, lookahead, 0, **how)
+        stream = self.stream(frames, lookahead, 0, ends=ends, at_once=at_once)
         self.feeder.feed(stream)
         return stream.tokens
 
-    def stream(self, frames: FloatArray, lookahead: int, slot: int, **how: Any) -> FedStream:
+    def stream(
+        self, frames: FloatArray, lookahead: int, slot: int, ends: bool = True, at_once: Sequence[int] = (1,)
+    ) -> FedStream:
         """A request for it."""
-        return FedStream(Transduce(lookahead, self.condition), cut(frames, lookahead, **how), slot)
+        return FedStream(
+            Transduce(lookahead, self.condition), cut(frames, lookahead, ends=ends, at_once=at_once), slot
+        )
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +76,8 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Checkpoin
     made = {}
     for name, shape in shapes.items():
         is_multilingual = name == "multilingual"
-        path = make_nemotron_folder(folder / name, shape, multilingual=is_multilingual)
+        bias = 0.9 if is_multilingual else 3.0
+        path = make_nemotron_folder(folder / name, shape, multilingual=is_multilingual, blank_bias=bias)
         kind: Any = Nemotron3_5AsrForRNNT if is_multilingual else NemotronAsrStreamingForRNNT
         model = open_model(path, device="cpu", dtype="float32").load()
         made[name] = Checkpoint(
@@ -92,16 +100,16 @@ def frames_of(checkpoint: Checkpoint, seconds: float, seed: int = 0) -> FloatArr
 def test_whole_chunks_are_the_streamed_answer_and_the_end_is_the_offline_one(
     checkpoints: dict[str, Checkpoint], name: str, lookahead: int
 ) -> None:
-    """8.7 s are over the window of attention; the last chunk has a part of its rows."""
+    """6.7 s are over the window of attention; the last chunk has a part of its rows."""
     checkpoint = checkpoints[name]
-    frames = frames_of(checkpoint, 8.73)
+    frames = frames_of(checkpoint, 6.73)
     with torch.no_grad():
         streamed = reference_streamed(checkpoint.reference, frames, lookahead, checkpoint.options)
         whole = reference_whole(checkpoint.reference, frames, lookahead, checkpoint.options)
     assert checkpoint.transduced(frames, lookahead, ends=False) == streamed
     assert checkpoint.transduced(frames, lookahead) == whole
     assert len({token for token, _ in whole}) > 3
-    assert len({row for _, row in whole}) > 10
+    assert len({row for _, row in whole}) > 5
 
 
 @pytest.mark.parametrize(
@@ -171,6 +179,22 @@ def test_a_fork_is_the_answer_if_the_input_ended_here(
         assert stream.tokens == checkpoint.transduced(frames, lookahead)
 
 
+def test_an_input_may_end_behind_its_last_whole_chunk(checkpoints: dict[str, Checkpoint]) -> None:
+    """Beside another that goes on, and alone: no frame is left, and so no row."""
+    checkpoint = checkpoints["english"]
+    frames = frames_of(checkpoint, 4.0)[:, : 49 + 4 * 56]
+    empty = InputChunk(Features((80, 0), b""), 0, is_last=True)
+    streams = [checkpoint.stream(frames, 6, slot, ends=False) for slot in (0, 1)]
+    streams[0].chunks.append(empty)
+    other = checkpoint.stream(frames_of(checkpoint, 6.0, seed=2), 6, 2)
+    checkpoint.feeder.feed(streams[0], other)
+    checkpoint.feeder.feed(streams[1])
+    streams[1].chunks.append(empty)
+    checkpoint.feeder.feed(streams[1])
+    assert streams[0].tokens == streams[1].tokens == checkpoint.transduced(frames, 6) != []
+    assert other.tokens == checkpoint.transduced(frames_of(checkpoint, 6.0, seed=2), 6)
+
+
 def test_fed_again_into_a_used_slot_it_is_the_same(checkpoints: dict[str, Checkpoint]) -> None:
     checkpoint = checkpoints["english"]
     frames, other = frames_of(checkpoint, 4.0), frames_of(checkpoint, 3.0, seed=8)
@@ -208,7 +232,7 @@ def test_rows_are_those_of_the_streamed_encoder(checkpoints: dict[str, Checkpoin
     slots, num_rows = torch.tensor([1]), 0
     with torch.inference_mode():
         model.make_states(2)
-        for chunk in cut(frames_of(checkpoint, 9.0), lookahead, ends=False):
+        for chunk in cut(frames_of(checkpoint, 8.0), lookahead, ends=False):
             values = torch.frombuffer(bytearray(chunk.features.data), dtype=torch.float32)
             features = values.view(chunk.features.shape)
             given = ChunkInput(features, chunk.num_valid, num_rows == 0, False, task, num_rows)
@@ -224,7 +248,7 @@ def test_rows_are_those_of_the_streamed_encoder(checkpoints: dict[str, Checkpoin
             torch.testing.assert_close(listened.rows, expected, atol=2e-4, rtol=1e-4)
             model.commit(batch, listened, model.emit(listened, batch))
             num_rows += listened.num_rows[0]
-    assert num_rows > 90
+    assert num_rows > 80
 
 
 def test_log_probabilities_are_the_joints(checkpoints: dict[str, Checkpoint]) -> None:
