@@ -1,8 +1,8 @@
 """Log-mel features as NeMo's speech models take them (Nemotron, Parakeet), while audio arrives or of a whole.
 
 Samples pass a preemphasis filter, frames are centred on every 10 ms with zeros beyond both ends, and the
-logarithm is natural, of the energy plus 2⁻²⁴. A frame is computed once no later sample can change it, and only
-frames whose 10 ms have been recorded in full count. `NemoLogMel` gives frames, `ChunkCutter` those of a
+logarithm is natural, of the energy plus 2⁻²⁴. A frame is computed once no later sample can change it, and
+only frames whose 10 ms have been recorded in full count. `NemoLogMel` gives frames, `ChunkCutter` those of a
 streaming model's own chunks. Equal to `transformers`' `NemotronAsrStreamingFeatureExtractor` and, with
 `normalised`, `ParakeetFeatureExtractor`. Read `media/audio/mel.py` for the filter bank.
 """
@@ -77,8 +77,8 @@ class NemoFeatureConfig:
         )
         if config.n_fft % 2 or config.win_length % 2 or not config.win_length <= config.n_fft:
             raise ModelLoadError(
-                f"{path}: n_fft {config.n_fft} and win_length {config.win_length} must be even, and win_length "
-                "at most n_fft"
+                f"{path}: n_fft {config.n_fft} and win_length {config.win_length} must be even, and "
+                "win_length at most n_fft"
             )
         return config
 
@@ -142,13 +142,13 @@ class NemoLogMel:
         return self._compute(max(final, 0))
 
     def finish(self) -> FloatArray:
-        """Frames [num_mel_bins, k] that were not final yet, with zeros behind the audio. Nothing may follow."""
+        """Frames [num_mel_bins, k] that were not final yet, zeros behind the audio. Nothing may follow."""
         missing = np.zeros(self.config.win_length)
         self._tail = np.concatenate((self._tail, missing))
         return self._compute(self.config.num_frames(self.num_samples))
 
     def _compute(self, last: int) -> FloatArray:
-        """Frames `num_frames` to `last`, of those that count; the tail begins where the first of them does."""
+        """Frames `num_frames` to `last`, of those that count; the tail begins where the first does."""
         hop, size = self.config.hop_length, self.config.win_length
         last = min(last, self.config.num_frames(self.num_samples))
         num = max(0, last - self.num_frames)

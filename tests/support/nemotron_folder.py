@@ -1,4 +1,4 @@
-"""Random checkpoints of Nemotron ASR and Parakeet CTC as Hugging Face folders: tiny layers, published windows.
+"""Random checkpoints of Nemotron ASR and Parakeet CTC as Hugging Face folders: tiny layers.
 
 Weights are made by `transformers` (names and shapes are its own). The joint's blank is biased: without that a
 random transducer gives as many tokens a row as it may.
@@ -24,6 +24,7 @@ from transformers import (
     ParakeetCTCConfig,
     ParakeetFeatureExtractor,
     ParakeetForCTC,
+    PreTrainedConfig,
     PreTrainedModel,
 )
 
@@ -69,6 +70,7 @@ def make_nemotron_folder(
     shape: ConformerShape | None = None,
     *,
     multilingual: bool = False,
+    blank_bias: float = 3.0,
     seed: int = 0,
 ) -> Path:
     """Write a checkpoint of Nemotron ASR, of one language or several; return its path."""
@@ -90,7 +92,7 @@ def make_nemotron_folder(
     with torch.no_grad():
         # What all rows share says nothing about a token.
         model.joint.head.weight -= model.joint.head.weight.mean(1, keepdim=True)
-        model.joint.head.bias[VOCAB_SIZE - 1] += 2.0 if multilingual else 3.0
+        model.joint.head.bias[VOCAB_SIZE - 1] += blank_bias
         model.encoder_projector.weight *= 3.0
         for name, parameter in model.decoder.named_parameters():
             if "weight" in name:
@@ -127,7 +129,7 @@ def make_parakeet_folder(path: Path, shape: ConformerShape | None = None, seed: 
     return path
 
 
-def _randomised(kind: Any, config: Any, seed: int) -> Any:
+def _randomised(kind: Any, config: PreTrainedConfig, seed: int) -> Any:  # noqa: ANN401
     """A model whose rows differ from each other, and follow the audio."""
     torch.manual_seed(seed)
     model: PreTrainedModel = kind(config).eval()

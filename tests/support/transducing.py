@@ -17,6 +17,7 @@ from sensorium.protocols.engine.messages import Features, InputChunk, RequestId,
 FloatArray = npt.NDArray[np.float32]
 Placed = list[tuple[int, int]]
 """Tokens and the rows at which they were given."""
+_MOST_STEPS = 100_000
 
 
 def noise(seconds: float, seed: int = 0) -> FloatArray:
@@ -25,7 +26,8 @@ def noise(seconds: float, seed: int = 0) -> FloatArray:
     num = int(16_000 * seconds)
     white = generator.standard_normal(num + 8)
     colour = np.convolve(white, generator.standard_normal(9), "valid")
-    loudness = np.interp(np.arange(num), np.arange(0, num + 4000, 4000), generator.random(num // 4000 + 2))
+    steps = generator.random(num // 4000 + 2)
+    loudness = np.interp(np.linspace(0, len(steps) - 1, num), np.arange(len(steps)), steps)
     return (colour * loudness * 0.1).astype(np.float32)
 
 
@@ -123,7 +125,9 @@ def reference_streamed(
             values = torch.frombuffer(bytearray(chunk.features.data), dtype=torch.float32)
             yield values.view(chunk.features.shape).t()[None].clone()
 
-    output = model.generate(input_features=chunks(), num_lookahead_tokens=lookahead, **options)  # type: ignore[operator]
+    output = model.generate(  # type: ignore[operator]
+        input_features=chunks(), num_lookahead_tokens=lookahead, max_length=_MOST_STEPS, **options
+    )
     return _placed(output, model)
 
 
@@ -136,7 +140,7 @@ def reference_whole(
         input_features=values,
         attention_mask=torch.ones(values.shape[:2], dtype=torch.bool),
         num_lookahead_tokens=lookahead,
-        max_length=100_000,
+        max_length=_MOST_STEPS,
         **options,
     )
     return _placed(output, model)

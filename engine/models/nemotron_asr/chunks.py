@@ -38,5 +38,5 @@ def num_rows(num_frames: int, *, is_first: bool) -> int:
 
 
 def left_rows(left_context: int, lookahead: int) -> int:
-    """Rows before its chunk that a row attends to, of a model that sees up to `left_context`: whole chunks."""
+    """Rows before its chunk that a row attends to, where it may see `left_context`: whole chunks."""
     return left_context - left_context % chunk_rows(lookahead)

@@ -21,12 +21,16 @@ _LOOKAHEADS: Final = (13, 6, 1, 0)
 """Of every published checkpoint, where its processor's config names none."""
 _MOST_LOOKAHEAD: Final = 1000
 _AUTO: Final = "auto"
+# fmt: off
 _LOCALES: Final = (
-    "en-US en-GB es-ES es-US zh-CN zh-TW hi-IN ar-AR fr-FR de-DE ja-JP ru-RU pt-BR pt-PT ko-KR it-IT nl-NL "
-    "pl-PL tr-TR uk-UA ro-RO el-GR cs-CZ hu-HU sv-SE da-DK fi-FI no-NO sk-SK hr-HR bg-BG lt-LT th-TH vi-VN "
-    "id-ID ms-MY bn-IN ur-PK fa-IR ta-IN te-IN mr-IN gu-IN kn-IN ml-IN si-LK ne-NP km-KH sw-KE am-ET ha-NG "
-    "zu-ZA yo-NG ig-NG af-ZA rw-RW so-SO ny-MW ln-CD or-KE et-EE lv-LV sl-SI"
-).split()
+    "en-US", "en-GB", "es-ES", "es-US", "zh-CN", "zh-TW", "hi-IN", "ar-AR", "fr-FR", "de-DE", "ja-JP",
+    "ru-RU", "pt-BR", "pt-PT", "ko-KR", "it-IT", "nl-NL", "pl-PL", "tr-TR", "uk-UA", "ro-RO", "el-GR",
+    "cs-CZ", "hu-HU", "sv-SE", "da-DK", "fi-FI", "no-NO", "sk-SK", "hr-HR", "bg-BG", "lt-LT", "th-TH",
+    "vi-VN", "id-ID", "ms-MY", "bn-IN", "ur-PK", "fa-IR", "ta-IN", "te-IN", "mr-IN", "gu-IN", "kn-IN",
+    "ml-IN", "si-LK", "ne-NP", "km-KH", "sw-KE", "am-ET", "ha-NG", "zu-ZA", "yo-NG", "ig-NG", "af-ZA",
+    "rw-RW", "so-SO", "ny-MW", "ln-CD", "or-KE", "et-EE", "lv-LV", "sl-SI",
+)
+# fmt: on
 """The first slots of the language prompt, in order, where the processor's config has no table."""
 _LATER_LOCALES: Final = {
     "he-IL": 64,
@@ -53,9 +57,12 @@ _LATER_LOCALES: Final = {
 }
 _BARE_CODES: Final = {"es": "es-US", "pt": "pt-PT"}
 """Languages whose code alone is not their first locale."""
+# fmt: off
 _NAMED_BY_CODE: Final = (
-    "en es hi ar fr de ja ru pt ko it nl pl tr uk ro el cs hu sv da fi no nb nn sk hr bg lt et lv sl"
-).split()
+    "en", "es", "hi", "ar", "fr", "de", "ja", "ru", "pt", "ko", "it", "nl", "pl", "tr", "uk", "ro", "el",
+    "cs", "hu", "sv", "da", "fi", "no", "nb", "nn", "sk", "hr", "bg", "lt", "et", "lv", "sl",
+)
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +92,9 @@ class NemotronAsrInfo(ModelInfo):
     def describe(self) -> str:
         """What it can do, for people."""
         delays = ", ".join(str(delay) for delay in sorted(self.delays_ms.values()))
-        return f"transcribe as it is spoken · {len(self.languages) or 1} locales · {delays} ms of delay"
+        num = len({self.conditions[name] for name in self.languages})
+        languages = f"{num} locales" if num else "one language"
+        return f"transcribe as it is spoken · {languages} · {delays} ms of delay"
 
 
 def read_lookaheads(folder: Path) -> tuple[int, ...]:
@@ -97,8 +106,8 @@ def read_lookaheads(folder: Path) -> tuple[int, ...]:
     is_listed = isinstance(named, list) and bool(named)
     if not is_listed or not all(type(each) is int and 0 <= each <= _MOST_LOOKAHEAD for each in named):
         raise ModelLoadError(
-            f"{path}: supported_num_lookahead_tokens is {named!r}; allowed: a list of whole numbers from 0 to "
-            f"{_MOST_LOOKAHEAD}"
+            f"{path}: supported_num_lookahead_tokens is {named!r}; allowed: a list of whole numbers from 0 "
+            f"to {_MOST_LOOKAHEAD}"
         )
     default = named[0] if default is None else default
     if default not in named:

@@ -82,6 +82,7 @@ class NemotronAsrModel:
         self.info = info
         self.device, self.dtype = tensors.device, tensors.dtype
         self.weight_bytes = weight_bytes
+        self._hidden_size = config.encoder.hidden_size
         self._prompt = config.prompt
         self._encoder = StreamingEncoder(config.encoder, config.left_context, info.lookaheads, tensors)
         if config.prompt is not None:
@@ -122,7 +123,13 @@ class NemotronAsrModel:
 
     def listen(self, batch: ChunkBatch) -> Listened:
         """See `TransducingModel`."""
-        rows, num_rows, update = self._encoder.encode(_streams(batch.chunks), batch.slots)
+        streams, slots = self._fed(batch)
+        if not streams:
+            nothing = torch.empty((0, self._hidden_size), dtype=self.dtype, device=self.device)
+            return Listened(nothing, (0,) * len(batch.chunks))
+        rows, found, update = self._encoder.encode(streams, slots)
+        each = iter(found)
+        num_rows = tuple(next(each) if chunk.num_valid else 0 for chunk in batch.chunks)
         return Listened(rows, num_rows, update)
 
     def emit(self, listened: Listened, batch: ChunkBatch) -> Emitted:
@@ -145,8 +152,19 @@ class NemotronAsrModel:
 
     def commit(self, batch: ChunkBatch, listened: Listened, emitted: Emitted) -> None:
         """See `TransducingModel`."""
-        self._encoder.commit(_streams(batch.chunks), batch.slots, listened.update)
+        streams, slots = self._fed(batch)
+        if streams:
+            self._encoder.commit(streams, slots, listened.update)
         self._transducer.commit(batch.slots, emitted.update)
+
+    def _fed(self, batch: ChunkBatch) -> tuple[list[StreamChunk], Tensor]:
+        """The chunks that have frames, and their slots. Without any an input ends where a chunk does, and no
+        row is left."""
+        fed = [index for index, chunk in enumerate(batch.chunks) if chunk.num_valid]
+        streams = [_stream(batch.chunks[index]) for index in fed]
+        if len(fed) == len(batch.chunks):
+            return streams, batch.slots
+        return streams, batch.slots.index_select(0, torch.tensor(fed, dtype=torch.int64, device=self.device))
 
     def _take_prompt(self, size: int, tensors: TensorReader) -> None:
         name = "prompt_projector.linear_1"
@@ -175,10 +193,6 @@ class NemotronAsrModel:
         raise AssertionError("a transducer has no sequences")
 
 
-def _streams(chunks: Sequence[ChunkInput]) -> list[StreamChunk]:
-    return [
-        StreamChunk(
-            chunk.features[:, : chunk.num_valid], chunk.task.lookahead, chunk.num_rows_before, chunk.is_first
-        )
-        for chunk in chunks
-    ]
+def _stream(chunk: ChunkInput) -> StreamChunk:
+    frames = chunk.features[:, : chunk.num_valid]
+    return StreamChunk(frames, chunk.task.lookahead, chunk.num_rows_before, chunk.is_first)

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from ....kernels.host_memory import recycled
 from ....kernels.linear.linear import LinearWeight, arrange_linear, linear
 from ....kernels.linear.weight_codes import GRIDS
 from ..weights import TensorReader
@@ -59,8 +60,8 @@ class Subsampling:
     def __call__(
         self, chunks: Sequence[Tensor], are_first: Sequence[bool], tails: Sequence[Tensor] | None
     ) -> Subsampled:
-        """Chunks [mel bins, frames], none of them empty. Where `are_first` says so, the stream begins with the
-        chunk, and two zeros are in front of it; else `tails`, or a zero where there are none."""
+        """Chunks [mel bins, frames], none of them empty. Where `are_first` says so, the stream begins with
+        the chunk, and two zeros are in front of it; else `tails`, or a zero where there are none."""
         lengths = [chunk.shape[1] for chunk in chunks]
         x = torch.zeros(
             (len(chunks), max(lengths), self.config.num_mel_bins, 1),
@@ -85,7 +86,7 @@ class Subsampling:
             x = y.permute(0, 2, 3, 1)
             if stage:
                 x = linear(x.reshape(-1, x.shape[3]), self._pointwise[stage - 1]).view(x.shape)
-            x = F.relu(_masked(x, lengths))
+            x = _masked(x, lengths).relu_()
         wide = x.flatten(2)
         if min(lengths) == wide.shape[1]:
             rows = wide.flatten(0, 1)
@@ -99,7 +100,8 @@ class Subsampling:
         """`length` frames of each item, with what is in front, and zeros around the bins."""
         items, time, bins, channels = x.shape
         low = 2 if self.config.is_causal else 1
-        padded = x.new_zeros((items, length, bins + low + 1, channels))
+        # Large, and as large again at each step: fresh pages would cost more than the convolution.
+        padded = recycled((items, length, bins + low + 1, channels), x.dtype, x.device).zero_()
         inner = padded[:, :, low : low + bins]
         num = min(time, length - 1)
         if not any(are_first):
@@ -125,7 +127,7 @@ def _masked(x: Tensor, lengths: Sequence[int]) -> Tensor:
         return x
     ends = torch.tensor(lengths, device=x.device)
     keep = torch.arange(x.shape[1], device=x.device) < ends[:, None]
-    return x * keep[:, :, None, None]
+    return x.mul_(keep[:, :, None, None])
 
 
 def _take_strided(tensors: TensorReader, name: str) -> tuple[Tensor, Tensor]:

@@ -28,7 +28,7 @@ from ..weights import Shape, TensorReader
 from .conformer import take_product
 
 _ROWS_AT_ONCE: Final = 8
-"""Rows of a stream that are joined with one state of its predictor: speech has some two of them to a token."""
+"""Rows of a stream that are joined with one state of its predictor: speech has some three to a token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
