@@ -80,10 +80,13 @@ class StreamingPlanner:
         return [each for each in self._requests.values() if each.slot is None]
 
     def wanting(self) -> list[int]:
-        """How many requests of each group have a chunk to be run."""
+        """How many requests of each group have a chunk to be run.
+
+        A fork that waits for its parent has none: it would hold up a parent of a worse group, and so itself.
+        """
         counts = [0] * len(self._num_running)
         for request in self._requests.values():
-            counts[request.group] += bool(request.unread)
+            counts[request.group] += bool(request.unread) and not _awaits_parent(request)
         return counts
 
     def take_events(self) -> list[TransduceEvent]:
@@ -156,11 +159,15 @@ class StreamingPlanner:
                 continue  # it lost its states meanwhile
             if not self._goes(request, left, budget):
                 break
-            if request.slot is None and not self._awaits_parent(request) and has_slots:
+            awaits_parent = _awaits_parent(request) or self._is_planned(request.parent)
+            if request.slot is None and not awaits_parent and has_slots:
                 slot = self._slot_for(request, decide)
-                has_slots = slot is not None  # none overtakes one that lacks a slot
                 if slot is not None:
                     self._enter(request, slot)
+                elif request.parent is not None:
+                    self._lose(request)  # its parent does not wait
+                else:
+                    has_slots = False  # none overtakes one that lacks a slot
             if request.slot is not None:
                 left -= self._run(plan, request, decide)
         return max(left, 0)
@@ -296,14 +303,10 @@ class StreamingPlanner:
             request.last_fed <= self._num_fed_before or not request.num_in_flight
         )
 
-    def _awaits_parent(self, request: StreamingRequest) -> bool:
-        """Whether it is a fork of a state that is not there in front of this step."""
-        parent = request.parent
-        return parent is not None and (
-            parent.slot is None
-            or parent.num_planned < request.fork_point
-            or parent.last_fed > self._num_fed_before
-        )
+    def _is_planned(self, request: StreamingRequest | None) -> bool:
+        """Whether the plan being made has a chunk of it. Copies come first in a plan, so that the state after
+        that chunk cannot be copied yet."""
+        return request is not None and request.last_fed > self._num_fed_before
 
     def _evict(self, request: StreamingRequest) -> None:
         self._counts["state_evictions"] += 1
@@ -334,6 +337,12 @@ class StreamingPlanner:
         self._leave(request)
         self._lose_forks(request)
         request.sequence_id = None  # results of plans in flight are ignored
+
+
+def _awaits_parent(request: StreamingRequest) -> bool:
+    """Whether it is a fork of a state that is not there yet."""
+    parent = request.parent
+    return parent is not None and (parent.slot is None or parent.num_planned < request.fork_point)
 
 
 def _turn(request: StreamingRequest) -> tuple[int, int, int]:

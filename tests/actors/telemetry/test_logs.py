@@ -15,7 +15,16 @@ from collections.abc import Iterator
 import pytest
 import trio
 from sensorium.actors.telemetry import log_writer
-from sensorium.actors.telemetry.logs import FIELDS, REQUEST_ID, LogConfig, configure, flush
+from sensorium.actors.telemetry.logs import (
+    FIELDS,
+    REQUEST_ID,
+    LogConfig,
+    LogContext,
+    configure,
+    flush,
+    log_context,
+    trace_id_of,
+)
 
 LOG = logging.getLogger("sensorium.test")
 
@@ -68,6 +77,40 @@ def test_json_lines_are_objects_with_fields_and_exceptions() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", asked.pop("time"))
     assert asked == {"level": "debug", "logger": "sensorium.test", "message": "asked\nfor", "status": 200}
     assert "ZeroDivisionError" in failed["exception"]
+
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+def test_json_lines_name_the_trace_of_their_request_and_no_other() -> None:
+    out = io.StringIO()
+    configure(LogConfig(log_format="json"), out)
+    with LogContext("req_3", TRACE).applied():
+        LOG.info("of a request")
+        with log_context().applied():
+            LOG.info("of the same")
+    LOG.info("of none")
+    lines = [json.loads(line) for line in said(out).splitlines()]
+    assert [line.get("trace_id") for line in lines] == [TRACE, TRACE, None]
+    assert [line.get("request_id") for line in lines] == ["req_3", "req_3", None]
+
+
+@pytest.mark.parametrize(
+    ("traceparent", "trace_id"),
+    [
+        (f"00-{TRACE}-00f067aa0ba902b7-01", TRACE),
+        (f"cc-{TRACE}-00f067aa0ba902b7-01-what-a-later-version-adds", TRACE),
+        (f"ff-{TRACE}-00f067aa0ba902b7-01", None),
+        (f"00-{TRACE.upper()}-00f067aa0ba902b7-01", None),
+        (f"00-{'0' * 32}-00f067aa0ba902b7-01", None),
+        (f"00-{TRACE}-{'0' * 16}-01", None),
+        (f"00-{TRACE}-00f067aa0ba902b7", None),
+        ("\r\nforged", None),
+        (None, None),
+    ],
+)
+def test_a_trace_is_what_a_well_formed_header_names(traceparent: str | None, trace_id: str | None) -> None:
+    assert trace_id_of(traceparent) == trace_id
 
 
 def test_libraries_speak_through_the_log_or_not_at_all() -> None:
