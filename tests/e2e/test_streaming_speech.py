@@ -122,6 +122,7 @@ def test_it_does_not_matter_how_appends_are_cut(direct: Server, speech: bytes) -
     assert len(texts.pop()) > 50
 
 
+@pytest.mark.filterwarnings("ignore:Using the model-agnostic default")  # transformers' streamed generate
 def test_text_comes_while_the_turn_is_open(direct: Server, nemotrons: dict[str, Path], speech: bytes) -> None:
     """All that full chunks say of speech, before anybody ends the turn; words have times as they come."""
     with raw_session(f"{direct.realtime}?model=english") as session:
