@@ -37,6 +37,7 @@ from ..protocols.transcription.options import Delay, Granularity
 from ..protocols.transcription.streaming import ChunkDelay
 from ..protocols.transcription.transcript import TranscriptionOptions
 from .config import SessionConfig
+from .transcript.appended import own_delay
 from .transcription_options import (
     INPUT,
     SHARED,
@@ -47,7 +48,6 @@ from .transcription_options import (
     served_model,
     unsupported,
 )
-from .transcript.appended import own_delay
 from .turns.detector import TurnDetectorConfig
 from .turns.end_of_turn import Ending
 

@@ -42,7 +42,7 @@ of a turn of a quarter of an hour would take 7 to 25 ms each time."""
 
 
 class TranscriptPolicy:
-    """The releases of one item (a `ReleasePolicy`). What was released, joined, is `released`; it only grows."""
+    """The releases of one item (a `ReleasePolicy`). What was released, joined, is `released`: it grows."""
 
     num_words_settled = 0
     """Only final transcripts have words with times."""

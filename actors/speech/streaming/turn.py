@@ -1,4 +1,4 @@
-"""One turn while it is being spoken, by a model that streams: each chunk is computed once, and its text stays.
+"""One turn while it is being spoken, by a model that streams: a chunk is computed once, and its text stays.
 
 The turn's run is held by a task of its own (`_Stream.serve`), which feeds it as far as it is asked to, so a
 question that is given up changes nothing. What the transcript would be if the turn ended here is asked of a
