@@ -109,6 +109,12 @@ def test_live_text_is_that_of_transformers(
         assert shown(session, session.until("completed")) == reference(nemotrons[name], speech, lookahead)
 
 
+def test_the_list_of_models_says_which_stream(direct: Server) -> None:
+    models = {each["id"]: each for each in httpx.get(f"{direct.api}/models").json()["data"]}
+    assert models["english"]["delays_ms"] == [80, 160, 560, 1120]
+    assert models["multilingual"]["delays_ms"] == [80, 160, 320, 560, 1120]
+
+
 def test_it_does_not_matter_how_appends_are_cut(direct: Server, speech: bytes) -> None:
     """Two sessions at once, one of which sends much more finely."""
     with ExitStack() as stack:

@@ -12,7 +12,6 @@ from typing import Self
 
 import numpy as np
 
-from ....engine.models.info import ModelInfo
 from ....engine.models.nemotron_asr.chunks import FRAMES_PER_ROW, chunk_frames
 from ....engine.models.nemotron_asr.info import NemotronAsrInfo
 from ....engine.models.nemotron_asr.text import TransducerText
@@ -24,9 +23,8 @@ from ...inference.client import EngineClient
 from ..streaming.family import Frames, StreamingFamily
 
 
-def open_family(engine: EngineClient, info: ModelInfo, text: TransducerText) -> StreamingFamily:
+def open_family(engine: EngineClient, info: NemotronAsrInfo, text: TransducerText) -> StreamingFamily:
     """The speech side of a checkpoint. Raises ModelLoadError naming the file at fault."""
-    assert isinstance(info, NemotronAsrInfo)
     config = NemoFeatureConfig.from_folder(info.folder, info.extractors, num_mel_bins=info.num_mel_bins)
     lookaheads = {delay_ms: lookahead for lookahead, delay_ms in info.delays_ms.items()}
     conditions = _by_code(info)
