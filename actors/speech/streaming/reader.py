@@ -78,17 +78,19 @@ class TokenReader:
 
     def push(self, event: Transduced) -> str:
         """Take what a chunk brought; the text that it adds."""
-        before = len(self.text)
+        before, fresh = len(self.text), list[int]()
         logprobs = event.logprobs or (0.0,) * len(event.token_ids)
         for token_id, frame, logprob in zip(event.token_ids, event.frames, logprobs, strict=True):
+            if frame < self.num_rows:
+                continue  # a fork that is fed from the beginning gives what its parent gave
             if (tag := self.family.text.tags.get(token_id)) is not None:
                 self._tags.append(tag.partition("-")[0])
                 continue
             self._token_ids.append(token_id)
             self._logprobs.append(logprob)
             self._place(token_id, frame)
-        text = self.family.text
-        self.text += self._decoder.push([each for each in event.token_ids if each not in text.tags])
+            fresh.append(token_id)
+        self.text += self._decoder.push(fresh)
         self.num_rows = max(self.num_rows, event.num_frames)
         if event.finish_reason is not None:
             self.is_over = True
