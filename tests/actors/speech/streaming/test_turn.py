@@ -1,4 +1,4 @@
-"""Turns of a model that streams, on a real engine: evicted, given up and asked again, the text is the same."""
+"""Turns of a model that streams, on a real engine: evicted, or given up and asked again, text is the same."""
 
 from __future__ import annotations
 
