@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar
 
 from ..engine.models.info import ModelInfo
 from ..engine.models.prompts import PromptBuilder
@@ -29,6 +29,8 @@ from .config.validation import read_template_kwargs
 from .inference.client import EngineClient
 from .speech.families.family import SpeechFamily
 from .speech.model import SpeechModel
+from .speech.streaming.family import StreamingFamily
+from .speech.streaming.transcriber import StreamingTranscriber
 from .speech.transcriber import Transcriber
 from .text.embedding import EmbeddingModel, embedding_model
 
@@ -70,11 +72,14 @@ def loaded_model(
 
     Blocking: call it in a thread. Raises ModelLoadError for a chat template that cannot be used.
     """
-    speech = None
+    speech: SpeechModel | None = None
     if side.speech is not None:
         module = import_module(side.speech.file, f"{__package__}.speech.families")
-        family = cast(SpeechFamily, module.open_family(engine, info, side.speech.text))
-        speech = Transcriber(family, activity)
+        family: SpeechFamily | StreamingFamily = module.open_family(engine, info, side.speech.text)
+        if isinstance(family, StreamingFamily):
+            speech = StreamingTranscriber(family, activity)
+        else:
+            speech = Transcriber(family, activity)
     prompts = None
     if side.prompts is not None:
         text = side.prompts.text

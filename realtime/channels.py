@@ -21,7 +21,7 @@ from .effects import Effect
 from .events import AudioAppended, CutFound, HypothesisFailed, HypothesisReady, SpeechScored
 from .outgoing import EventSink, Outgoing
 from .settings import SessionSettings
-from .transcript.delay_presets import RELEASES
+from .transcript.release import policy_maker
 from .turns.listener import Listener
 from .turns.partial_interval import Pace
 
@@ -56,7 +56,7 @@ class _Channel:
         self.conversation = Conversation(
             sink,
             new_id,
-            release=RELEASES[settings.delay or config.delay],
+            make_policy=policy_maker(settings.delay or config.delay, settings.delays),
             max_finals_in_flight=config.max_finals_in_flight,
         )
         self.conversation.options = settings.options

@@ -9,6 +9,7 @@ import msgspec
 from ..protocols.realtime.session import SessionPatch
 from ..protocols.shared.audio_format import AudioFormat
 from ..protocols.transcription.options import Delay
+from ..protocols.transcription.streaming import ChunkDelay
 from ..protocols.transcription.transcript import Task
 from .dialogue.config import DialogueConfig
 
@@ -26,6 +27,10 @@ class RealtimeModel(msgspec.Struct, frozen=True):
     supports_left_context: bool = False
     """Whether a turn can be heard behind what was before it."""
     tasks: tuple[Task, ...] = ("transcribe",)
+    delays: tuple[ChunkDelay, ...] = ()
+    """Its own, if it streams: text is final as it comes."""
+    takes_hints: bool = True
+    """Whether it can be told a prompt, keywords or how to write numbers."""
     aliases: tuple[str, ...] = ()
     """Other names that mean it."""
 

@@ -36,8 +36,7 @@ from ..protocols.transcription.view import LogProb, detected_languages, log_prob
 from .effects import ForgetItem, Transcribe
 from .events import HypothesisFailed, HypothesisReady
 from .outgoing import EventSink, error_detail
-from .transcript.delay_presets import ReleaseConfig
-from .transcript.policy import TranscriptPolicy
+from .transcript.release import ReleasePolicy
 from .turns.left_context import LeftContext
 from .turns.utterances import SpokenWords, Utterances
 
@@ -48,7 +47,7 @@ MAX_PENDING: Final = 1024
 class Item:
     """One turn. Positions in samples; `end` is None while the item is open."""
 
-    def __init__(self, item_id: ItemId, start: int, speech_start: int, release: ReleaseConfig) -> None:
+    def __init__(self, item_id: ItemId, start: int, speech_start: int, policy: ReleasePolicy) -> None:
         self.id = item_id
         self.start = start
         self.speech_start = speech_start
@@ -74,17 +73,18 @@ class Item:
         """In force when the item was first asked about; None: never asked."""
         self.newest: Transcript | None = None
         """What was understood of [start, covered_end)."""
-        self.policy = TranscriptPolicy(release)
+        self.policy = policy
         self.spoken = SpokenWords(item_id, start, speech_start)
         self.withheld = ""
         self.num_sent = 0
         """Bytes of its text that the client was sent."""
+        self.num_words_sent = 0
 
 
 class Conversation:
     """Opens, asks about, commits and answers items.
 
-    `options` apply to items first asked about later, `release` to items opened later.
+    `options` and `make_policy` apply to items first asked about later.
     """
 
     def __init__(
@@ -92,12 +92,13 @@ class Conversation:
         outgoing: EventSink,
         new_id: Callable[[str], str],
         *,
-        release: ReleaseConfig,
+        make_policy: Callable[[], ReleasePolicy],
         max_finals_in_flight: int,
     ) -> None:
         self._outgoing = outgoing
         self._new_id = new_id
-        self.release = release
+        self.make_policy = make_policy
+        """Says how the text of an item is shown."""
         self._max_in_flight = max_finals_in_flight
         self.make_place: Callable[[], ItemId | None] | None = None
         """Gives the item that the next turn comes behind, where there is more than turns."""
@@ -130,7 +131,7 @@ class Conversation:
     def begin(self, start: int, speech_start: int) -> Item:
         """Open an item whose audio starts at `start`, and its speech at `speech_start`."""
         assert self.open is None
-        self.open = Item(ItemId(self._new_id("item")), start, speech_start, self.release)
+        self.open = Item(ItemId(self._new_id("item")), start, speech_start, self.make_policy())
         self.open.before = self.left_context.before(start)
         return self.open
 
@@ -139,7 +140,7 @@ class Conversation:
         one, whose place a final one takes: the client waits for that."""
         assert item.in_flight is None or (final and not item.in_flight.final)
         if item.options is None:
-            item.options = self.options
+            item.options, item.policy = self.options, self.make_policy()
         item.in_flight = Transcribe(item.id, item.start, end, final, before=item.before)
         self._counted = None
         item.requested_end = end
@@ -196,15 +197,8 @@ class Conversation:
                 item.answer = event.transcript
                 return
         speech_ms = samples_to_ms(event.end_sample - item.speech_start)
-        transcript = event.transcript
-        text = item.policy.observe(
-            transcript.text,
-            speech_ms,
-            language_probability=transcript.language_probability,
-            tokens=transcript.tokens,
-            is_paused=event.final,
-            is_in_digits=item.options is not None and item.options.numerals == "digits",
-        )
+        is_in_digits = item.options is not None and item.options.numerals == "digits"
+        text = item.policy.take(event.transcript, speech_ms, is_paused=event.final, is_in_digits=is_in_digits)
         self._release(item, text)
 
     def on_failed(self, event: HypothesisFailed) -> None:
@@ -322,8 +316,15 @@ class Conversation:
             logprobs = (
                 [] if transcript is None else log_probs(tokens_between(transcript, start, item.num_sent))
             )
+        words = item.newest.words[item.num_words_sent : item.policy.num_words_settled] if item.newest else ()
+        item.num_words_sent += len(words)
         self._outgoing.send(
-            ConversationItemInputAudioTranscriptionDelta(item_id=item.id, delta=text, logprobs=logprobs)
+            ConversationItemInputAudioTranscriptionDelta(
+                item_id=item.id,
+                delta=text,
+                logprobs=logprobs,
+                words=list(words) if words and options.word_timestamps else UNSET,
+            )
         )
 
     def _send_answer(self, item: Item) -> None:

@@ -35,6 +35,8 @@ class ConfigureTranscription(msgspec.Struct, frozen=True):
 
     model: str
     options: TranscriptionOptions
+    delay_ms: int | None = None
+    """Of a model that streams: one of its own."""
 
 
 class Transcribe(msgspec.Struct, frozen=True):

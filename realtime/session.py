@@ -114,7 +114,7 @@ class Session:
         self._lifetime.open(now)
         self._expires_at = created + int(self._config.max_session_s)
         self._outgoing.do(ConfigureAudio(self.settings.format, self.num_channels))
-        self._outgoing.do(ConfigureTranscription(self.settings.model, self.settings.options))
+        self._outgoing.do(self._transcription(self.settings))
         view = self.view()
         if self.resume_token is not None:
             view = msgspec.structs.replace(view, resume_token=self.resume_token)
@@ -284,11 +284,15 @@ class Session:
         old, self.settings = self.settings, new
         if (new.format, new.num_channels) != (old.format, old.num_channels):
             self._outgoing.do(ConfigureAudio(new.format, new.num_channels))
-        if (new.model, new.options) != (old.model, old.options):
-            self._outgoing.do(ConfigureTranscription(new.model, new.options))
+        if self._transcription(new) != self._transcription(old):
+            self._outgoing.do(self._transcription(new))
             self._channels.transcribe_with(new.options)
         self._outgoing.send(SessionUpdated(session=self.view()))
         self._channels.configure(new)
+
+    def _transcription(self, settings: SessionSettings) -> ConfigureTranscription:
+        own = settings.own_delay(self._config.delay)
+        return ConfigureTranscription(settings.model, settings.options, None if own is None else own.delay_ms)
 
     def _change_channels(self, new: SessionSettings) -> None:
         """Raises ClientError where the session cannot hear as many."""

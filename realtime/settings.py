@@ -34,8 +34,10 @@ from ..protocols.realtime.session import (
 from ..protocols.shared.audio_format import SUPPORTED_RATES, WIRE_TYPES, AudioFormat, Encoding, ms_to_samples
 from ..protocols.shared.container_format import CONTAINER_TYPES, ContainerFormat, InputFormat, parse_container
 from ..protocols.transcription.options import Delay, Granularity
+from ..protocols.transcription.streaming import ChunkDelay
 from ..protocols.transcription.transcript import TranscriptionOptions
 from .config import SessionConfig
+from .transcript.appended import own_delay
 from .transcription_options import (
     INPUT,
     SHARED,
@@ -82,6 +84,8 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     left_context_ms: int = 0
     """So much of earlier turns may be heard in front of a turn."""
     turn_detection: TurnDetectionView | None = DEFAULT_VAD
+    delays: tuple[ChunkDelay, ...] = ()
+    """The model's own, if it streams."""
     multichannel: bool = False
     """Channels are heard apart; else they are mixed."""
 
@@ -128,6 +132,12 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
             silence=silence,
         )
 
+    def own_delay(self, default: Delay | None) -> ChunkDelay | None:
+        """The delay that a model that streams has; None: it does not. `default` is what the server's own is
+        called."""
+        name = self.delay or default or "medium"
+        return own_delay(self.delays, name) if self.delays else None
+
     def audio_view(self, delay: Delay | None = None) -> AudioView:
         """As shown to the client; no transcription where the session does not listen. `delay` is shown where
         the client asked for none."""
@@ -151,10 +161,12 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
             for name in SHARED
             if (value := getattr(self.options, name)) != getattr(_DEFAULT_OPTIONS, name)
         }
+        in_force = self.own_delay(delay)
         return TranscriptionView(
             model=self.model,
             timestamp_granularities=granularities or UNSET,
             delay=self.delay or delay or UNSET,
+            delay_ms=UNSET if in_force is None else in_force.delay_ms,
             utterance_end_ms=self.utterance_end_ms or UNSET,
             left_context_ms=self.left_context_ms or UNSET,
             **own,
@@ -198,6 +210,7 @@ def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig)
     return SessionSettings(
         format=audio_format,
         model=model.name,
+        delays=model.delays,
         options=options,
         delay=either(transcription.delay, settings.delay, None),
         utterance_end_ms=either(transcription.utterance_end_ms, settings.utterance_end_ms, None),

@@ -92,6 +92,11 @@ def check_model(options: TranscriptionOptions, model: RealtimeModel, left_contex
     if left_context_ms and not model.supports_left_context:
         where = f"{TRANSCRIPTION}.left_context_ms"
         raise unsupported(where, f"is not supported by the model {model.name!r}; allowed: 0")
+    for name in () if model.takes_hints else ("prompt", "keywords", "numerals"):
+        if getattr(options, name) != getattr(_DEFAULTS, name):
+            raise unsupported(
+                f"{TRANSCRIPTION}.{name}", f"is not supported by the model {model.name!r}; leave it out"
+            )
     written = [options.language] if options.language else options.languages
     check_numerals(
         options.numerals,

@@ -281,6 +281,8 @@ class Service:
                     spells_numbers=served.transcriber.spells_numbers,
                     supports_left_context=served.transcriber.supports_left_context,
                     tasks=served.transcriber.tasks,
+                    delays=served.transcriber.delays,
+                    takes_hints=served.transcriber.takes_hints,
                     aliases=self.aliases_of(name),
                 )
                 for name, served in self.transcribing.items()

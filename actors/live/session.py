@@ -322,8 +322,8 @@ class SessionActor:
                 for follow_up in self._machine.configure(audio_format, num_channels, now=now):
                     await self._perform(follow_up)
                 self._vad_streams.configure(audio_format, num_channels)
-            case ConfigureTranscription(model, options):
-                self.turns.configure(model, options)
+            case ConfigureTranscription(model, options, delay_ms):
+                self.turns.configure(model, options, delay_ms)
             case ResetVoiceActivity(channel):
                 self._vad_streams.reset(channel)
             case Close(code, reason):

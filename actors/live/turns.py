@@ -71,6 +71,7 @@ class LiveTurns:
         self._models = models
         self._model = model
         self._options = TranscriptionOptions()
+        self._delay_ms: int | None = None
         self._report = report
         self._session_id = session_id
         self.caller = caller
@@ -90,9 +91,9 @@ class LiveTurns:
         """Turns that something is remembered of."""
         return len(self._turns)
 
-    def configure(self, model: str, options: TranscriptionOptions) -> None:
+    def configure(self, model: str, options: TranscriptionOptions, delay_ms: int | None = None) -> None:
         """How items that are first asked about later are transcribed."""
-        self._model, self._options = model, options
+        self._model, self._options, self._delay_ms = model, options, delay_ms
 
     def start(
         self, effect: Transcribe, nursery: trio.Nursery, read: ReadAudio, *, is_pushed: bool = False
@@ -111,6 +112,8 @@ class LiveTurns:
                 before=effect.before,
                 spoken=self._spoken[effect.channel][1] if effect.channel in self._spoken else None,
                 caller=self.caller,
+                delay_ms=self._delay_ms,
+                nursery=nursery,
             )
             turn = _Turn(make)
             self._turns[effect.item_id] = turn

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+import trio
+
 from ...media.transcript.range_answer import Samples
 from ...protocols.engine.messages import Lane
 from ...protocols.engine.statistics import SpeechStatistics
+from ...protocols.transcription.streaming import ChunkDelay
 from ...protocols.transcription.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 
 ReadAudio = Callable[[int, int], Samples]
@@ -76,6 +79,17 @@ class SpeechModel(Protocol):
         """What it can do with speech."""
         ...
 
+    @property
+    def delays(self) -> tuple[ChunkDelay, ...]:
+        """Of a model that streams, whose text is final as it comes: those of which a live turn may have one,
+        the default first. Empty: hypotheses about a turn may differ."""
+        ...
+
+    @property
+    def takes_hints(self) -> bool:
+        """Whether `prompt` and `keywords` mean anything to it."""
+        ...
+
     def statistics(self) -> SpeechStatistics:
         """What came of all transcripts so far."""
         ...
@@ -111,8 +125,13 @@ class SpeechModel(Protocol):
         before: Sequence[int] = (),
         spoken: str | None = None,
         caller: str = "",
+        delay_ms: int | None = None,
+        nursery: trio.Nursery | None = None,
     ) -> LiveTurn:
         """A turn whose audio begins at sample `start` of what `read` gives; `caller` is that of its lanes.
+
+        Of a model with `delays` it has the one of `delay_ms`, and what it holds in the engine is held by a
+        task in `nursery`, until it is closed.
 
         `before` are beginnings of earlier turns, ascending, from each of which on `read` gives audio: if
         there are any, and the model can, final transcripts are made behind what is heard from the first of

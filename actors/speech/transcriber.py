@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 import msgspec
+import trio
 
 from ...media.speech.voice_activity import VoiceActivityModel
 from ...media.transcript.joining import Passage
@@ -21,6 +22,7 @@ from ...protocols.errors import BadRequestError
 from ...protocols.shared.audio_format import INTERNAL_RATE
 from ...protocols.shared.languages import check_language
 from ...protocols.transcription.numerals import check_numerals
+from ...protocols.transcription.streaming import ChunkDelay
 from ...protocols.transcription.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 from ..runtime.compute_pool import compute, give_way, working_for
 from .channels import transcribe_channels
@@ -61,6 +63,16 @@ class Transcriber:
     def spells_numbers(self) -> bool:
         """Whether it can be told to write numbers as words."""
         return self.family.facts.spells_numbers
+
+    @property
+    def delays(self) -> tuple[ChunkDelay, ...]:
+        """None: it is asked again about a turn that grows."""
+        return ()
+
+    @property
+    def takes_hints(self) -> bool:
+        """Whether `prompt` and `keywords` mean anything to it."""
+        return True
 
     def check(self, options: TranscriptionOptions) -> None:
         """Raise BadRequestError, naming the field, for a language or task it does not know, or for what it
@@ -178,6 +190,8 @@ class Transcriber:
         before: Sequence[int] = (),
         spoken: str | None = None,
         caller: str = "",
+        delay_ms: int | None = None,
+        nursery: trio.Nursery | None = None,
     ) -> LiveTranscriber:
         """See `SpeechModel.live`."""
         return LiveTranscriber(

@@ -291,8 +291,10 @@ def models(base_url: str, api_key: str | None) -> int:
             for model in client.models():
                 takes = f" · takes {', '.join(model.input_modalities)}" if model.input_modalities else ""
                 languages = f" · {len(model.languages)} languages" if model.languages else ""
+                delays = ", ".join(map(str, model.delays_ms or ()))
+                streams = f" · streams, {delays} ms" if delays else ""
                 abilities = ", ".join(model.abilities) or "unknown"
-                print(one_line(f"{model.id}: {abilities}{takes}{languages}"))
+                print(one_line(f"{model.id}: {abilities}{takes}{languages}{streams}"))
         return 0
 
     return guarded(run)

@@ -49,6 +49,7 @@ from sensorium.media.speech.voice_activity import VoiceActivityModel
 from sensorium.media.transcript.range_answer import Samples
 from sensorium.protocols.engine.messages import Lane
 from sensorium.protocols.engine.statistics import SpeechStatistics
+from sensorium.protocols.transcription.streaming import ChunkDelay
 from sensorium.protocols.transcription.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 from websockets.frames import Frame, Opcode
 
@@ -67,6 +68,8 @@ class StubModel:
     languages: tuple[str, ...] = ("en",)
     spells_numbers: bool = False
     supports_left_context: bool = False
+    delays: tuple[ChunkDelay, ...] = ()
+    takes_hints: bool = True
     tasks: tuple[Task, ...] = ("transcribe",)
 
     def check(self, options: TranscriptionOptions) -> None:
@@ -104,6 +107,8 @@ class StubModel:
         before: Sequence[int] = (),
         spoken: str | None = None,
         caller: str = "",
+        delay_ms: int | None = None,
+        nursery: trio.Nursery | None = None,
     ) -> StubTurn:
         """A turn."""
         return StubTurn(read, start)

@@ -203,6 +203,9 @@ class ConversationItemInputAudioTranscriptionDelta(
     delta: str = ""
     logprobs: list[LogProb] | UnsetType = UNSET
     """Of the tokens that end in it, where the session includes them."""
+    words: list[Word] | UnsetType = UNSET
+    """Extension, of models that stream, where words are to have times: those that are complete since the last
+    delta, in seconds from the item's start."""
     channel: int | UnsetType = UNSET
 
 

@@ -141,6 +141,8 @@ class TranscriptionView(TranscriptionPatch, frozen=True, kw_only=True, forbid_un
     model: str
     language: str | None = None
     prompt: str | None = None
+    delay_ms: int | UnsetType = UNSET
+    """Extension: what `delay` means for a model that streams, in milliseconds."""
 
 
 class ServerVadView(Struct, frozen=True, tag_field="type", tag="server_vad"):

@@ -14,7 +14,8 @@ from ..engine.messages import Pooling
 
 class ModelCard(Struct, frozen=True):
     """One entry of `/v1/models`; `abilities`, `input_modalities` (what prompts may hold, or what is
-    transcribed), `languages` (ISO codes of speech), `vocab_size` (of models that answer prompts),
+    transcribed), `languages` (ISO codes of speech), `delays_ms` (of speech models that stream), `vocab_size`
+    (of models that answer prompts),
     `embedding_size` and `pooling` (of models that embed texts) are ours.
     vLLM's are `root`, the model that an alias means (a model's own name otherwise), `parent`, of which there
     are none, and `max_model_len`, the tokens of a prompt and its answer. Anthropic's are `type`,
@@ -26,6 +27,7 @@ class ModelCard(Struct, frozen=True):
     abilities: tuple[str, ...] = ()
     input_modalities: tuple[str, ...] = ()
     languages: tuple[str, ...] | UnsetType = UNSET
+    delays_ms: tuple[int, ...] | UnsetType = UNSET
     vocab_size: int | UnsetType = UNSET
     embedding_size: int | UnsetType = UNSET
     pooling: Pooling | UnsetType = UNSET

@@ -234,6 +234,8 @@ class Transcript(msgspec.Struct, frozen=True):
     """Of the stretches whose words were timed and in which voice activity was looked for."""
     retranscribed: tuple[Retranscription, ...] = ()
     """In order."""
+    num_settled: int = 0
+    """Of a live turn of a model that streams: so many characters of the text are final, whatever follows."""
 
 
 def with_words(transcript: Transcript) -> Transcript:

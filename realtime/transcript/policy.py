@@ -24,7 +24,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from ...protocols.transcription.transcript import TokenLogProb
+from ...protocols.shared.audio_format import ms_to_samples
+from ...protocols.transcription.transcript import TokenLogProb, Transcript
 from .confidence import certainties, share_of_capitals
 from .delay_presets import EARLY_MS, LEAST_SURE, LIKELY_CAPITAL, WILD_GUESS, ReleaseConfig
 from .pieces import units, weight
@@ -41,7 +42,12 @@ of a turn of a quarter of an hour would take 7 to 25 ms each time."""
 
 
 class TranscriptPolicy:
-    """The releases of one item. What was released, joined, is `released`; it only grows."""
+    """The releases of one item (a `ReleasePolicy`). What was released, joined, is `released`: it grows."""
+
+    num_words_settled = 0
+    """Only final transcripts have words with times."""
+    speech_lag = 0
+    """A hypothesis has the words up to its end."""
 
     def __init__(self, config: ReleaseConfig) -> None:
         self._config = config
@@ -69,6 +75,28 @@ class TranscriptPolicy:
         if self.released or speech_ms > EARLY_MS:
             return self.usual_update_ms
         return self._config.early_update_ms if self._history else self._config.first_update_ms
+
+    def reach(self, num_samples: int) -> int:
+        """All of it."""
+        return num_samples
+
+    def least_news(self, speech_ms: int, factor: float) -> int:
+        """See `ReleasePolicy.least_news`."""
+        wanted_ms = self.update_ms(speech_ms)
+        return ms_to_samples(round(wanted_ms * factor))
+
+    def take(
+        self, transcript: Transcript, speech_ms: int, *, is_paused: bool = False, is_in_digits: bool = False
+    ) -> str:
+        """See `observe`."""
+        return self.observe(
+            transcript.text,
+            speech_ms,
+            language_probability=transcript.language_probability,
+            tokens=transcript.tokens,
+            is_paused=is_paused,
+            is_in_digits=is_in_digits,
+        )
 
     def observe(
         self,

@@ -43,7 +43,7 @@ from ..conversation import MAX_PENDING, Conversation, Item
 from ..effects import FindCut, ForgetBefore, ResetVoiceActivity
 from ..outgoing import EventSink
 from ..settings import SessionSettings
-from ..transcript.delay_presets import RELEASES
+from ..transcript.release import policy_maker
 from .detector import FRAME_SAMPLES, SpeechStarted, SpeechStopped, TurnDetector
 from .partial_interval import Pace
 from .pauses import Pause
@@ -208,7 +208,7 @@ class Listener:
             self._announce_stop(self._buffer.received)
             self._buffer.slide(self._turn_start())
         self._settings = settings
-        self._conversation.release = RELEASES[settings.delay or self._config.delay]
+        self._conversation.make_policy = policy_maker(settings.delay or self._config.delay, settings.delays)
         self._conversation.utterances.configure(settings.utterance_end_ms)
         self._conversation.left_context.configure(ms_to_samples(settings.left_context_ms))
         self._detector.reconfigure(self._ends.config(settings, self._config))
@@ -358,7 +358,8 @@ class Listener:
         if self._stall.is_begun:
             self._request_last(item, now, is_paused=is_paused)
         elif not is_paused and (
-            detector.last_speech_end > item.requested_end or self._is_last_word_cut(item)
+            detector.last_speech_end + item.policy.speech_lag > item.requested_end
+            or self._is_last_word_cut(item)
         ):
             self._request_next(item, now)
 
@@ -373,14 +374,14 @@ class Listener:
         if self._detecting and self._detector.silent:
             return  # the pause will be asked about, and must not find a partial in its way
         scored = self._buffer.scored
-        wanted_ms = item.policy.update_ms(samples_to_ms(scored - item.speech_start))
-        if item.newest is not None:
-            wanted_ms = round(wanted_ms * self.pace.factor)
-        if not self._detector.paused and scored - item.requested_end < ms_to_samples(wanted_ms):
+        end = item.start + item.policy.reach(scored - item.start)
+        factor = 1.0 if item.newest is None else self.pace.factor
+        least_news = item.policy.least_news(samples_to_ms(scored - item.speech_start), factor)
+        if end - item.requested_end < (1 if self._detector.paused else least_news):
             return
         if not self._detecting or scored - item.start < self._force_turn - self._search:
-            self._request_partial(item, scored, now)
-        elif scored - max(item.requested_end, self._searched_end) >= ms_to_samples(wanted_ms):
+            self._request_partial(item, end, now)
+        elif scored - max(item.requested_end, self._searched_end) >= least_news:
             self._search_cut(item)  # the turn may be cut behind what is asked about
 
     def _request_last(self, item: Item, now: float, *, is_paused: bool) -> None:

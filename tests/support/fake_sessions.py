@@ -23,6 +23,7 @@ from sensorium.media.transcript.range_answer import Samples
 from sensorium.protocols.engine.messages import Lane
 from sensorium.protocols.engine.statistics import SpeechStatistics
 from sensorium.protocols.errors import BadRequestError
+from sensorium.protocols.transcription.streaming import ChunkDelay
 from sensorium.protocols.transcription.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 from sensorium.realtime.config import RealtimeModel, SessionConfig
 from sensorium.realtime.replay import Replay
@@ -64,6 +65,16 @@ class FakeModel:
 
     @property
     def supports_left_context(self) -> bool:
+        """It says that it does."""
+        return True
+
+    @property
+    def delays(self) -> tuple[ChunkDelay, ...]:
+        """It does not stream."""
+        return ()
+
+    @property
+    def takes_hints(self) -> bool:
         """It says that it does."""
         return True
 
@@ -114,6 +125,8 @@ class FakeModel:
         before: Sequence[int] = (),
         spoken: str | None = None,
         caller: str = "",
+        delay_ms: int | None = None,
+        nursery: trio.Nursery | None = None,
     ) -> FakeTurn:
         self.before.append(tuple(before))
         self.spoken.append(spoken)

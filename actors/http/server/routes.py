@@ -80,6 +80,9 @@ def _card(model: ServedModel, name: str) -> ModelCard:
         abilities=model.abilities,
         input_modalities=model.input_modalities,
         languages=languages,
+        delays_ms=UNSET
+        if speech is None or not speech.delays
+        else tuple(sorted(each.delay_ms for each in speech.delays)),
         vocab_size=UNSET if info is None else info.vocab_size,
         embedding_size=UNSET if embedding is None else embedding.size,
         pooling=UNSET if embedding is None else embedding.pooling,

@@ -77,8 +77,6 @@ class NemotronAsrInfo(ModelInfo):
     for a model of one language."""
     default_condition: int
     """Of requests that name no language: the model recognises it, where there is more than one."""
-    state_bytes: int
-    """Of one session, as long as it lasts."""
     extractors: ClassVar = {"NemotronAsrStreamingFeatureExtractor": 80}
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...text.tokenizer import TextTokenizer
+from ..info import SpeechEntry
 from ..side import ModelSide
 from .info import NemotronAsrInfo
 from .text import TransducerText
@@ -17,4 +18,4 @@ def open_side(info: NemotronAsrInfo) -> ModelSide:
 
 def side_of(text: TransducerText) -> ModelSide:
     """It takes no prompts."""
-    return ModelSide(text=text)
+    return ModelSide(text=text, speech=SpeechEntry(".nemotron_asr", text))

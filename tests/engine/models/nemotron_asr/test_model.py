@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sensorium.actors.config.engine import EngineConfig
-from sensorium.actors.model_loading import open_engine
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.base import ChunkBatch, ChunkInput, TransducingModel
 from sensorium.engine.models.nemotron_asr.chunks import chunk_frames, is_whole, num_rows
@@ -146,11 +144,6 @@ def test_configs_that_make_no_sense_are_refused(
     edited(path, change, name)
     with pytest.raises(ModelLoadError, match=message):
         open_model(path, device="cpu", dtype="float32")
-
-
-def test_a_server_says_that_it_is_not_served_yet(folder: Path) -> None:
-    with pytest.raises(ModelLoadError, match="which is not served yet"):
-        open_engine("nemotron", str(folder), EngineConfig())
 
 
 @pytest.mark.parametrize(("dtype", "quantization"), [("bfloat16", "none"), ("float32", "int8")])

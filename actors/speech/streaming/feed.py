@@ -1,0 +1,134 @@
+"""Feeds one run with the audio of a stream, whole chunks at a time, and again from its beginning if the
+engine has lost the run's states.
+
+The audio stays with who gives `read`, so what was lost is only time: tokens that were given are not given
+again. Read `actors/inference/client.py` for the run, `actors/speech/streaming/turn.py` for who calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+import numpy as np
+import trio
+
+from ....protocols.engine.messages import (
+    Features,
+    InputChunk,
+    StateEvicted,
+    Transduced,
+    TransduceEvent,
+)
+from ....protocols.errors import OverloadedError
+from ....protocols.transcription.streaming import ChunkDelay
+from ...inference.client import FedRun
+from ...runtime.off_loop import off_loop
+from ..model import ReadAudio
+from .family import ChunkedFeatures, Frames, StreamingFamily
+from .reader import TokenReader
+
+MOST_ROWS: Final = 112
+"""Of the encoder that a file, or a turn that is fed again, has in one step, which nobody can leave: nine
+seconds of audio. A multiple of the chunks of 1 and 7 and 14 rows."""
+_INLINE_SAMPLES: Final = 16_000
+"""Features of so much audio are computed on the loop: a millisecond."""
+_RETRY_S: Final = 0.02
+"""After which a chunk is fed again that the engine had no room for."""
+
+
+class Feed:
+    """How far a run is fed with `[start, …)` of what `read` gives, and what came of that."""
+
+    def __init__(
+        self, family: StreamingFamily, read: ReadAudio, delay: ChunkDelay, start: int, reader: TokenReader
+    ) -> None:
+        self._family, self._read, self._delay = family, read, delay
+        self._start = start
+        self._features: ChunkedFeatures = family.features(delay)
+        self.reader = reader
+        self.position = start
+        """Samples before it are fed, or in the features."""
+        self._num_rows = 0
+        """Rows of the chunks that were fed."""
+        self._is_again = False
+        """The next chunk is the first one, once more."""
+
+    def fork(self) -> Feed:
+        """One of a run that goes on from here by itself."""
+        made = Feed(self._family, self._read, self._delay, self._start, self.reader.copy())
+        made._features, made.position = self._features.copy(), self.position
+        made._num_rows, made._is_again = self._num_rows, self._is_again
+        return made
+
+    async def advance(self, run: FedRun, end: int) -> None:
+        """Feed every chunk that is full at sample `end`, and take what comes of it."""
+        while self.position < end:
+            for chunk in await self._next(end):
+                await self._feed(run, chunk)
+            await self._take(aiter(run))
+
+    async def conclude(self, run: FedRun, end: int) -> None:
+        """The audio ends at sample `end`: feed the rest, and take all."""
+        answers = aiter(run)
+        while not self.reader.is_over:
+            await self.advance(run, end)
+            rest = self._features.rest()
+            await self._feed(run, self._chunk(rest, is_last=True))
+            while not self.reader.is_over and await self._take_one(answers):
+                pass
+
+    async def _next(self, end: int) -> Sequence[InputChunk]:
+        """The chunks that are full, as few steps, after some more audio."""
+        most = self._delay.size * max(1, MOST_ROWS * self._family.row_samples // self._delay.size)
+        last = min(end, self.position + most)
+        samples = self._read(self.position, last)
+        full = await off_loop(
+            lambda: self._features.append(samples), size=len(samples), most_inline=_INLINE_SAMPLES
+        )
+        self.position = last
+        return [self._chunk(np.concatenate(full, axis=1))] if full else []
+
+    def _chunk(self, frames: Frames, *, is_last: bool = False) -> InputChunk:
+        is_first, self._is_again = self._is_again, False
+        return InputChunk(
+            Features(frames.shape, np.ascontiguousarray(frames).tobytes()),
+            frames.shape[1],
+            is_last=is_last,
+            is_first=is_first,
+        )
+
+    async def _feed(self, run: FedRun, chunk: InputChunk) -> None:
+        if not chunk.is_last:
+            self._num_rows = self._rows_at(self.position)
+        while True:
+            try:
+                await run.feed(chunk)
+            except OverloadedError:
+                await trio.sleep(_RETRY_S)  # only where much is fed again, and nothing new comes of it
+            else:
+                return
+
+    async def _take(self, answers: AsyncIterator[TransduceEvent]) -> None:
+        """What the chunks bring that were fed, unless it was given before."""
+        while self.reader.num_rows < self._num_rows and await self._take_one(answers):
+            pass
+
+    async def _take_one(self, answers: AsyncIterator[TransduceEvent]) -> bool:
+        """The next answer; False if all must be fed again."""
+        event = await anext(answers)
+        if isinstance(event, Transduced):
+            self.reader.push(event)
+            return True
+        assert isinstance(event, StateEvicted)
+        self._features = self._family.features(self._delay)
+        self.position, self._num_rows, self._is_again = self._start, 0, True
+        return False
+
+    def _rows_at(self, position: int) -> int:
+        """Rows of all chunks that are full there."""
+        full = self._delay.last_full(position - self._start)
+        if not full:
+            return 0
+        num_chunks = (full - self._delay.first) // self._delay.size + 1
+        return num_chunks * self._delay.size // self._family.row_samples

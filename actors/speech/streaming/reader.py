@@ -1,0 +1,186 @@
+"""The tokens of one stream as text, words with times and a language, as they come.
+
+All of it grows at its end only: what a stream has given is final. A tag that names a language is never in the
+text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Self
+
+import msgspec
+from msgspec import UNSET
+
+from ....engine.text.text_decoder import WindowedDecoder
+from ....media.transcript.range_answer import RangeAnswer
+from ....media.transcript.segments import sentences
+from ....protocols.engine.messages import Transduced
+from ....protocols.shared.audio_format import INTERNAL_RATE
+from ....protocols.shared.scripts import is_unspaced
+from ....protocols.transcription.transcript import (
+    Segment,
+    TokenLogProb,
+    Transcript,
+    TranscriptionOptions,
+    Word,
+)
+from .family import StreamingFamily, TokenText
+
+
+@dataclass(slots=True)
+class _SpokenWord:
+    """One word, and what it is made of."""
+
+    token_ids: list[int]
+    start: int
+    """The frame of its first token."""
+    end: int
+    """Behind that of its last."""
+
+
+@dataclass(slots=True)
+class TokenReader:
+    """What a stream has given so far."""
+
+    family: StreamingFamily
+    options: TranscriptionOptions
+    num_rows: int = 0
+    """Frames of the encoder that are answered."""
+    is_over: bool = False
+    """The last chunk was answered."""
+    text: str = ""
+    """As far as its characters are whole."""
+    _decoder: WindowedDecoder = field(init=False)
+    _token_ids: list[int] = field(default_factory=list)
+    """Those of the text."""
+    _logprobs: list[float] = field(default_factory=list)
+    _spoken: list[_SpokenWord] = field(default_factory=list)
+    _words: list[Word] = field(default_factory=list)
+    """All but the last, which may go on."""
+    _tags: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._decoder = WindowedDecoder(self.family.text.decode)
+
+    def copy(self) -> Self:
+        """One that goes on from here by itself."""
+        made = copy(self)
+        made._decoder = copy(self._decoder)
+        made._token_ids, made._logprobs = list(self._token_ids), list(self._logprobs)
+        made._spoken, made._words = [copy(each) for each in self._spoken[-1:]], list(self._words)
+        if made._spoken:
+            made._spoken[0].token_ids = list(made._spoken[0].token_ids)
+        made._tags = list(self._tags)
+        return made
+
+    def push(self, event: Transduced) -> str:
+        """Take what a chunk brought; the text that it adds."""
+        before, fresh = len(self.text), list[int]()
+        logprobs = event.logprobs or (0.0,) * len(event.token_ids)
+        for token_id, frame, logprob in zip(event.token_ids, event.frames, logprobs, strict=True):
+            if frame < self.num_rows:
+                continue  # a fork that is fed from the beginning gives what its parent gave
+            if (tag := self.family.text.tags.get(token_id)) is not None:
+                self._tags.append(tag.partition("-")[0])
+                continue
+            self._token_ids.append(token_id)
+            self._logprobs.append(logprob)
+            self._place(token_id, frame)
+            fresh.append(token_id)
+        self.text += self._decoder.push(fresh)
+        self.num_rows = max(self.num_rows, event.num_frames)
+        if event.finish_reason is not None:
+            self.is_over = True
+            self.text += self._decoder.flush()
+        return self.text[before:]
+
+    def transcript(self, num_samples: int, *, num_settled: int = 0) -> Transcript:
+        """What was said in so many samples; `num_settled` characters of it are final."""
+        text = self.text.strip()
+        languages = tuple(dict.fromkeys(self._tags))
+        language = self.options.language or (self.family.languages[0] if self._is_monolingual else "")
+        if languages:
+            language = max(languages, key=self._tags.count)
+        elif language and text:
+            languages = (language,)
+        duration_s = num_samples / INTERNAL_RATE
+        words = self.words(duration_s)
+        return Transcript(
+            text=text,
+            language=language,
+            duration=duration_s,
+            languages=languages,
+            language_probability=1.0 if language else 0.0,
+            words=words,
+            num_input_tokens=self.num_rows,
+            num_output_tokens=len(self._token_ids),
+            avg_logprob=sum(self._logprobs) / len(self._logprobs) if self._logprobs else None,
+            no_speech_prob=0.0 if text else 1.0,
+            tokens=self.tokens() if self.options.needs_tokens else (),
+            num_audio_tokens=self.num_rows,
+            num_settled=num_settled,
+        )
+
+    def words(self, duration_s: float) -> tuple[Word, ...]:
+        """The words so far, within so many seconds; the last may go on."""
+        last = (self._word(self._spoken[-1]),) if self._spoken else ()
+        found = (*self._words, *(each for each in last if each.word))
+        if found and found[-1].end > duration_s:
+            end = max(duration_s, found[-1].start)
+            found = (*found[:-1], msgspec.structs.replace(found[-1], end=round(end, 3)))
+        return found
+
+    def segments(self, duration_s: float) -> tuple[Segment, ...]:
+        """The sentences so far, by their words' times."""
+        text = self.text.strip()
+        answer = RangeAnswer(text=text, logprobs=tuple(self._logprobs), no_speech_prob=0.0 if text else 1.0)
+        found = sentences(
+            answer,
+            self.words(duration_s),
+            token_ids=self._token_ids,
+            bytes_of=lambda token_id: self.family.text.decode((token_id,)).encode(),
+            start_s=0.0,
+            duration_s=duration_s,
+            layout=self.options.cue_layout,
+        )
+        language = self._tags[-1] if self._tags else self.options.language or UNSET
+        return tuple(msgspec.structs.replace(each, language=language) for each in found)
+
+    def tokens(self) -> tuple[TokenLogProb, ...]:
+        """Those of the text; their bytes join to it."""
+        found = []
+        for number, (token_id, logprob) in enumerate(zip(self._token_ids, self._logprobs, strict=True)):
+            text = self.family.text.decode((token_id,))
+            if number and self.family.text.begins_word(token_id):
+                text = " " + text
+            found.append(TokenLogProb(text, text.encode(), logprob))
+        return tuple(found)
+
+    @property
+    def _is_monolingual(self) -> bool:
+        return len(self.family.languages) == 1
+
+    def _place(self, token_id: int, frame: int) -> None:
+        text = self.family.text
+        if not self._spoken or text.begins_word(token_id) or _is_word(text, token_id):
+            if self._spoken:
+                word = self._word(self._spoken.pop())
+                self._words += [word] if word.word else []
+            self._spoken.append(_SpokenWord([token_id], frame, frame + 1))
+        else:
+            self._spoken[-1].token_ids.append(token_id)
+            self._spoken[-1].end = frame + 1
+
+    def _word(self, spoken: _SpokenWord) -> Word:
+        row_s = self.family.row_samples / INTERNAL_RATE
+        text = self.family.text.decode(spoken.token_ids).strip()
+        return Word(text, round(spoken.start * row_s, 3), round(spoken.end * row_s, 3))
+
+
+def _is_word(text: TokenText, token_id: int) -> bool:
+    """Whether it begins with a character of a script that has no spaces."""
+    first: Sequence[str] = text.decode((token_id,))[:1]
+    return bool(first) and is_unspaced(first[0])
