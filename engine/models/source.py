@@ -20,6 +20,7 @@ import torch
 from ...kernels.attention.kv_quantization import CODED, MULTIPLE, KvDtype
 from ...kernels.linear.weight_codes import Quantization
 from ...protocols.errors import ModelLoadError
+from ..planning.kv.groups import CacheLayout
 from ..planning.positions import PositionRule, plain_positions
 from .base import KvShape, Model
 from .info import ModelInfo
@@ -106,6 +107,11 @@ class ModelSource:
     def cache_dtype(self) -> torch.dtype:
         """Of the elements in the cache of keys and values."""
         return CODED if self.kv_dtype == "int8" else self.dtype
+
+    @property
+    def layout(self) -> CacheLayout:
+        """How the caches of its layers share blocks."""
+        return self.kv_shape.layout(self.cache_dtype)
 
     @property
     def cache_name(self) -> str:

@@ -109,7 +109,7 @@ INLINE void begin_codes(int bf16, const Call *call, long first_row, long rows, l
         else
             round_query(0, query_at(0, call, first_row, kv_head, m), call->dim, to);
     }
-    clear(rows * group, s, v);
+    clear(call, kv_head, rows * group, s, v);
 }
 
 /* As `attend_few`. Positions come 16 at a time, whatever of them is seen. */

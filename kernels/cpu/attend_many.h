@@ -81,8 +81,8 @@ INLINE void begin_many(const int bf16, const Call *call, long first_row, long ro
         for (; w < n; w++)
             for (long i = 0; i < LANES; i++) s->q[w * wide + m + i] = i < count ? lines[i * n + w] : 0;
         for (long i = 0; i < LANES; i++) s->own[m + i] = (int32_t)(position + (m + i) / group);
-        *(floats *)(s->top + m) = (floats){} - INFINITY;
-        *(floats *)(s->sum + m) = (floats){};
+        for (long i = 0; i < LANES; i++) s->top[m + i] = sink_of(call, kv_head, m + i) * 1.44269504f;
+        *(floats *)(s->sum + m) = (floats){} + (call->sinks ? 1.0f : 0.0f);
     }
     memset(s->o, 0, (size_t)(call->dim * wide) * 4);
 }
@@ -283,7 +283,7 @@ INLINE void attend_pairs(const Call *call, const int32_t *table, long first_row,
                          long kv_head, Scratch *s) {
     long vectors = rows * (call->heads / call->kv_heads), wide = (vectors + LANES - 1) / LANES * LANES;
     long window = call->window, end = position + (call->causal ? rows : 0);
-    long begin = window > 0 && position + 1 > window ? (position + 1 - window) / CHUNK * CHUNK : 0;
+    long begin = first_read(call, position);
     const word *keys[2 * CHUNK + 7];
     Pairs pairs = {keys, s->q, s->low, s->high, s->top, call->scale * 1.44269504f, call->dim / 2, 0, s->p, s->part};
     begin_many(1, call, first_row, rows, position, kv_head, wide, s);
@@ -326,8 +326,7 @@ INLINE void attend(const int bf16, const int coded, const Call *call, const int3
     long vectors = rows * (call->heads / call->kv_heads), wide = (vectors + LANES - 1) / LANES * LANES;
     long n = call->dim * (bf16 ? 2 : 4) / 4, window = call->window, end = position + (call->causal ? rows : 0);
     begin_many(bf16, call, first_row, rows, position, kv_head, wide, s);
-    long start = window > 0 && position + 1 > window ? (position + 1 - window) / CHUNK * CHUNK : 0;
-    for (; start < end; start += CHUNK) {
+    for (long start = first_read(call, position); start < end; start += CHUNK) {
         long count = end - start < CHUNK ? end - start : CHUNK;
         const uint32_t *values = s->v;
         if (coded) {

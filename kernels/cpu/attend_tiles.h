@@ -152,8 +152,7 @@ INLINE const uint32_t *turned_values(const Call *call, const int32_t *table, lon
 static __attribute__((noinline)) void attend_tiles(const Call *call, const int32_t *table, long first_row, long rows,
                                                    long position, long kv_head, Scratch *s) {
     long vectors = rows * (call->heads / call->kv_heads), wide = (vectors + LANES - 1) / LANES * LANES;
-    long window = call->window, end = position + (call->causal ? rows : 0), stride;
-    long start = window > 0 && position + 1 > window ? (position + 1 - window) / CHUNK * CHUNK : 0;
+    long window = call->window, end = position + (call->causal ? rows : 0), start = first_read(call, position), stride;
     Pairs pairs = {0, s->q, s->low, s->high, s->top, call->scale * 1.44269504f, call->dim / 2, 0, s->p, s->part};
     begin_many(1, call, first_row, rows, position, kv_head, wide, s);
     begin_tiles();

@@ -22,6 +22,7 @@ typedef struct {
     const char *const *memories; /* in place of a cache, each sequence's one block */
     const char *keys, *values; /* in place of a cache [sequences, heads, context, dim]; values in pairs, padded */
     long span; /* one of those */
+    const float *sinks; /* of each head, or 0: the score of nothing, which takes a part of the weights */
 } Call;
 
 typedef struct {
@@ -157,11 +158,25 @@ INLINE Later later(const Call *call, const int32_t *table, long at, long end, lo
     return (Later){table[on / call->block_size], on % call->block_size, then};
 }
 
-/* `vectors` of the scratch, from `v` on, have seen nothing yet. */
-INLINE void clear(long vectors, Scratch *s, long v) {
+/* Where rows from `position` on begin to read, but for what they do not see of the first block. Blocks in front of it
+ * may be another sequence's, and their entries of the table no blocks. */
+INLINE long first_read(const Call *call, long position) {
+    long first = position + 1 - call->window;
+    return call->window > 0 && first > 0 ? first / call->block_size * call->block_size : 0;
+}
+
+/* What vector `m` of a key-value head has seen before any position: the largest score. Its weight is 1. */
+INLINE float sink_of(const Call *call, long kv_head, long m) {
+    long group = call->heads / call->kv_heads;
+    return call->sinks ? call->sinks[kv_head * group + m % group] : -INFINITY;
+}
+
+/* `vectors` of the scratch, from `v` on, have seen nothing yet but a sink. */
+INLINE void clear(const Call *call, long kv_head, long vectors, Scratch *s, long v) {
     for (long m = v; m < v + vectors; m++) {
-        s->top[m] = -INFINITY;
+        s->top[m] = sink_of(call, kv_head, m - v);
         *(floats *)(s->sum + m * LANES) = (floats){};
+        if (call->sinks) s->sum[m * LANES] = 1.0f;
     }
     memset(s->o + v * s->padded, 0, (size_t)(vectors * s->padded) * 4);
 }
@@ -172,5 +187,5 @@ INLINE void begin(const int bf16, const Call *call, long first_row, long rows, l
     long vectors = rows * (call->heads / call->kv_heads), n = call->dim * (bf16 ? 2 : 4) / 4;
     for (long m = 0; m < vectors; m++)
         memcpy(s->q + (v + m) * n, query_at(bf16, call, first_row, kv_head, m), (size_t)(n * 4));
-    clear(vectors, s, v);
+    clear(call, kv_head, vectors, s, v);
 }

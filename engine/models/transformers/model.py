@@ -26,12 +26,19 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils import ModelOutput
 
 from ....kernels.attention.kv_cache import write_kv
-from ....kernels.attention.paged_attention import PagedBatch, PagedSequence, paged_attention, paged_batch
+from ....kernels.attention.paged_attention import (
+    PagedBatch,
+    PagedSequence,
+    paged_attention,
+    paged_batch,
+    with_tables,
+)
 from ....kernels.linear.weight_codes import Quantization
 from ....protocols.engine.messages import Features
 from ....protocols.errors import ModelLoadError
+from ...planning.kv.groups import Place
 from ...text.tokenizer import TextTokenizer
-from ..base import EncoderOutput, KvShape, StepBatch
+from ..base import EncoderOutput, KvShape, StepBatch, attention_specs
 from ..dense.config import check_size, max_context, parse_config, stop_token_ids
 from ..dense.side import side_of
 from ..embedding import decoder_embedding
@@ -55,7 +62,8 @@ up make it 1."""
 class _Step:
     """What `_paged` needs of the step being run by this thread, and what it saw of each layer."""
 
-    paged: PagedBatch | None = None
+    groups: tuple[PagedBatch, ...] = ()
+    places: tuple[Place | None, ...] = ()
     cache: Tensor | None = None
     shapes: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     """Layer → its key-value heads, and the sizes of their keys and values."""
@@ -87,18 +95,20 @@ def _paged(
     **kwargs: object,
 ) -> tuple[Tensor, None]:
     """transformers' attention interface: query [1, heads, rows, dim] → [1, rows, heads, dim]."""
-    if s_aux is not None:
-        raise ValueError("its attention has sinks")
     step: _Step = _thread.step
     layer = cast(int, module.layer_idx)
     step.shapes[layer] = (key.shape[1], key.shape[3], value.shape[3])
     step.windows[layer] = sliding_window
-    if step.cache is None or step.paged is None:  # only to see the shapes
+    if step.cache is None:  # only to see the shapes
         return torch.empty_like(query[..., : value.shape[3]]).transpose(1, 2), None
-    cache = step.cache[layer]
-    write_kv(cache, step.paged.write_slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
+    place = step.places[layer]
+    assert place is not None, "each layer has a cache"
+    cache, paged = step.cache[place.index], step.groups[place.group]
+    write_kv(cache, paged.write_slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
     rows = query[0].transpose(0, 1).contiguous()
-    mixed = paged_attention(rows, cache, step.paged, scale=scaling, window=sliding_window, softcap=softcap)
+    mixed = paged_attention(
+        rows, cache, paged, scale=scaling, window=sliding_window, softcap=softcap, sinks=s_aux
+    )
     return mixed[None], None
 
 
@@ -136,6 +146,7 @@ class TransformersModel:
     ) -> None:
         """Raises ModelLoadError if the model does not give packed what it gives one by one."""
         self.info, self.kv_shape, self.device, self.dtype = info, kv_shape, device, model.dtype
+        self._layout = kv_shape.layout(model.dtype)
         with _refusing(info.folder):
             plain = _plain_logits(model, info, device)
         model.set_attn_implementation(_ATTENTION)
@@ -169,25 +180,28 @@ class TransformersModel:
 
     def _packed_logits(self) -> list[Tensor]:
         """The check's sequences in one step up to their middles, in another to their ends."""
-        prompts = _check_prompts(self.info)
-        shape = self.kv_shape
-        cache = torch.zeros(
-            (shape.num_layers, 2 * len(prompts), 2, shape.num_kv_heads, 8, shape.head_dim),
-            dtype=self.dtype,
-            device=self.device,
-        )
+        prompts, num_groups = _check_prompts(self.info), len(self._layout.groups)
+        shape = self.kv_shape.cache_shape(2 * len(prompts) * num_groups, 8, self.dtype)
+        cache = torch.zeros(shape, dtype=self.dtype, device=self.device)
         rows: list[list[Tensor]] = [[] for _ in prompts]
         for half in range(2):
             spans = [((len(p) // 2) * half, len(p) if half else len(p) // 2) for p in prompts]
+            firsts = range(0, shape[1], 2 * len(prompts))
             sequences = [
-                PagedSequence((2 * i + 1, 2 * i), start, end - start) for i, (start, end) in enumerate(spans)
+                [
+                    PagedSequence((first + 2 * i + 1, first + 2 * i), start, end - start)
+                    for i, (start, end) in enumerate(spans)
+                ]
+                for first in firsts
             ]
+            paged = paged_batch(sequences[0], 8, self.device)
             batch = StepBatch(
                 torch.cat([p[start:end] for p, (start, end) in zip(prompts, spans, strict=True)]).to(
                     self.device
                 ),
                 torch.cat([torch.arange(start, end) for start, end in spans]).to(self.device),
-                paged_batch(sequences, 8, self.device),
+                paged,
+                more_paged=tuple(with_tables(paged, each) for each in sequences[1:]),
             )
             logits = self.logits(self.forward(batch, cache))
             for i, each in enumerate(torch.split(logits, [end - start for start, end in spans])):
@@ -204,7 +218,7 @@ class TransformersModel:
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """See `engine/models/base.py`."""
-        with _running(_Step(batch.paged, cache)):
+        with _running(_Step(batch.groups, self._layout.places, cache)):
             output = self._decoder(
                 input_ids=batch.token_ids[None], position_ids=batch.positions[None], use_cache=False
             )
@@ -241,14 +255,15 @@ def open_source(opening: Opening) -> ModelSource:
     num_layers = check_size(config, "num_hidden_layers", path)
     skeleton = _skeleton(folder, parsed)
     step = _layer_step(folder, skeleton, num_layers)
-    kv_shape = _uniform(folder, step, num_layers)
+    context = min([max_context(config, path), *_limits(config, step)])
+    kv_shape = _uniform(folder, step, num_layers, context)
     text = TextTokenizer.from_folder(folder)
     info = ModelInfo(
         name=opening.name,
         folder=folder,
         family="transformers",
         vocab_size=check_size(config, "vocab_size", path),
-        max_context=min([max_context(config, path), *_limits(config, step)]),
+        max_context=context,
         stop_token_ids=stop_token_ids(folder, config.eos_token_id, text.end_ids),
         embedding=decoder_embedding(folder, int(getattr(config, "hidden_size", 0))),
     )
@@ -306,8 +321,8 @@ def _layer_step(folder: Path, skeleton: PreTrainedModel, num_layers: int) -> _St
     return step
 
 
-def _uniform(folder: Path, step: _Step, num_layers: int) -> KvShape:
-    """What all layers keep of a token."""
+def _uniform(folder: Path, step: _Step, num_layers: int, context: int) -> KvShape:
+    """What all layers keep of a token, and how long each needs it in such a context."""
     shapes = set(step.shapes.values())
     kv_heads, key_dim, value_dim = step.shapes[0]
     if len(shapes) > 1:
@@ -318,7 +333,8 @@ def _uniform(folder: Path, step: _Step, num_layers: int) -> KvShape:
         raise ModelLoadError(
             _refusal(folder, f"its keys are of {key_dim} numbers, its values of {value_dim}")
         )
-    return KvShape(num_layers, kv_heads, key_dim)
+    windows = [step.windows[layer] for layer in sorted(step.windows)]
+    return KvShape(num_layers, kv_heads, key_dim, attention_specs(windows, context))
 
 
 def _limits(config: PreTrainedConfig, step: _Step) -> Iterator[int]:

@@ -30,6 +30,8 @@ def test_windows_are_split_into_groups_as_large_as_the_full_one() -> None:
     assert layout.groups[0] == PagedGroup(FullAttention(1024), (5, 11, 17))
     assert sorted(layer for group in layout.groups for layer in group.layers) == list(range(18))
     assert layout.token_bytes == 3 * 1024
+    assert layout.num_planes == 3
+    assert layout.places[:7] == ((1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (0, 0), (2, 2))
     assert layout.num_bytes(32_768, 16, 1) == (2048 + 5 * 34) * 16 * 3 * 1024
 
 
@@ -50,6 +52,7 @@ def test_one_kind_of_layer_is_one_group() -> None:
     assert latent.num_bytes(131_072, 16, 1) / 2**30 == pytest.approx(8.58, rel=1e-3)
     whisper = layout_of([FullAttention(1024), CrossAttention()] * 4)
     assert [group.layers for group in whisper.groups] == [(0, 2, 4, 6)]
+    assert whisper.places[:4] == ((0, 0), None, (0, 1), None)
 
 
 def test_the_last_group_of_a_spec_may_have_fewer_layers_and_larger_tokens_fewer_a_group() -> None:
