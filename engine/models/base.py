@@ -57,19 +57,34 @@ class KvShape:
     specs: tuple[LayerSpec, ...] = ()
     """Of each layer which positions, sizes left out (`engine/planning/kv/specs.py`); empty: all attend to
     all."""
+    heads: tuple[tuple[int, int], ...] = ()
+    """Of each layer its key-value heads and their size, where layers differ in them; empty: those above."""
 
     def layout(self, dtype: torch.dtype) -> CacheLayout:
         """Which layers share a block table, in a cache with elements of `dtype`, which may be
         `kv_codes.CODED`."""
-        size = 2 * self.num_kv_heads * stored_size(self.head_dim, dtype) * dtype.itemsize
         specs = self.specs or (FullAttention(),) * self.num_layers
-        return layout_of([_sized(spec, size) for spec in specs])
+        return layout_of(
+            [
+                _sized(spec, 2 * num_heads * stored_size(dim, dtype) * dtype.itemsize)
+                for spec, (num_heads, dim) in zip(specs, self.heads_of_layers, strict=True)
+            ]
+        )
+
+    @property
+    def heads_of_layers(self) -> tuple[tuple[int, int], ...]:
+        """Of each layer its key-value heads and their size."""
+        return self.heads or ((self.num_kv_heads, self.head_dim),) * self.num_layers
 
     def cache_shape(self, num_blocks: int, block_size: int, dtype: torch.dtype) -> tuple[int, ...]:
-        """Of a cache of so many blocks: as many layers as a block has a part of, which are all of them where
-        they share one table."""
+        """Of a cache of so many blocks. Layers of equal heads lie one after the other, as many as a block has
+        a part of: all of them where they share one table. Of others a block lies in one piece."""
+        token_size = self.layout(dtype).token_bytes // dtype.itemsize
+        if self.heads:
+            return (1, num_blocks, 1, 1, block_size, token_size)
         size = stored_size(self.head_dim, dtype)
-        return (self.layout(dtype).num_planes, num_blocks, 2, self.num_kv_heads, block_size, size)
+        num_planes = token_size // max(2 * self.num_kv_heads * size, 1)
+        return (num_planes, num_blocks, 2, self.num_kv_heads, block_size, size)
 
     def num_bytes(self, dtype: torch.dtype) -> int:
         """Bytes of one position of a block in a cache of `dtype`."""

@@ -130,8 +130,8 @@ class MemoryPlan:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens the key-value memory holds, of requests of the full context: shorter ones have more of windows
-        to keep."""
+        """Tokens the key-value memory holds, of requests of the full context: of shorter ones windows keep a
+        larger part."""
         least = -(-self.context // self.block_size)
         return self.num_blocks * self.block_size * least // self.context_blocks
 

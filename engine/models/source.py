@@ -120,13 +120,13 @@ class ModelSource:
 
     def check_cache(self, block_size: int) -> None:
         """Raise ModelLoadError naming the option if a cache of such blocks cannot be kept as wished."""
-        head_dim = self.kv_shape.head_dim
         if self.kv_dtype == "auto":
             return
-        if head_dim % MULTIPLE:
+        odd = [head_dim for _, head_dim in self.kv_shape.heads_of_layers if head_dim % MULTIPLE]
+        if odd:
             raise ModelLoadError(
                 f"--kv-dtype {self.kv_dtype} is for heads of a multiple of {MULTIPLE}; those of "
-                f"{self.info.name} are of {head_dim}"
+                f"{self.info.name} are of {odd[0]}"
             )
         if block_size % MULTIPLE:
             raise ModelLoadError(

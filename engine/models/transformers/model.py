@@ -27,7 +27,6 @@ from transformers.utils import ModelOutput
 
 from ....kernels.attention.kv_cache import write_kv
 from ....kernels.attention.paged_attention import (
-    PagedBatch,
     PagedSequence,
     paged_attention,
     paged_batch,
@@ -36,9 +35,8 @@ from ....kernels.attention.paged_attention import (
 from ....kernels.linear.weight_codes import Quantization
 from ....protocols.engine.messages import Features
 from ....protocols.errors import ModelLoadError
-from ...planning.kv.groups import Place
 from ...text.tokenizer import TextTokenizer
-from ..base import EncoderOutput, KvShape, StepBatch, attention_specs
+from ..base import EncoderOutput, KvShape, StepBatch
 from ..dense.config import check_size, max_context, parse_config, stop_token_ids
 from ..dense.side import side_of
 from ..embedding import decoder_embedding
@@ -46,6 +44,7 @@ from ..info import ModelInfo
 from ..quantization_config import FIELDS
 from ..source import ModelSource, Opening, tensor_reader
 from ..weights import check_files, num_bytes
+from .caches import CachedLayers, SeenLayer, kv_shape_of
 from .reading import message_of, model_class, read_model
 from .rounded import linear_names, round_linears, rounded_in
 
@@ -62,12 +61,9 @@ up make it 1."""
 class _Step:
     """What `_paged` needs of the step being run by this thread, and what it saw of each layer."""
 
-    groups: tuple[PagedBatch, ...] = ()
-    places: tuple[Place | None, ...] = ()
-    cache: Tensor | None = None
-    shapes: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    """Layer → its key-value heads, and the sizes of their keys and values."""
-    windows: dict[int, int | None] = field(default_factory=dict)
+    layers: CachedLayers | None = None
+    """None: only to see what each layer's attention is given."""
+    seen: dict[int, SeenLayer] = field(default_factory=dict)
 
 
 _thread = threading.local()
@@ -97,14 +93,12 @@ def _paged(
     """transformers' attention interface: query [1, heads, rows, dim] → [1, rows, heads, dim]."""
     step: _Step = _thread.step
     layer = cast(int, module.layer_idx)
-    step.shapes[layer] = (key.shape[1], key.shape[3], value.shape[3])
-    step.windows[layer] = sliding_window
-    if step.cache is None:  # only to see the shapes
+    if step.layers is None:
+        step.seen[layer] = SeenLayer(key, value, sliding_window)
         return torch.empty_like(query[..., : value.shape[3]]).transpose(1, 2), None
-    place = step.places[layer]
-    assert place is not None, "each layer has a cache"
-    cache, paged = step.cache[place.index], step.groups[place.group]
-    write_kv(cache, paged.write_slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
+    cache, paged = step.layers.of(layer)
+    if step.layers.writes(layer):
+        write_kv(cache, paged.write_slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
     rows = query[0].transpose(0, 1).contiguous()
     mixed = paged_attention(
         rows, cache, paged, scale=scaling, window=sliding_window, softcap=softcap, sinks=s_aux
@@ -146,7 +140,7 @@ class TransformersModel:
     ) -> None:
         """Raises ModelLoadError if the model does not give packed what it gives one by one."""
         self.info, self.kv_shape, self.device, self.dtype = info, kv_shape, device, model.dtype
-        self._layout = kv_shape.layout(model.dtype)
+        self._num_groups = len(kv_shape.layout(model.dtype).groups)
         with _refusing(info.folder):
             plain = _plain_logits(model, info, device)
         model.set_attn_implementation(_ATTENTION)
@@ -180,8 +174,8 @@ class TransformersModel:
 
     def _packed_logits(self) -> list[Tensor]:
         """The check's sequences in one step up to their middles, in another to their ends."""
-        prompts, num_groups = _check_prompts(self.info), len(self._layout.groups)
-        shape = self.kv_shape.cache_shape(2 * len(prompts) * num_groups, 8, self.dtype)
+        prompts = _check_prompts(self.info)
+        shape = self.kv_shape.cache_shape(2 * len(prompts) * self._num_groups, 8, self.dtype)
         cache = torch.zeros(shape, dtype=self.dtype, device=self.device)
         rows: list[list[Tensor]] = [[] for _ in prompts]
         for half in range(2):
@@ -218,7 +212,7 @@ class TransformersModel:
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """See `engine/models/base.py`."""
-        with _running(_Step(batch.groups, self._layout.places, cache)):
+        with _running(_Step(CachedLayers(self.kv_shape, batch.groups, cache))):
             output = self._decoder(
                 input_ids=batch.token_ids[None], position_ids=batch.positions[None], use_cache=False
             )
@@ -256,7 +250,7 @@ def open_source(opening: Opening) -> ModelSource:
     skeleton = _skeleton(folder, parsed)
     step = _layer_step(folder, skeleton, num_layers)
     context = min([max_context(config, path), *_limits(config, step)])
-    kv_shape = _uniform(folder, step, num_layers, context)
+    kv_shape = _kv_shape(folder, step, context)
     text = TextTokenizer.from_folder(folder)
     info = ModelInfo(
         name=opening.name,
@@ -312,39 +306,29 @@ def _layer_step(folder: Path, skeleton: PreTrainedModel, num_layers: int) -> _St
     with _refusing(folder), _running(_Step()) as step, torch.inference_mode():
         decoder = getattr(skeleton, skeleton.base_model_prefix)
         decoder(input_ids=token_ids, position_ids=positions, use_cache=False)
-    if len(step.shapes) != num_layers:
+    if len(step.seen) != num_layers:
         raise ModelLoadError(
             _refusal(
-                folder, f"{num_layers - len(step.shapes)} of its {num_layers} layers do not attend through it"
+                folder, f"{num_layers - len(step.seen)} of its {num_layers} layers do not attend through it"
             )
         )
     return step
 
 
-def _uniform(folder: Path, step: _Step, num_layers: int, context: int) -> KvShape:
-    """What all layers keep of a token, and how long each needs it in such a context."""
-    shapes = set(step.shapes.values())
-    kv_heads, key_dim, value_dim = step.shapes[0]
-    if len(shapes) > 1:
-        raise ModelLoadError(
-            _refusal(folder, f"its layers keep keys and values of different shapes: {sorted(shapes)}")
-        )
-    if key_dim != value_dim:
-        raise ModelLoadError(
-            _refusal(folder, f"its keys are of {key_dim} numbers, its values of {value_dim}")
-        )
-    windows = [step.windows[layer] for layer in sorted(step.windows)]
-    return KvShape(num_layers, kv_heads, key_dim, attention_specs(windows, context))
+def _kv_shape(folder: Path, step: _Step, context: int) -> KvShape:
+    """What the layers keep of a token, and how long each needs it in such a context."""
+    try:
+        return kv_shape_of([step.seen[layer] for layer in sorted(step.seen)], context)
+    except ValueError as error:
+        raise ModelLoadError(_refusal(folder, str(error))) from None
 
 
 def _limits(config: PreTrainedConfig, step: _Step) -> Iterator[int]:
     """Context lengths up to which what we do not do makes no difference."""
     window = getattr(config, "sliding_window", None)
-    kinds = getattr(config, "layer_types", None) or ["sliding_attention" if window else ""] * len(
-        step.windows
-    )
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention" if window else ""] * len(step.seen)
     for layer, kind in enumerate(kinds):
-        if kind == "sliding_attention" and window and step.windows[layer] is None:
+        if kind == "sliding_attention" and window and step.seen[layer].window is None:
             yield int(window)  # by a mask, and masks are not made for us
         elif kind == "chunked_attention":
             yield int(config.attention_chunk_size)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import lcm
 from typing import Final, NamedTuple
 
 from .specs import CrossAttention, FullAttention, LayerSpec, NoCache, PagedSpec, SharedWith, State
@@ -62,11 +63,6 @@ class CacheLayout:
     places: tuple[Place | None, ...] = ()
     """Of each layer, that of the layer it shares with included; None: its cache is in no block."""
 
-    @property
-    def num_planes(self) -> int:
-        """The most layers that one block has a part of."""
-        return max((place.index + 1 for place in self.places if place is not None), default=0)
-
     def num_blocks(self, num_tokens: int, block_size: int, max_tokens_per_step: int) -> int:
         """The most blocks a sequence of so many tokens ever holds, fed at most so many in a step."""
         return sum(each.max_blocks(num_tokens, block_size, max_tokens_per_step) for each in self.groups)
@@ -95,8 +91,10 @@ def layout_of(layers: Sequence[LayerSpec]) -> CacheLayout:
     if not kinds:
         # blocks of no bytes, by which prefixes are named
         return CacheLayout(ONE_GROUP, 0, state_bytes, (None,) * len(layers))
+    # A block is whole layers of each spec.
+    unit = lcm(*(spec.token_bytes for spec in kinds))
     rarest = min(len(members) * spec.token_bytes for spec, members in kinds.items())
-    token_bytes = max(rarest, *(spec.token_bytes for spec in kinds))
+    token_bytes = -(-rarest // unit) * unit if unit else 0
     groups: list[PagedGroup] = []
     for spec, members in kinds.items():
         size = token_bytes // spec.token_bytes if spec.token_bytes else len(members)

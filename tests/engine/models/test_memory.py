@@ -66,8 +66,8 @@ WINDOWED = replace(
 
 
 def test_windows_hold_no_more_than_they_are_long() -> None:
-    """Of 4,096 tokens: 256 blocks of full attention, and of each window 33 or, right behind 256 tokens that are
-    fed at once, 49."""
+    """Of 4,096 tokens: 256 blocks of full attention, and of each window 33, or 49 right behind 256 tokens
+    that are fed at once."""
     plan = plan_memory(WINDOWED, 12 * GIB)
     assert plan.context_blocks == 256 + 5 * 33
     assert str(plan) == (

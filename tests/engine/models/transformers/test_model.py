@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.source import ModelSource
 from sensorium.engine.models.transformers import model as transformers_model
+from sensorium.engine.models.transformers.caches import SeenLayer
 from sensorium.protocols.engine.messages import Features
 from sensorium.protocols.errors import ModelLoadError
 from support.exactness import check_every_way, reference_case
@@ -174,12 +175,6 @@ def test_a_model_that_differs_when_packed_is_refused(tmp_path: Path, monkeypatch
     assert "when sequences share a step" in message
 
 
-def test_layers_of_different_shapes_are_refused() -> None:
-    seen = transformers_model._Step(shapes={0: (2, 8, 8), 1: (1, 8, 8)})
-    with pytest.raises(ModelLoadError, match=r"different shapes: \[\(1, 8, 8\), \(2, 8, 8\)\]"):
-        transformers_model._uniform(Path("folder"), seen, 2, 512)
-
-
 def test_layers_of_windows_have_tables_of_their_own(tmp_path: Path) -> None:
     """A window that is as long as the context is none."""
     kinds = ["sliding_attention", "sliding_attention", "full_attention"]
@@ -198,10 +193,11 @@ def test_layers_of_windows_have_tables_of_their_own(tmp_path: Path) -> None:
 def test_a_window_made_by_masks_alone_limits_the_context() -> None:
     """Masks are not made for us: up to the window's size they make no difference."""
     config = config_of("mistral", sliding_window=7)
-    passed = transformers_model._Step(windows={0: 7, 1: 7})
+    nothing = torch.empty(1, 1, 1, 8)
+    passed = transformers_model._Step(seen={layer: SeenLayer(nothing, nothing, 7) for layer in range(2)})
     assert list(transformers_model._limits(config, passed)) == []
-    lost = transformers_model._Step(windows={0: 7, 1: None})
-    assert list(transformers_model._limits(config, lost)) == [7]
+    passed.seen[1] = SeenLayer(nothing, nothing, None)
+    assert list(transformers_model._limits(config, passed)) == [7]
 
 
 def test_frequencies_that_depend_on_the_neighbours_limit_the_context(tmp_path: Path) -> None:
