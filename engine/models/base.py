@@ -91,13 +91,10 @@ class KvShape:
         return math.prod(self.cache_shape(1, 1, dtype)) * dtype.itemsize
 
 
-def attention_specs(windows: Sequence[int | None], max_context: int) -> tuple[LayerSpec, ...]:
-    """Of layers that see so many positions, their own included (None: all). A window that is no shorter than
+def attention_spec(window: int | None, max_context: int) -> LayerSpec:
+    """Of a layer that sees so many positions, its own included (None: all). A window that is no shorter than
     the context is none."""
-    return tuple(
-        FullAttention() if window is None or window >= max_context else SlidingWindow(window)
-        for window in windows
-    )
+    return FullAttention() if window is None or window >= max_context else SlidingWindow(window)
 
 
 def _sized(spec: LayerSpec, num_bytes: int) -> LayerSpec:

@@ -105,6 +105,7 @@ def paged_attention(
     *,
     scale: float | None = None,
     window: int | None = None,
+    chunk: int | None = None,
     softcap: float | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
@@ -113,7 +114,8 @@ def paged_attention(
     A cache of codes (`kv_quantization.py`) is read as it is; the 16 bits that queries and softmax are rounded
     to for it are far finer than codes.
 
-    `scale` is 1/√dim unless given. With a `window` a row sees its last `window` positions, itself included;
+    `scale` is 1/√dim unless given. With a `window` a row sees its last `window` positions, itself included,
+    with a `chunk` those of its own of the chunks of so many positions (one of them at most is given);
     `softcap` c bends scores to c·tanh(score/c). `sinks` [heads] are scores of nothing: each takes a part of
     its head's weights, and adds no value.
     """
@@ -135,10 +137,12 @@ def paged_attention(
     if has_triton(query) and cache.dtype is query.dtype:
         from ..gpu.paged_attention import paged_attention as on_gpu
 
-        return on_gpu(query, cache, batch, scale=scale, window=window, softcap=softcap, sinks=sinks)
+        return on_gpu(
+            query, cache, batch, scale=scale, window=window, chunk=chunk, softcap=softcap, sinks=sinks
+        )
     if native is None or not usable:
         return paged_attention_reference(
-            query, cache, batch, scale=scale, window=window, softcap=softcap, sinks=sinks
+            query, cache, batch, scale=scale, window=window, chunk=chunk, softcap=softcap, sinks=sinks
         )
     if query.stride()[1:] != (dim, 1):
         query = query.contiguous()
@@ -159,6 +163,7 @@ def paged_attention(
         dim,
         block_size,
         window or 0,
+        chunk or 0,
         1,
         dim**-0.5 if scale is None else scale,
         None if sinks is None else sinks.data_ptr(),
@@ -175,6 +180,7 @@ def paged_attention_reference(
     *,
     scale: float | None = None,
     window: int | None = None,
+    chunk: int | None = None,
     softcap: float | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
@@ -186,8 +192,10 @@ def paged_attention_reference(
     for index, (num_rows, length) in enumerate(
         zip(batch.num_queries, batch.context_lengths.tolist(), strict=True)
     ):
-        # Blocks in front of all rows' windows are another's by now.
-        least = 0 if window is None else max(length - num_rows - window + 1, 0) // batch.block_size
+        own = torch.arange(length - num_rows, length, device=query.device)[:, None]
+        seen_from = _first_seen(own, window, chunk)
+        # Blocks in front of what all rows see are another's by now.
+        least = int(seen_from[0]) // batch.block_size if num_rows else 0
         skipped = least * batch.block_size
         key, value = gather_kv(cache, batch.block_tables[index, least:], length - skipped)
         key, value = (each.float().repeat_interleave(heads // each.shape[0], 0) for each in (key, value))
@@ -195,15 +203,18 @@ def paged_attention_reference(
         scores = rows @ key.transpose(1, 2)
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
-        own = torch.arange(length - num_rows, length, device=query.device)[:, None]
         positions = torch.arange(skipped, length, device=query.device)[None]
-        hidden = positions > own
-        if window is not None:
-            hidden |= positions <= own - window
-        scores = scores.masked_fill(hidden, float("-inf"))
+        scores = scores.masked_fill((positions > own) | (positions < seen_from), float("-inf"))
         if sinks is not None:
             scores = torch.cat([scores, sinks.to(scores).view(-1, 1, 1).expand(-1, num_rows, 1)], -1)
         weights = scores.softmax(-1)[..., : length - skipped]
         out.append((weights @ value).transpose(0, 1).to(query.dtype))
         first += num_rows
     return torch.cat(out) if out else query.new_empty((0, heads, dim))
+
+
+def _first_seen(own: Tensor, window: int | None, chunk: int | None) -> Tensor:
+    """The first positions that rows at `own` see."""
+    if chunk is not None:
+        return own - own % chunk
+    return torch.zeros_like(own) if window is None else (own - window + 1).clamp_min(0)

@@ -65,6 +65,7 @@ def _attend(
     tile_rows: tl.constexpr,
     is_split: tl.constexpr,
     window: tl.constexpr,
+    chunk: tl.constexpr,
     is_capped: tl.constexpr,
     has_sinks: tl.constexpr,
     single_rows: tl.constexpr,
@@ -103,6 +104,9 @@ def _attend(
         # The table has no blocks for what lies in front of it.
         least = tl.maximum(length - num_rows + first_row - window + 1, 0)
         begin = least // block_keys * block_keys
+    if chunk > 0:
+        least = (length - num_rows + first_row) // chunk * chunk
+        begin = least // block_keys * block_keys
     share = tl.cdiv(tl.cdiv(end - begin, splits), block_keys) * block_keys
     begin += split * share
     end = tl.minimum(end, begin + share)
@@ -131,6 +135,8 @@ def _attend(
         visible = is_key[None, :] & (key_at[None, :] <= position[:, None])
         if window > 0:
             visible = visible & (key_at[None, :] > position[:, None] - window)
+        if chunk > 0:
+            visible = visible & (key_at[None, :] // chunk == position[:, None] // chunk)
         score = tl.where(visible, score, float("-inf"))
         new_high = tl.maximum(high, tl.max(score, 1))
         base = tl.where(new_high == float("-inf"), 0.0, new_high)  # a row may see nothing of this share
@@ -188,6 +194,7 @@ def paged_attention(
     *,
     scale: float | None = None,
     window: int | None = None,
+    chunk: int | None = None,
     softcap: float | None = None,
     sinks: Tensor | None = None,
     splits: int | None = None,
@@ -243,6 +250,7 @@ def paged_attention(
         tile_rows,
         splits > 1,
         window or 0,
+        chunk or 0,
         softcap is not None,
         sinks is not None,
         single_rows,

@@ -1,6 +1,7 @@
 """Where the keys and values of a `transformers` model's layers lie.
 
-What each layer keeps is seen on a model without weights; its part of the cache is found in each step. Layers may have windows, share the cache of an earlier one, and differ in their heads. Knows what attention
+What each layer keeps is seen on a model without weights; its part of the cache is found in each step. Layers
+may have windows or chunks, share the cache of an earlier one, and differ in their heads. Knows what attention
 layers are given, no models. `engine/models/transformers/model.py` is next.
 """
 
@@ -14,17 +15,25 @@ from torch import Tensor
 
 from ....kernels.attention.kv_quantization import stored_size
 from ....kernels.attention.paged_attention import PagedBatch
-from ...planning.kv.specs import LayerSpec, SharedWith
-from ..base import KvShape, attention_specs
+from ...planning.kv.specs import ChunkedLocal, LayerSpec, SharedWith, SlidingWindow
+from ..base import KvShape, attention_spec
 
 
 @dataclass(frozen=True, slots=True)
 class SeenLayer:
-    """What a layer's attention was given: keys and values [1, heads, rows, dim], and its window."""
+    """What a layer's attention was given: keys and values [1, heads, rows, dim], and how many positions it
+    sees. A `chunk` is that of a layer which sees those of its own chunk."""
 
     key: Tensor
     value: Tensor
     window: int | None
+    chunk: int | None = None
+
+    def spec(self, context: int) -> LayerSpec:
+        """What it keeps in such a context."""
+        if self.chunk is not None and self.chunk < context:
+            return ChunkedLocal(self.chunk)
+        return attention_spec(self.window, context)
 
 
 def kv_shape_of(layers: Sequence[SeenLayer], context: int) -> KvShape:
@@ -32,7 +41,7 @@ def kv_shape_of(layers: Sequence[SeenLayer], context: int) -> KvShape:
 
     Raises ValueError with what no cache is kept for.
     """
-    specs: list[LayerSpec] = list(attention_specs([each.window for each in layers], context))
+    specs = [each.spec(context) for each in layers]
     first_of: dict[int, int] = {}
     for index, layer in enumerate(layers):
         source = first_of.setdefault(id(layer.key), index)
@@ -63,8 +72,20 @@ class CachedLayers:
 
     def writes(self, layer: int) -> bool:
         """Whether the layer's keys and values are its own, and not written by the one it shares with."""
-        specs = self._shape.specs
-        return not (specs and isinstance(specs[layer], SharedWith))
+        return not isinstance(self._shape.specs[layer], SharedWith)
+
+    def seen(self, layer: int) -> dict[str, int]:
+        """Which positions a layer's rows see, as `paged_attention` takes it."""
+        spec = self._shape.specs[layer]
+        if isinstance(spec, SharedWith):
+            return self.seen(spec.layer)
+        match spec:
+            case SlidingWindow(window):
+                return {"window": window}
+            case ChunkedLocal(chunk):
+                return {"chunk": chunk}
+            case _:
+                return {}
 
     def of(self, layer: int) -> tuple[Tensor, PagedBatch]:
         """A layer's cache and step, as `paged_attention` takes them."""

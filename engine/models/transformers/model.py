@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, cast
 
@@ -100,9 +100,8 @@ def _paged(
     if step.layers.writes(layer):
         write_kv(cache, paged.write_slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
     rows = query[0].transpose(0, 1).contiguous()
-    mixed = paged_attention(
-        rows, cache, paged, scale=scaling, window=sliding_window, softcap=softcap, sinks=s_aux
-    )
+    seen = step.layers.seen(layer)
+    mixed = paged_attention(rows, cache, paged, scale=scaling, softcap=softcap, sinks=s_aux, **seen)
     return mixed[None], None
 
 
@@ -250,7 +249,7 @@ def open_source(opening: Opening) -> ModelSource:
     skeleton = _skeleton(folder, parsed)
     step = _layer_step(folder, skeleton, num_layers)
     context = min([max_context(config, path), *_limits(config, step)])
-    kv_shape = _kv_shape(folder, step, context)
+    kv_shape = _kv_shape(folder, config, step, context)
     text = TextTokenizer.from_folder(folder)
     info = ModelInfo(
         name=opening.name,
@@ -315,10 +314,17 @@ def _layer_step(folder: Path, skeleton: PreTrainedModel, num_layers: int) -> _St
     return step
 
 
-def _kv_shape(folder: Path, step: _Step, context: int) -> KvShape:
+def _kv_shape(folder: Path, config: PreTrainedConfig, step: _Step, context: int) -> KvShape:
     """What the layers keep of a token, and how long each needs it in such a context."""
+    layers = [step.seen[layer] for layer in sorted(step.seen)]
+    for layer, kind in enumerate(getattr(config, "layer_types", None) or ()):
+        # Said by masks alone, and masks are not made for us.
+        if kind == "sliding_attention" and layers[layer].window is None:
+            layers[layer] = replace(layers[layer], window=config.sliding_window)
+        elif kind == "chunked_attention":
+            layers[layer] = replace(layers[layer], chunk=int(config.attention_chunk_size))
     try:
-        return kv_shape_of([step.seen[layer] for layer in sorted(step.seen)], context)
+        return kv_shape_of(layers, context)
     except ValueError as error:
         raise ModelLoadError(_refusal(folder, str(error))) from None
 
@@ -326,12 +332,9 @@ def _kv_shape(folder: Path, step: _Step, context: int) -> KvShape:
 def _limits(config: PreTrainedConfig, step: _Step) -> Iterator[int]:
     """Context lengths up to which what we do not do makes no difference."""
     window = getattr(config, "sliding_window", None)
-    kinds = getattr(config, "layer_types", None) or ["sliding_attention" if window else ""] * len(step.seen)
-    for layer, kind in enumerate(kinds):
-        if kind == "sliding_attention" and window and step.seen[layer].window is None:
-            yield int(window)  # by a mask, and masks are not made for us
-        elif kind == "chunked_attention":
-            yield int(config.attention_chunk_size)
+    # By a mask, and masks are not made for us; which layers have it is not said.
+    if window and not getattr(config, "layer_types", None):
+        yield from (int(window) for seen in step.seen.values() if seen.window is None)
 
 
 def _check_prompts(info: ModelInfo) -> list[Tensor]:

@@ -53,7 +53,8 @@ def make(
 def check(query: Tensor, cache: Tensor, batch: PagedBatch, **options: float | Tensor | None) -> None:
     """Against float64, which sees nothing of the positions nobody owns; in front of windows the tables have
     no blocks."""
-    holed = with_holes(Case(query, cache, batch), options.get("window"))  # type: ignore[arg-type]
+    seen = options.get("window"), options.get("chunk")
+    holed = with_holes(Case(query, cache, batch), *seen)  # type: ignore[arg-type]
     got = paged_attention(query, cache, holed, **options)  # type: ignore[arg-type]
     options.pop("splits", None)
     clean = cache.double().nan_to_num()
@@ -83,7 +84,7 @@ def test_any_ragged_step(seed: int) -> None:
         cache,
         batch,
         scale=rng.choice([None, 0.3]),
-        window=rng.choice([None, None, 1, 9, 50]),
+        **rng.choice([{}, {"window": 1}, {"window": 9}, {"window": 50}, {"chunk": 7}, {"chunk": 40}]),
         softcap=rng.choice([None, None, 2.0]),
         splits=rng.choice([None, 1, 2, 3, 4]),
         sinks=rng.choice([None, torch.linspace(-1, 3, query.shape[1])]),
