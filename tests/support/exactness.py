@@ -325,7 +325,7 @@ class _Check:
         most = max(self._num_blocks(case) for case in self.cases)
         num_blocks, num_others = max(most, prompts + 4), 2
         if any(group.spec.reach is not None for group in self.layout.groups):
-            # Windows hold little of what has arrived: all that the others leave is a first block for each case.
+            # Windows hold little of what has arrived: the others leave a first block for each case.
             num_others = num_blocks // len(self.layout.groups) - len(self.cases)
         engine = self._engine(num_blocks=num_blocks, chunk=16)
         for _ in range(num_others):  # they came first, so the cases are preempted
