@@ -258,7 +258,8 @@ def test_layers_of_two_groups_are_those_of_one_each_under_its_own_table(name: st
     layers.run(step.x, cache, [step.batch, with_tables(step.batch, more)], table=step.table)
     assert torch.equal(step.x, want)
     assert torch.equal(cache[0], other.cache.flatten(0, 1))
-    more[-1].block_table[-1] = 99
+    last = more[-1]
+    more[-1] = last._replace(block_table=[*last.block_table[:-1], 99])
     with pytest.raises(IndexError, match="outside a cache of 12 blocks"):
         layers.run(step.x, cache, [step.batch, with_tables(step.batch, more)], table=step.table)
 

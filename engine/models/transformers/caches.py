@@ -93,16 +93,16 @@ class CachedLayers:
         assert place is not None, "each layer attends"
         group = self._groups[place.group]
         if not self._shape.heads:
-            return self._cache[place.index], group
+            return self._cache[place.part], group
         # A block is in one piece: it is as many blocks of this layer's size as fit, of which one is its.
         num_heads, dim = self._shape.heads[layer]
         block_size, token_size = self._cache.shape[4:]
         size = stored_size(dim, self._cache.dtype)
         parts = token_size // (2 * num_heads * size)
         cache = self._cache.view(-1, 2, num_heads, block_size, size)
-        key = (place.group, parts, place.index)
+        key = (place.group, parts, place.part)
         if key not in self._moved:
-            self._moved[key] = _moved(group, parts, place.index)
+            self._moved[key] = _moved(group, parts, place.part)
         return cache, self._moved[key]
 
 

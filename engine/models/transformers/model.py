@@ -143,7 +143,7 @@ class TransformersModel:
         with _refusing(info.folder):
             plain = _plain_logits(model, info, device)
         model.set_attn_implementation(_ATTENTION)
-        prefix = model.base_model_prefix
+        prefix = _decoder_name(model)
         self._decoder: nn.Module = getattr(model, prefix)
         # What the language model does behind its decoder (projections, caps, scales) is run on hidden
         # states of our choice.
@@ -262,7 +262,7 @@ def open_source(opening: Opening) -> ModelSource:
     )
     check_files(folder)
     shapes = {name: tuple(parameter.shape) for name, parameter in skeleton.named_parameters()}
-    prefix = skeleton.base_model_prefix
+    prefix = _decoder_name(skeleton)
     rounded = {f"{prefix}.{name}" for name in linear_names(getattr(skeleton, prefix))}
     tensors = None
     if opening.published is not None:
@@ -296,6 +296,12 @@ def _skeleton(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
     return cast(PreTrainedModel, model.eval())
 
 
+def _decoder_name(model: PreTrainedModel) -> str:
+    """Of the decoder inside a language model; Llama 4's class names one that only the whole model has."""
+    prefix = model.base_model_prefix
+    return prefix if hasattr(model, prefix) else "model"
+
+
 def _layer_step(folder: Path, skeleton: PreTrainedModel, num_layers: int) -> _Step:
     """Run a few tokens without values, to see what each layer's attention is given."""
     if skeleton.config.is_encoder_decoder:
@@ -303,7 +309,7 @@ def _layer_step(folder: Path, skeleton: PreTrainedModel, num_layers: int) -> _St
     token_ids = torch.zeros((1, 5), dtype=torch.int64, device="meta")
     positions = torch.arange(5, device="meta")[None]
     with _refusing(folder), _running(_Step()) as step, torch.inference_mode():
-        decoder = getattr(skeleton, skeleton.base_model_prefix)
+        decoder = getattr(skeleton, _decoder_name(skeleton))
         decoder(input_ids=token_ids, position_ids=positions, use_cache=False)
     if len(step.seen) != num_layers:
         raise ModelLoadError(

@@ -48,7 +48,7 @@ class Place(NamedTuple):
     """Where a layer's cache lies: under the table of a group, as one of the layers of each block."""
 
     group: int
-    index: int
+    part: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -44,7 +46,7 @@ def test_equals_reference(
     dtype: torch.dtype,
     kv_heads: int,
     group: int,
-    seen: dict[str, int],
+    seen: dict[str, Any],
     sinks: float | None,
 ) -> None:
     """`sinks` are about so large, if there are any."""
@@ -58,7 +60,7 @@ def test_equals_reference(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("seen", [{}, {"window": 100}, {"chunk": 100}], ids=str)
 def test_long_prompts_and_chunks_behind_a_long_context(
-    dtype: torch.dtype, seen: dict[str, int], kept: Kept
+    dtype: torch.dtype, seen: dict[str, Any], kept: Kept
 ) -> None:
     case = make_case([(0, 300), (400, 130)], dtype=dtype, kv_heads=2, group=2, dim=32, block_size=16)
     check_attention(case, kept, **seen)

@@ -33,6 +33,14 @@ _COMMON: dict[str, Any] = {
     "head_dim": 8,
     "max_position_embeddings": 512,
 }
+_PER_LAYER: dict[str, Any] = {
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "sliding_window": 9,
+    "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": _VOCAB_SIZE,
+}
+"""Of those that add an embedding in each layer."""
 _ARCHITECTURES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("granite", {"attention_bias": True, "tie_word_embeddings": True, "embedding_multiplier": 3.0}),
     ("gemma", {"head_dim": 16}),
@@ -52,6 +60,30 @@ _ARCHITECTURES: tuple[tuple[str, dict[str, Any]], ...] = (
             "num_local_experts": 4,
             "num_experts_per_tok": 2,
             "layer_types": ["sliding_attention", "full_attention"],
+        },
+    ),
+    ("gemma4_text", _PER_LAYER | {"num_kv_shared_layers": 0, "global_head_dim": 16}),
+    ("gemma4_text", _PER_LAYER | {"num_kv_shared_layers": 2, "global_head_dim": 16}),
+    (
+        "gemma3n_text",
+        _PER_LAYER
+        | {
+            "num_kv_shared_layers": 2,
+            "laurel_rank": 4,
+            "intermediate_size": [48] * 4,
+            "activation_sparsity_pattern": [0.0] * 4,
+        },
+    ),
+    (
+        "llama4_text",
+        {
+            "num_hidden_layers": 4,
+            "layer_types": ["chunked_attention", "full_attention"] * 2,
+            "no_rope_layers": [1, 0, 1, 0],
+            "attention_chunk_size": 20,
+            "num_local_experts": 2,
+            "intermediate_size_mlp": 48,
+            "interleave_moe_layer_step": 2,
         },
     ),
     ("starcoder2", {"sliding_window": 7}),
@@ -188,6 +220,20 @@ def test_layers_of_windows_have_tables_of_their_own(tmp_path: Path) -> None:
     assert layout.token_bytes == 2 * 2 * 8 * 4
     folder = make(tmp_path / "all", "gemma3_text", num_hidden_layers=3, layer_types=kinds, sliding_window=512)
     assert [group.layers for group in opened(folder).layout.groups] == [(0, 1, 2)]
+
+
+def test_layers_share_a_cache_and_differ_in_heads(tmp_path: Path) -> None:
+    """A block is one layer with twice as wide heads, or two layers."""
+    changes = _PER_LAYER | {"num_kv_shared_layers": 1, "global_head_dim": 16, "num_hidden_layers": 5}
+    changes["layer_types"] = ["sliding_attention", "sliding_attention", "full_attention"] + [
+        "sliding_attention",
+        "full_attention",
+    ]
+    source = opened(make(tmp_path, "gemma4_text", **changes))
+    layout = source.layout
+    assert [group.layers for group in layout.groups] == [(2,), (0, 1), (3,)]
+    assert layout.token_bytes == 2 * 2 * 16 * 4
+    assert layout.places == ((1, 0), (1, 1), (0, 0), (2, 0), (0, 0)), "the last layer reads the third's"
 
 
 def test_a_window_made_by_masks_alone_limits_the_context() -> None:
