@@ -224,11 +224,13 @@ def test_layers_of_windows_have_tables_of_their_own(tmp_path: Path) -> None:
 
 def test_layers_share_a_cache_and_differ_in_heads(tmp_path: Path) -> None:
     """A block is one layer with twice as wide heads, or two layers."""
-    changes = _PER_LAYER | {"num_kv_shared_layers": 1, "global_head_dim": 16, "num_hidden_layers": 5}
-    changes["layer_types"] = ["sliding_attention", "sliding_attention", "full_attention"] + [
-        "sliding_attention",
-        "full_attention",
-    ]
+    sliding, full = "sliding_attention", "full_attention"
+    changes = _PER_LAYER | {
+        "num_hidden_layers": 5,
+        "layer_types": [sliding, sliding, full, sliding, full],
+        "num_kv_shared_layers": 1,
+        "global_head_dim": 16,
+    }
     source = opened(make(tmp_path, "gemma4_text", **changes))
     layout = source.layout
     assert [group.layers for group in layout.groups] == [(2,), (0, 1), (3,)]
