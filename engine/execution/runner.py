@@ -438,7 +438,9 @@ def _newest_blocks(steps: Iterable[SequenceStep]) -> Iterator[int]:
     for step in steps:
         if step.block_table:
             yield step.block_table[-1]
-            yield from (table[-1] for table in step.more_tables if table)
+        for table in step.more_tables:
+            if table:
+                yield table[-1]
 
 
 def _without_memory(fed: FedSequence, reason: str) -> TokensSampled:

@@ -7,7 +7,7 @@ state this reads.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 import torch
@@ -17,6 +17,7 @@ from ...kernels.transfer import to_device
 from ...protocols.engine.messages import Sample
 from ..models.base import CrossAttendingRows, EncoderOutput, MediaEmbedding, StepBatch, WantedRows
 from ..planning.kv.groups import ONE_GROUP, PagedGroup
+from ..planning.kv.specs import PagedSpec
 from ..planning.plan import SequenceStep, Slot
 from .sequence import SequenceState
 
@@ -36,6 +37,14 @@ class Limits:
     """0 for a model without states."""
     groups: tuple[PagedGroup, ...] = ONE_GROUP
     """Layers that share a block table."""
+    windows: tuple[tuple[int, PagedSpec | None], ...] = field(init=False)
+    """Of each group its number, and its spec unless its rows see all before them."""
+    num_more_tables: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        specs = [None if group.spec.reach is None else group.spec for group in self.groups]
+        object.__setattr__(self, "windows", tuple(enumerate(specs)))
+        object.__setattr__(self, "num_more_tables", len(self.groups) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,21 +106,31 @@ def fault_of(
 
 
 def _table_fault(step: SequenceStep, state: SequenceState, end: int, limits: Limits) -> str | None:
-    size, tables = limits.block_size, (step.block_table, *step.more_tables)
-    if len(tables) != len(limits.groups):
-        return f"the step has {len(tables)} block tables, and the layers are in {len(limits.groups)} groups"
+    size, checked, shortest = limits.block_size, state.num_table_blocks, 0
+    if (step.more_tables or limits.num_more_tables) and len(step.more_tables) != limits.num_more_tables:
+        num_tables = 1 + len(step.more_tables)
+        return f"the step has {num_tables} block tables, and the layers are in {len(limits.groups)} groups"
     if step.state_slot not in (range(limits.num_state_slots) if limits.num_state_slots else (None,)):
         return f"the state slot {step.state_slot} is not one of {limits.num_state_slots}"
-    for group, table in zip(limits.groups, tables, strict=True):
-        if end > len(table) * size:
-            return f"{end} tokens do not fit {len(table)} blocks of {size}"
-        needed = group.spec.first_needed(step.start) // size
+    for number, spec in limits.windows:
+        table = step.more_tables[number - 1] if number else step.block_table
+        width = len(table)
+        if end > width * size:
+            return f"{end} tokens do not fit {width} blocks of {size}"
         # A table grows at its end, and lets go at its front; looking at all of it in every step would cost
         # more the longer it gets.
-        fresh = table[max(needed, min(step.start // size, state.num_table_blocks)) :]
-        if not (table[needed] >= 0 and min(fresh) >= 0 and max(fresh) < limits.num_blocks):
+        first = min(step.start // size, checked)
+        if spec is not None:
+            needed = spec.first_needed(step.start) // size
+            if table[needed] < 0:
+                return f"block {needed} of a table is gone, and rows from {step.start} on see it"
+            first = max(first, needed)
+        fresh = table[first:]
+        if not (min(fresh) >= 0 and max(fresh) < limits.num_blocks):
             return f"a block of the table is not one of {limits.num_blocks}"
-    state.num_table_blocks = min(map(len, tables))
+        if not number or width < shortest:
+            shortest = width
+    state.num_table_blocks = shortest
     return None
 
 
