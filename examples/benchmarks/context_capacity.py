@@ -5,7 +5,7 @@ layers kept all.
 
 Reads the folder's config and no weights. The real scheduler plans, with a stub in the runner's place: more
 requests than fit, with prompts that share nothing, each fed in chunks, answered up to the context. Prints
-for both layouts the most sequences that decode at once, and the bytes that one alone holds at its end.
+for both layouts how many contexts of tokens decode at once, and the bytes that one alone holds at its end.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Capacity:
         )
 
     def run(self, num_requests: int) -> tuple[int, int]:
-        """The most sequences that decode in one step, and the bytes that all held at the last such step."""
+        """The most tokens of decoding sequences in one step, and the bytes that all held at the last such
+        step."""
         # Answers are so long that the first ends only when the last could have been fed its prompt.
         num_tokens = min(num_requests * (self._context // self._chunk + 1), self._context // 2)
         num_prompt = self._context - num_tokens
@@ -57,17 +58,17 @@ class Capacity:
             prompt = tuple((number * 7919 + at) % 30_000 for at in range(num_prompt))
             sampling = SamplingParams(max_tokens=num_tokens)
             self.scheduler.submit(Request(RequestId(str(number)), prompt, Sample(sampling)), None)
-        most_sequences = num_bytes = 0
+        most_tokens = num_bytes = 0
         while plan := self.scheduler.schedule():
-            num_decoding = sum(step.start >= num_prompt for step in plan.sequences)
-            if num_decoding >= max(most_sequences, 1):
-                most_sequences = num_decoding
+            held = sum(step.start + 1 for step in plan.sequences if step.start >= num_prompt)
+            if held >= max(most_tokens, 1):
+                most_tokens = held
                 statistics = self.scheduler.statistics()
                 num_blocks = statistics.num_total_blocks - statistics.num_free_blocks
                 num_bytes = num_blocks * self._block_bytes
             self.scheduler.update(stub(plan))
         self.scheduler.check()
-        return most_sequences, num_bytes
+        return most_tokens, num_bytes
 
 
 def main() -> None:
@@ -92,9 +93,9 @@ def main() -> None:
         _, alone = Capacity(layout, **sizes).run(1)
         together, _ = Capacity(layout, **sizes).run(4 * num_bytes // alone // 3 + 2)
         found.append((together, alone))
-        print(f"{name:26} {together:4} sequences decode at once; one alone holds {show(alone)}")
+        print(f"{name:26} {together / context:6.1f} contexts decode at once; one alone holds {show(alone)}")
     (one, held), (other, held_all) = found
-    print(f"{one / other:.2f} × the sequences; {held / held_all:.3f} of the bytes")
+    print(f"{one / other:.2f} × the tokens; {held / held_all:.3f} of the bytes")
 
 
 if __name__ == "__main__":
