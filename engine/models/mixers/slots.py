@@ -26,6 +26,11 @@ class Place(NamedTuple):
         """How many numbers."""
         return math.prod(self.shape)
 
+    @property
+    def num_bytes(self) -> int:
+        """Of one slot."""
+        return self.size * torch.float32.itemsize
+
 
 class MixerStates:
     """The states of one model, and which of them the step being run reads and writes."""
@@ -38,10 +43,8 @@ class MixerStates:
         self._numbers = torch.empty(0, 0)
         self._slots = torch.empty(0, dtype=torch.int64)
 
-    @property
-    def slot_bytes(self) -> int:
-        """What one slot takes."""
-        return self.num_numbers * torch.float32.itemsize
+    def __bool__(self) -> bool:
+        return self.num_numbers > 0
 
     def reserve(self, *shape: int) -> Place:
         """Room for one more state. Before `allocate`."""

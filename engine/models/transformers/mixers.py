@@ -305,6 +305,14 @@ def mixers_of(decoder: nn.Module, states: MixerStates) -> dict[str, Mixer]:
     }
 
 
+def state_bytes(decoder: nn.Module) -> dict[int, int]:
+    """What each recurrent layer keeps of a sequence; the decoder needs no weights, and stays as it is."""
+    sizes: dict[int, int] = {}
+    for mixer in mixers_of(decoder, MixerStates()).values():
+        sizes[mixer.layer] = sizes.get(mixer.layer, 0) + sum(place.num_bytes for place in mixer.places)
+    return sizes
+
+
 def replace_mixers(decoder: nn.Module) -> MixerStates:
     """Put ours in place of a decoder's own."""
     states = MixerStates()

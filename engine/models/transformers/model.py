@@ -1,16 +1,17 @@
 """Any other causal language model of `transformers`, run by its own code over our paged cache.
 
 All rows of a step are one packed sequence to the model; its attention layers call `_paged` (registered
-with transformers' attention interface), which knows where each row's keys and values lie. Everything else
-of such a model treats rows one by one; a model that does not (recurrent ones) is found out by comparing
-the packed forward with the plain one before it is used. Slower than `engine/models/dense/model.py`, as right.
+with transformers' attention interface), which knows where each row's keys and values lie, and its recurrent
+layers are ours (`engine/models/transformers/mixers.py`). Everything else of such a model treats rows one by
+one; a model that does not is found out by comparing the packed forward with the plain one before it is used.
+Slower than `engine/models/dense/model.py`, as right.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, cast
@@ -44,7 +45,8 @@ from ..info import ModelInfo
 from ..quantization_config import FIELDS
 from ..source import ModelSource, Opening, tensor_reader
 from ..weights import check_files, num_bytes
-from .caches import CachedLayers, SeenLayer, kv_shape_of
+from .caches import CachedLayers, SeenLayer, kv_shape_of, with_states
+from .mixers import replace_mixers, state_bytes
 from .reading import message_of, model_class, read_model
 from .rounded import linear_names, round_linears, rounded_in
 
@@ -52,6 +54,10 @@ _ATTENTION: Final = "sensorium_paged"
 _CHECK_LENGTHS: Final = (7, 3, 12)
 _TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.08, torch.float16: 0.02}
 """Largest difference of logits, packed and plain, as a part of the largest logit."""
+_STATE_CONTEXT: Final = 131_072
+"""Tokens of context of a model that neither attends nor names a limit: its states hold any number."""
+_MIX_NOTHING: Final = ("mlp", "moe")
+"""Types of layers that treat rows one by one."""
 _CODES_TOLERANCE: Final = 0.2
 """The same behind layers of codes: the least difference rounds inputs another way. Neighbours that are mixed
 up make it 1."""
@@ -150,6 +156,7 @@ class TransformersModel:
         self._given = _Given()
         setattr(model, prefix, self._given)
         self._model = model
+        self._states = replace_mixers(self._decoder)
         self._check(plain)
         round_linears(self._decoder, quantization)
         parts = (self._decoder, model)
@@ -176,6 +183,8 @@ class TransformersModel:
         prompts = _check_prompts(self.info)
         shape = self.kv_shape.cache_shape(2 * len(prompts) * self._num_groups, 8, self.dtype)
         cache = torch.zeros(shape, dtype=self.dtype, device=self.device)
+        self._states.allocate(len(prompts), self.device)
+        slots = torch.arange(len(prompts), device=self.device) if self._states else None
         rows: list[list[Tensor]] = [[] for _ in prompts]
         for half in range(2):
             spans = [((len(p) // 2) * half, len(p) if half else len(p) // 2) for p in prompts]
@@ -195,6 +204,7 @@ class TransformersModel:
                 torch.cat([torch.arange(start, end) for start, end in spans]).to(self.device),
                 paged,
                 more_paged=tuple(with_tables(paged, each) for each in sequences[1:]),
+                state_slots=slots,
             )
             logits = self.logits(self.forward(batch, cache))
             for i, each in enumerate(torch.split(logits, [end - start for start, end in spans])):
@@ -211,7 +221,9 @@ class TransformersModel:
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """See `engine/models/base.py`."""
-        with _running(_Step(CachedLayers(self.kv_shape, batch.groups, cache))):
+        slots = batch.state_slots
+        states = nullcontext() if slots is None else self._states.step(slots, batch.paged.num_queries)
+        with _running(_Step(CachedLayers(self.kv_shape, batch.groups, cache))), states:
             output = self._decoder(
                 input_ids=batch.token_ids[None], position_ids=batch.positions[None], use_cache=False
             )
@@ -223,6 +235,14 @@ class TransformersModel:
         self._given.hidden = hidden[None]
         output = self._model(inputs_embeds=hidden[None], use_cache=False)
         return cast(Tensor, output.logits[0].float())
+
+
+class RecurrentTransformersModel(TransformersModel):
+    """One of whose layers some keep states."""
+
+    def make_states(self, num_slots: int) -> Sequence[Tensor]:
+        """See `RecurrentModel` in `engine/models/base.py`."""
+        return (self._states.allocate(num_slots, self.device),)
 
 
 def is_causal_lm(architecture: object, model_type: object) -> bool:
@@ -247,9 +267,13 @@ def open_source(opening: Opening) -> ModelSource:
     config = parsed.get_text_config()
     num_layers = check_size(config, "num_hidden_layers", path)
     skeleton = _skeleton(folder, parsed)
-    step = _layer_step(folder, skeleton, num_layers)
-    context = min([max_context(config, path), *_limits(config, step)])
-    kv_shape = _kv_shape(folder, config, step, context)
+    states = state_bytes(getattr(skeleton, skeleton.base_model_prefix))
+    step = _layer_step(folder, skeleton, states, num_layers)
+    is_unlimited = not step.seen and getattr(config, "max_position_embeddings", None) is None
+    positions = _STATE_CONTEXT if is_unlimited else max_context(config, path)
+    context = min([positions, *_limits(config, step)])
+    kv_shape = with_states(_kv_shape(folder, config, step, context), tuple(step.seen), states, num_layers)
+    kind = RecurrentTransformersModel if states else TransformersModel
     text = TextTokenizer.from_folder(folder)
     info = ModelInfo(
         name=opening.name,
@@ -278,7 +302,7 @@ def open_source(opening: Opening) -> ModelSource:
         )
         - (0 if tensors is None else tensors.saved_bytes),
         side=side_of(text),
-        load=lambda: TransformersModel(
+        load=lambda: kind(
             info,
             kv_shape,
             read_model(opening, parsed, skeleton, tensors),
@@ -296,8 +320,11 @@ def _skeleton(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
     return cast(PreTrainedModel, model.eval())
 
 
-def _layer_step(folder: Path, skeleton: PreTrainedModel, num_layers: int) -> _Step:
-    """Run a few tokens without values, to see what each layer's attention is given."""
+def _layer_step(
+    folder: Path, skeleton: PreTrainedModel, states: Mapping[int, int], num_layers: int
+) -> _Step:
+    """Run a few tokens without values, to see what each layer's attention is given. `states` are those of
+    layers that keep some."""
     if skeleton.config.is_encoder_decoder:
         raise ModelLoadError(_refusal(folder, "it has an encoder"))
     token_ids = torch.zeros((1, 5), dtype=torch.int64, device="meta")
@@ -305,10 +332,15 @@ def _layer_step(folder: Path, skeleton: PreTrainedModel, num_layers: int) -> _St
     with _refusing(folder), _running(_Step()) as step, torch.inference_mode():
         decoder = getattr(skeleton, skeleton.base_model_prefix)
         decoder(input_ids=token_ids, position_ids=positions, use_cache=False)
-    if len(step.seen) != num_layers:
+    kinds = getattr(skeleton.config, "layer_types", None) or [None] * num_layers
+    mixing = {layer for layer, kind in enumerate(kinds) if kind not in _MIX_NOTHING}
+    num_unknown = len(mixing - step.seen.keys() - states.keys())
+    if num_unknown:
         raise ModelLoadError(
             _refusal(
-                folder, f"{num_layers - len(step.seen)} of its {num_layers} layers do not attend through it"
+                folder,
+                f"{num_unknown} of its {num_layers} layers do not attend through it and are no recurrence "
+                "known here",
             )
         )
     return step
@@ -316,15 +348,16 @@ def _layer_step(folder: Path, skeleton: PreTrainedModel, num_layers: int) -> _St
 
 def _kv_shape(folder: Path, config: PreTrainedConfig, step: _Step, context: int) -> KvShape:
     """What the layers keep of a token, and how long each needs it in such a context."""
-    layers = [step.seen[layer] for layer in sorted(step.seen)]
-    for layer, kind in enumerate(getattr(config, "layer_types", None) or ()):
+    layers = dict(sorted(step.seen.items()))
+    kinds = enumerate(getattr(config, "layer_types", None) or ())
+    for layer, kind in ((layer, kind) for layer, kind in kinds if layer in layers):
         # Said by masks alone, and masks are not made for us.
         if kind == "sliding_attention" and layers[layer].window is None:
             layers[layer] = replace(layers[layer], window=config.sliding_window)
         elif kind == "chunked_attention":
             layers[layer] = replace(layers[layer], chunk=int(config.attention_chunk_size))
     try:
-        return kv_shape_of(layers, context)
+        return kv_shape_of(tuple(layers.values()), context)
     except ValueError as error:
         raise ModelLoadError(_refusal(folder, str(error))) from None
 
