@@ -18,6 +18,7 @@ _COMMON: Final[dict[str, Any]] = {
     "num_key_value_heads": 2,
     "head_dim": 8,
     "max_position_embeddings": 512,
+    "pad_token_id": None,
     "tie_word_embeddings": False,
 }
 _MAMBA: Final = {
