@@ -47,7 +47,7 @@ from ..source import ModelSource, Opening, tensor_reader
 from ..weights import check_files, num_bytes
 from .caches import CachedLayers, SeenLayer, kv_shape_of, with_states
 from .mixers import replace_mixers, state_bytes
-from .reading import message_of, model_class, read_model
+from .reading import message_of, model_class, plain_floats, read_model
 from .rounded import linear_names, round_linears, rounded_in
 
 _ATTENTION: Final = "sensorium_paged"
@@ -263,7 +263,7 @@ def open_source(opening: Opening) -> ModelSource:
     path = opening.folder / "config.json"
     folder = opening.folder
     own = {field: value for field, value in opening.config.items() if field not in FIELDS}
-    parsed = parse_config(own, CONFIG_MAPPING[own["model_type"]].from_dict, path)
+    parsed = parse_config(plain_floats(own), CONFIG_MAPPING[own["model_type"]].from_dict, path)
     config = parsed.get_text_config()
     num_layers = check_size(config, "num_hidden_layers", path)
     skeleton = _skeleton(folder, parsed)
