@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -115,11 +115,22 @@ AttentionInterface.register(_ATTENTION, _paged)
 
 
 class _Given(nn.Module):
-    """Stands for the decoder inside a language model: gives hidden states it was given."""
+    """Stands for the decoder inside a language model: gives hidden states it was given. All else that is
+    asked of it is the decoder's."""
 
     hidden: Tensor
     kind: type[ModelOutput]
     """What the decoder itself gives them in."""
+
+    def __init__(self, decoder: nn.Module) -> None:
+        super().__init__()
+        self._real = (decoder,)  # in a tuple, so that its weights are not counted twice
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (as of a module)
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self._real[0], name)
 
     @property
     def decoder(self) -> _Given:
@@ -153,7 +164,7 @@ class TransformersModel:
         self._decoder: nn.Module = getattr(model, prefix)
         # What the language model does behind its decoder (projections, caps, scales) is run on hidden
         # states of our choice.
-        self._given = _Given()
+        self._given = _Given(self._decoder)
         setattr(model, prefix, self._given)
         self._model = model
         self._states = replace_mixers(self._decoder)
