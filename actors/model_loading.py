@@ -169,6 +169,7 @@ def open_engine(
             scheduling_policy=config.scheduling_policy,
             max_tokens_per_step=max_tokens_per_step,
             groups=source.layout.groups,
+            num_state_slots=memory.num_state_slots,
             overlap_encoder=overlap_encoder,
             max_rows_during_live=None if overlap_encoder else choices.max_rows_during_live,
             max_plans_in_flight=config.plans_in_flight or choices.max_plans_in_flight,
@@ -226,6 +227,7 @@ def _memory_request(
         weight_bytes=source.weight_bytes,
         token_bytes=source.layout.token_bytes,
         groups=source.layout.groups,
+        state_bytes=source.layout.state_bytes,
         max_tokens_per_step=max_tokens_per_step,
         kv_dtype=source.cache_name,
         model_context=source.info.max_context,
@@ -279,6 +281,7 @@ def _runner_maker(
             cuda_graphs=graph_rows > 0,
             max_running=graph_rows,
             kv_dtype=source.cache_dtype,
+            num_state_slots=memory.num_state_slots,
         )
         settle_kernels(name, runner, config)
         runner.warm_up()

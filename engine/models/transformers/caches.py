@@ -80,7 +80,9 @@ def with_states(
             heads.append(heads[layer])
         else:
             specs[layer] = State(num_bytes)
-    return replace(shape, num_layers=len(specs), specs=tuple(specs), heads=tuple(heads) if shape.heads else ())
+    return replace(
+        shape, num_layers=len(specs), specs=tuple(specs), heads=tuple(heads) if shape.heads else ()
+    )
 
 
 class CachedLayers:

@@ -18,7 +18,7 @@ from transformers.activations import ACT2FN
 from ..mixers.gated_delta_rule import gated_delta_rule
 from ..mixers.selective_scan import selective_scan
 from ..mixers.short_convolution import short_convolution
-from ..mixers.slots import Place, MixerStates
+from ..mixers.slots import MixerStates, Place
 from ..mixers.state_space_dual import state_space_dual
 
 _NORM_EPSILON: Final = 1e-6
@@ -188,10 +188,9 @@ class FalconH1Mamba(Mamba2):
 class DeltaNet(Mixer):
     """A gated delta net; families differ in how they project."""
 
-    norm: nn.Module
-    out_proj: nn.Module
     A_log: Tensor
     dt_bias: Tensor
+    norm_name, output_name = "norm", "out_proj"
     most_beta = 1.0
 
     def __init__(self, original: Any, states: MixerStates) -> None:  # noqa: ANN401
@@ -223,8 +222,9 @@ class DeltaNet(Mixer):
             lengths=self.states.lengths,
         )
         self.states.write(self._state, states)
-        gated = self.norm(output.flatten(0, 1), gate.reshape(-1, self._value_size))
-        return cast(Tensor, self.out_proj(gated.view(len(rows), -1).to(rows.dtype)))
+        norm, project = self.get_submodule(self.norm_name), self.get_submodule(self.output_name)
+        gated = norm(output.flatten(0, 1), gate.reshape(-1, self._value_size))
+        return cast(Tensor, project(gated.view(len(rows), -1).to(rows.dtype)))
 
 
 class Qwen3NextDeltaNet(DeltaNet):
@@ -265,10 +265,10 @@ class OlmoDeltaNet(DeltaNet):
     g_proj: nn.Module
     b_proj: nn.Module
     a_proj: nn.Module
+    norm_name, output_name = "o_norm", "o_proj"
 
     def __init__(self, original: Any, states: MixerStates) -> None:  # noqa: ANN401
         super().__init__(original, states)
-        self.norm, self.out_proj = original.o_norm, original.o_proj
         self.most_beta = 2.0 if original.allow_neg_eigval else 1.0
 
     def project(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
