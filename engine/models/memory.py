@@ -273,7 +273,7 @@ def _num_blocks(request: MemoryRequest, free_bytes: int, all_state_bytes: int) -
     block_bytes = request.token_bytes * request.block_size
     each = request.blocks_of(request.context)
     if not block_bytes:
-        # Of no bytes. Prefixes with a snapshot are named by blocks; without states an engine has one at least.
+        # Of no bytes. They name prefixes that have a snapshot; without states an engine has one at least.
         return request.num_blocks or (_NAMED_CONTEXTS * each if request.state_bytes else 1)
     if request.num_blocks is not None:
         return request.num_blocks

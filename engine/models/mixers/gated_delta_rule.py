@@ -1,4 +1,4 @@
-"""The gated delta rule (arXiv:2412.06464): a state maps keys to values, and each row corrects what it maps to.
+"""The gated delta rule (arXiv:2412.06464): a state maps keys to values, and each row corrects it.
 
     S = exp(g) · S,    S = S + k ⊗ beta · (v - Sᵀ k),    y = Sᵀ q
 

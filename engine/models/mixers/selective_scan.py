@@ -60,7 +60,7 @@ def selective_scan(
         whole = num_chunks * _CHUNK
         outputs: list[Tensor] = []
         if num_chunks:
-            chunks = [each[:whole].unflatten(0, (num_chunks, _CHUNK)) for each in inputs]
+            chunks = [each[:whole].view(num_chunks, _CHUNK, *each.shape[1:]) for each in inputs]
             x, dt, b, _ = chunks
             left = torch.zeros_like(state).expand(num_chunks, *state.shape)
             if num_chunks > 1:

@@ -41,7 +41,7 @@ def each_sequence(
     if singles:
         rows = [ends[index] - 1 for index in singles]
         output, after[singles] = step([each[rows] for each in inputs], states[singles])
-        outputs |= dict(zip(singles, output.split(1), strict=True))
+        outputs |= dict(zip(singles, torch.split(output, 1), strict=True))
     for index, (length, end) in enumerate(zip(lengths, ends, strict=True)):
         if length > 1:
             sequence = [each[end - length : end] for each in inputs]

@@ -150,8 +150,8 @@ class Mamba2(Mixer):
 
     def mix(self, rows: Tensor) -> Tensor:
         """See `Mixer`."""
-        gate, x, dt = self.project(rows).split(self._projected, -1)
-        x, b, c = self.convolve(x, self._act).split(self._convolved, -1)
+        gate, x, dt = torch.split(self.project(rows), self._projected, -1)
+        x, b, c = torch.split(self.convolve(x, self._act), self._convolved, -1)
         output, states = state_space_dual(
             x.unflatten(-1, (-1, self._head_dim)),
             softplus(dt.float() + self.dt_bias.float()).clamp(*self._limits),
@@ -208,7 +208,7 @@ class DeltaNet(Mixer):
     def mix(self, rows: Tensor) -> Tensor:
         """See `Mixer`."""
         mixed, gate, b, a = self.project(rows)
-        queries, keys, values = self.convolve(mixed, self._act).split(self._convolved, -1)
+        queries, keys, values = torch.split(self.convolve(mixed, self._act), self._convolved, -1)
         queries, keys = (
             _normed(each.unflatten(-1, (-1, self._key_size)).float()) for each in (queries, keys)
         )
