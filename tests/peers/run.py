@@ -29,6 +29,7 @@ SUITES: Final = {
     "strict_types": ("openai", "anthropic"),
     "openapi_answers": ("schemathesis",),
     "agents_sdk": ("openai-agents",),
+    "embedding_clients": ("langchain-openai", "langchain-tests", "llama-index-embeddings-openai-like"),
     "voice_frameworks": ("livekit-agents", "livekit-plugins-openai", "pipecat-ai"),
     "open_responses_schema": (),
     "telephone_frames": (),
@@ -127,6 +128,7 @@ def _run(suite: str, url: str) -> Tally:
         "PEERS_URL": url,
         "PEERS_MODEL": "scripted",
         "PEERS_SPEECH_MODEL": "tiny-whisper",
+        "PEERS_EMBEDDING_MODEL": "embedding",
         "OPENAI_AGENTS_DISABLE_TRACING": "1",
     }
     python = PYTHON if SUITES[suite] else sys.executable

@@ -119,7 +119,7 @@ def _check_shared(layers: Sequence[LayerSpec], index: int, layer: int) -> None:
     is_earlier = 0 <= layer < index
     if not is_earlier or isinstance(layers[layer], SharedWith | NoCache):
         raise ValueError(
-            f"layer {index} shares the cache of layer {layer}, which is no earlier layer with one"
+            f"layer {index} shares the cache of layer {layer}; it must be an earlier layer with its own cache"
         )
 
 

@@ -76,7 +76,7 @@ def test_layers_without_anything_of_their_own_are_in_no_group() -> None:
         [FullAttention(1), SharedWith(2)],
     ]
     for layers in wrong:
-        with pytest.raises(ValueError, match="which is no earlier layer with one"):
+        with pytest.raises(ValueError, match="it must be an earlier layer with its own cache"):
             layout_of(layers)
 
 
