@@ -36,7 +36,7 @@ def check_recurrence(
     before = states.clone()
     outputs, after = mix([torch.cat(each) for each in zip(*inputs, strict=True)], states, LENGTHS)
     assert torch.equal(states, before), "a mixer changes no state that it is given"
-    _compare(outputs.split(LENGTHS), after, expected)
+    _compare(torch.split(outputs, list(LENGTHS)), after, expected)
     _compare(*_in_pieces(mix, inputs, states, random.Random(seed)), expected)
     for each, state, (output, end) in zip(inputs, states, expected, strict=True):
         alone, state_alone = mix(each, state[None], (len(each[0]),))
@@ -66,7 +66,7 @@ def _in_pieces(
             for kind in range(len(inputs[0]))
         ]
         output, states[members] = mix(rows, states[members], counts)
-        for i, part in zip(members, output.split(counts), strict=True):
+        for i, part in zip(members, torch.split(output, counts), strict=True):
             outputs[i].append(part)
             fed[i] += len(part)
     return [torch.cat(each) for each in outputs], states

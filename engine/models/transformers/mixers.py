@@ -135,8 +135,8 @@ class Mamba2(Mixer):
         self._limits = tuple(map(float, original.time_step_limit))
         inner, heads = original.intermediate_size, original.num_heads
         self._head_dim, self._size = original.head_dim, original.ssm_state_size
-        self._projected = (inner, original.conv_dim, heads)
-        self._convolved = (inner, original.n_groups * self._size, original.n_groups * self._size)
+        self._projected: list[int] = [inner, original.conv_dim, heads]
+        self._convolved: list[int] = [inner, original.n_groups * self._size, original.n_groups * self._size]
         _keep(self, decay=-original.A_log.float().exp(), skip=original.D.float())
         self._state = self.reserve(heads, self._head_dim, self._size)
 
@@ -153,10 +153,10 @@ class Mamba2(Mixer):
         gate, x, dt = torch.split(self.project(rows), self._projected, -1)
         x, b, c = torch.split(self.convolve(x, self._act), self._convolved, -1)
         output, states = state_space_dual(
-            x.unflatten(-1, (-1, self._head_dim)),
+            _of_heads(x, self._head_dim),
             softplus(dt.float() + self.dt_bias.float()).clamp(*self._limits),
-            b.unflatten(-1, (-1, self._size)),
-            c.unflatten(-1, (-1, self._size)),
+            _of_heads(b, self._size),
+            _of_heads(c, self._size),
             self.states.read(self._state),
             decay=self.decay,
             skip=self.skip,
@@ -198,7 +198,7 @@ class DeltaNet(Mixer):
         self._act = ACT2FN[original.activation]
         self._key_size, self._value_size = original.head_k_dim, original.head_v_dim
         self._key_heads = original.num_k_heads
-        self._convolved = (original.key_dim, original.key_dim, original.value_dim)
+        self._convolved: list[int] = [original.key_dim, original.key_dim, original.value_dim]
         self._state = self.reserve(original.num_v_heads, self._key_size, self._value_size)
 
     def project(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -209,13 +209,11 @@ class DeltaNet(Mixer):
         """See `Mixer`."""
         mixed, gate, b, a = self.project(rows)
         queries, keys, values = torch.split(self.convolve(mixed, self._act), self._convolved, -1)
-        queries, keys = (
-            _normed(each.unflatten(-1, (-1, self._key_size)).float()) for each in (queries, keys)
-        )
+        queries, keys = (_normed(_of_heads(each, self._key_size).float()) for each in (queries, keys))
         output, states = gated_delta_rule(
             queries * self._key_size**-0.5,
             keys,
-            values.unflatten(-1, (-1, self._value_size)),
+            _of_heads(values, self._value_size),
             -self.A_log.float().exp() * softplus(a.float() + self.dt_bias),
             b.float().sigmoid() * self.most_beta,
             self.states.read(self._state),
@@ -325,6 +323,11 @@ def _keep(module: nn.Module, **tensors: Tensor) -> None:
     """As buffers: what is computed of weights once."""
     for name, tensor in tensors.items():
         module.register_buffer(name, tensor.detach(), persistent=False)
+
+
+def _of_heads(rows: Tensor, size: int) -> Tensor:
+    """[rows, heads · size] → [rows, heads, size]."""
+    return rows.view(len(rows), -1, size)
 
 
 def _normed(rows: Tensor) -> Tensor:

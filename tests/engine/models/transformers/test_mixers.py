@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import cast
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ _CLOSE = 1e-3
 def decoder_of(model_type: str) -> nn.Module:
     model = AutoModelForCausalLM.from_config(recurrent_config(model_type), dtype=torch.float32).eval()
     randomise(model, seed=1)
-    return getattr(model, model.base_model_prefix)
+    return cast(nn.Module, getattr(model, model.base_model_prefix))
 
 
 @pytest.mark.parametrize("model_type", FAMILIES)
