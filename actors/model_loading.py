@@ -17,7 +17,7 @@ from ..engine.execution.grammar_store import GrammarStore
 from ..engine.execution.runner import Runner
 from ..engine.models.fingerprint import fingerprint
 from ..engine.models.info import ModelInfo, sampling_defaults
-from ..engine.models.memory import DEFAULT_SHARE, MemoryPlan, MemoryRequest, plan_memory
+from ..engine.models.memory import MemoryPlan, MemoryRequest, plan_memory
 from ..engine.models.registry import embedded_models, open_model
 from ..engine.models.side import ModelSide
 from ..engine.models.source import ModelSource
@@ -38,8 +38,6 @@ from .worker_config import Orders
 logger = logging.getLogger(__name__)
 
 
-_LEAST_STATE_SLOTS: Final = 4
-"""A request, its fork, and one of somebody else with its own."""
 _UNSHARED: Final = 1
 """Blocks of a device's choices, until its memory is shared out."""
 _CHOICES: Final[dict[Literal["cpu", "cuda"], SchedulerConfig]] = {
@@ -142,7 +140,6 @@ def open_engine(
     max_tokens_per_step = max(choices.max_tokens_per_step, max_running)
     requested = _memory_request(source, config, max_running, max_tokens_per_step, max_pixels)
     memory = _share_out(name, source, replace(requested, num_models=1 + num_to_come), co_resident)
-    num_state_slots = _num_state_slots(source, memory, max_running, num_models=1 + num_to_come)
     grammars, text = open_grammars(source), source.side.text
     num_threads = config.num_threads or (1 if is_embedded else num_cores())
     info = replace(source.info, name=name, max_context=memory.context, kv_dtype=memory.kv_dtype)
@@ -160,7 +157,6 @@ def open_engine(
             num_threads,
             grammars,
             max_running if records else 0,
-            num_state_slots,
         ),
         text=EngineText(decode=text.decode, byte_table=text.byte_table, grammars=grammars),
         config=replace(
@@ -173,10 +169,10 @@ def open_engine(
             scheduling_policy=config.scheduling_policy,
             max_tokens_per_step=max_tokens_per_step,
             groups=source.layout.groups,
+            num_state_slots=memory.num_state_slots,
             overlap_encoder=overlap_encoder,
             max_rows_during_live=None if overlap_encoder else choices.max_rows_during_live,
             max_plans_in_flight=config.plans_in_flight or choices.max_plans_in_flight,
-            num_state_slots=num_state_slots,
             input_frames_per_row=info.input_frames_per_row,
             is_bidirectional=info.is_bidirectional,
             vocab_size=info.vocab_size,
@@ -232,6 +228,7 @@ def _memory_request(
         weight_bytes=source.weight_bytes,
         token_bytes=source.layout.token_bytes,
         groups=source.layout.groups,
+        state_bytes=source.layout.state_bytes or source.info.state_bytes,
         max_tokens_per_step=max_tokens_per_step,
         kv_dtype=source.cache_name,
         model_context=source.info.max_context,
@@ -263,16 +260,6 @@ def _share_out(
     return memory
 
 
-def _num_state_slots(source: ModelSource, memory: MemoryPlan, max_running: int, *, num_models: int) -> int:
-    """Slots for the states of fed requests and of their forks, as many as the model's share of memory holds:
-    who finds none takes the one that has been idle longest. 0 for a model that is not fed."""
-    if not source.info.state_bytes:
-        return 0
-    free = max(0, memory.free_bytes - memory.weight_bytes)
-    share = int(DEFAULT_SHARE[memory.device] * free) // num_models
-    return max(_LEAST_STATE_SLOTS, min(2 * max_running, share // source.info.state_bytes))
-
-
 def _runner_maker(
     name: str,
     source: ModelSource,
@@ -281,7 +268,6 @@ def _runner_maker(
     num_threads: int,
     grammars: GrammarStore | None,
     graph_rows: int,
-    num_state_slots: int,
 ) -> Callable[[], Runner]:
     """What reads the weights and makes the runner, in the device's thread, at every start. `graph_rows` is
     the largest decode step to record, 0 for none."""
@@ -296,7 +282,7 @@ def _runner_maker(
             cuda_graphs=graph_rows > 0,
             max_running=graph_rows,
             kv_dtype=source.cache_dtype,
-            num_state_slots=num_state_slots,
+            num_state_slots=memory.num_state_slots,
         )
         settle_kernels(name, runner, config)
         runner.warm_up()

@@ -28,6 +28,12 @@ DEFAULT_SHARE: Final = {"cpu": 0.25, "cuda": 0.9}
 also everybody else's."""
 _SHARE_FOR_ONE: Final = 0.5
 """What a CPU gives where a single request needs more than its share."""
+_STATE_SHARE: Final = 0.5
+"""Of what caches may take, the most for states of a model that keeps keys and values as well."""
+_MAX_SLOTS_EACH: Final = 2
+"""State slots for each running request: its own, and one for a snapshot."""
+_NAMED_CONTEXTS: Final = 4
+"""Of a model of states alone, full contexts for whose blocks there are names."""
 _ENCODER_SHARE: Final = 0.1
 """Of what is free after the weights, for the encoder cache, up to the next constant."""
 _MAX_ENCODER_BYTES: Final = _GIB
@@ -75,6 +81,8 @@ class MemoryRequest:
     """Layers that share a block table."""
     max_tokens_per_step: int = 1
     """Tokens of a request in one step, by which it needs more than a window for a while."""
+    state_bytes: int = 0
+    """What a sequence's states take (`CacheLayout.state_bytes`); 0 for a model without."""
     max_context: int | None = None
     kv_memory: MemorySize | None = None
     num_blocks: int | None = None
@@ -115,6 +123,10 @@ class MemoryPlan:
     context: int
     context_blocks: int
     """Blocks that a request holds at the end of the full context, while it is fed token by token."""
+    num_state_slots: int = 0
+    """Slots for states of sequences and for snapshots of them."""
+    state_bytes: int = 0
+    """Of one slot."""
     device: Literal["cpu", "cuda"] = "cpu"
     kv_dtype: str = ""
 
@@ -125,8 +137,13 @@ class MemoryPlan:
 
     @property
     def promised_kv_bytes(self) -> int:
-        """Of it, what is for keys and values."""
-        return self.num_blocks * self.block_bytes if self.device == "cpu" else 0
+        """Of it, what is for keys, values and states."""
+        return self.num_blocks * self.block_bytes + self.all_state_bytes if self.device == "cpu" else 0
+
+    @property
+    def all_state_bytes(self) -> int:
+        """What the states of all slots take."""
+        return self.num_state_slots * self.state_bytes
 
     @property
     def num_tokens(self) -> int:
@@ -139,9 +156,14 @@ class MemoryPlan:
         encoder = f", encoder cache {show(self.encoder_bytes)}" if self.encoder_bytes else ""
         if self.activation_bytes:
             encoder += f", encoding the largest image {show(self.activation_bytes)}"
+        if self.num_state_slots:
+            encoder = (
+                f", states {show(self.all_state_bytes)} = {self.num_state_slots} of "
+                f"{show(self.state_bytes)}{encoder}"
+            )
         if not self.block_bytes:
             return (
-                f"weights {show(self.weight_bytes)}, no KV, {self.context} tokens of context; "
+                f"weights {show(self.weight_bytes)}, no KV{encoder}, {self.context} tokens of context; "
                 f"{show(self.free_bytes)} were free"
             )
         num_requests = self.num_blocks / self.context_blocks
@@ -181,7 +203,8 @@ def plan_memory(request: MemoryRequest, free_bytes: int) -> MemoryPlan:
     encoder_bytes = _encoder_bytes(request, left)
     block_bytes = request.token_bytes * request.block_size
     after_encoder = left - encoder_bytes
-    num_blocks = _num_blocks(request, after_encoder)
+    num_slots = _num_state_slots(request, after_encoder)
+    num_blocks = _num_blocks(request, after_encoder, num_slots * request.state_bytes)
     needed = request.blocks_of(request.context)
     plan = MemoryPlan(
         free_bytes=free_bytes,
@@ -193,14 +216,17 @@ def plan_memory(request: MemoryRequest, free_bytes: int) -> MemoryPlan:
         block_bytes=block_bytes,
         context=request.context,
         context_blocks=request.blocks_of(request.context, 1),
+        num_state_slots=num_slots,
+        state_bytes=request.state_bytes,
         device=request.device,
         kv_dtype=request.kv_dtype,
     )
     if block_bytes and num_blocks < needed:
         raise ModelLoadError(_too_small(request, plan, needed, after_encoder))
-    if num_blocks * block_bytes > after_encoder:
+    if num_blocks * block_bytes + plan.all_state_bytes > after_encoder:
+        states = f" and {num_slots} states {show(plan.all_state_bytes)}" if num_slots else ""
         raise ModelLoadError(
-            f"{num_blocks} blocks of KV memory take {show(num_blocks * block_bytes)}, and "
+            f"{num_blocks} blocks of KV memory take {show(num_blocks * block_bytes)}{states}, and "
             f"{show(max(0, after_encoder))} are free after the weights ({show(request.weight_bytes)}) and "
             f"the encoder cache ({show(encoder_bytes)}); lower --kv-memory or --num-blocks"
         )
@@ -222,19 +248,38 @@ def _encoder_bytes(request: MemoryRequest, left: int) -> int:
     return num_bytes
 
 
-def _num_blocks(request: MemoryRequest, free_bytes: int) -> int:
+def _cache_bytes(request: MemoryRequest, free_bytes: int) -> int:
+    """What keys, values and states may take where blocks are not counted."""
+    if request.kv_memory is not None:
+        return request.kv_memory.of(free_bytes)
+    everybodys = DEFAULT_SHARE[request.device] * (free_bytes + request.promised_kv_bytes)
+    return int(max(0.0, everybodys - request.promised_kv_bytes) / request.num_models)
+
+
+def _num_state_slots(request: MemoryRequest, free_bytes: int) -> int:
+    if not request.state_bytes:
+        return 0
+    if request.state_bytes > free_bytes:
+        raise ModelLoadError(
+            f"the states of one request take {show(request.state_bytes)}, and {show(max(0, free_bytes))} are "
+            f"free after the weights ({show(request.weight_bytes)}); take a smaller model"
+        )
+    share = _STATE_SHARE if request.token_bytes else 1.0
+    num_slots = int(share * _cache_bytes(request, free_bytes)) // request.state_bytes
+    return max(1, min(_MAX_SLOTS_EACH * request.max_running, num_slots))
+
+
+def _num_blocks(request: MemoryRequest, free_bytes: int, all_state_bytes: int) -> int:
     block_bytes = request.token_bytes * request.block_size
-    if not block_bytes:  # a model without a cache: an engine has one block at least
-        return 1
+    each = request.blocks_of(request.context)
+    if not block_bytes:
+        # Of no bytes. They name prefixes that have a snapshot; without states an engine has one at least.
+        return request.num_blocks or (_NAMED_CONTEXTS * each if request.state_bytes else 1)
     if request.num_blocks is not None:
         return request.num_blocks
-    if request.kv_memory is not None:
-        return request.kv_memory.of(free_bytes) // block_bytes
-    everybodys = DEFAULT_SHARE[request.device] * (free_bytes + request.promised_kv_bytes)
-    num_blocks = int(max(0.0, everybodys - request.promised_kv_bytes) / request.num_models) // block_bytes
-    if request.device == "cpu":
-        each = request.blocks_of(request.context)
-        if num_blocks < each <= _SHARE_FOR_ONE * free_bytes // block_bytes:
+    num_blocks = (_cache_bytes(request, free_bytes) - all_state_bytes) // block_bytes
+    if request.kv_memory is None and request.device == "cpu":
+        if num_blocks < each <= (_SHARE_FOR_ONE * free_bytes - all_state_bytes) // block_bytes:
             return each
         num_blocks = min(num_blocks, request.max_running * each)
     return num_blocks
@@ -245,10 +290,10 @@ def _too_small(request: MemoryRequest, plan: MemoryPlan, needed: int, free_bytes
     fits = bisect_right(range(request.context + 1), plan.num_blocks, key=request.blocks_of) - 1
     remedies = [f"--max-context {fits}"] if fits else []
     needed_bytes = needed * plan.block_bytes
-    if needed_bytes <= free_bytes:
-        remedies.append(
-            f"--num-blocks {needed}" if request.num_blocks is not None else f"--kv-memory {_up(needed_bytes)}"
-        )
+    if request.num_blocks is not None and needed_bytes + plan.all_state_bytes <= free_bytes:
+        remedies.append(f"--num-blocks {needed}")
+    elif request.num_blocks is None and (wanted := _with_states(request, needed_bytes)) <= free_bytes:
+        remedies.append(f"--kv-memory {_up(wanted)}")
     elif request.encoder_memory is not None and plan.encoder_bytes > needed_bytes - free_bytes:
         remedies.append("a smaller --encoder-memory")
     remedy = " or ".join(remedies) if remedies else "a smaller model"
@@ -258,6 +303,12 @@ def _too_small(request: MemoryRequest, plan: MemoryPlan, needed: int, free_bytes
         f"{show(plan.weight_bytes)}, encoder cache {show(plan.encoder_bytes)}, {show(plan.free_bytes)} were "
         f"free); {remedy} would fit"
     )
+
+
+def _with_states(request: MemoryRequest, num_bytes: int) -> int:
+    """What leaves so many bytes for keys and values."""
+    most = _MAX_SLOTS_EACH * request.max_running * request.state_bytes
+    return num_bytes + max(request.state_bytes, min(num_bytes, most))
 
 
 def _up(num_bytes: int) -> str:

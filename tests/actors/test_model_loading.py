@@ -43,8 +43,10 @@ from sensorium.protocols.errors import BadRequestError, ModelLoadError
 from sensorium.protocols.shared.sampling import SamplingDefaults
 from support.asr_folder import make_asr_folder
 from support.fake_engine import run_whole
+from support.recurrent_families import recurrent_config
 from support.running_speech import random_folder
-from support.text_folder import make_qwen3_folder
+from support.text_folder import make_qwen3_folder, make_text_folder
+from transformers import AutoModelForCausalLM
 
 pytestmark = pytest.mark.slow
 
@@ -91,6 +93,24 @@ async def test_a_text_model_answers_the_same_in_every_way(folder: Path) -> None:
         assert again.token_ids == whole.token_ids
     async with running(folder, replace(CONFIG, plans_in_flight=2)) as model:
         assert (await run_whole(model.engine, ask("overlapped"))).token_ids == whole.token_ids
+
+
+@pytest.mark.parametrize("model_type", ["lfm2", "mamba2"])
+async def test_models_with_states_have_slots_and_answer_the_same_again(
+    model_type: str, tmp_path: Path
+) -> None:
+    folder = make_text_folder(tmp_path, recurrent_config(model_type))
+    async with running(folder) as model:
+        prompt = tuple(range(3, 43))
+        task = Sample(SamplingParams(max_tokens=12, ignore_eos=True))
+        answers = [
+            await run_whole(model.engine, Request(RequestId(str(number)), prompt, task))
+            for number in range(2)
+        ]
+        reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        reference.generation_config.eos_token_id = None
+        whole = reference.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False)
+        assert [each.token_ids for each in answers] == [tuple(whole[0, len(prompt) :].tolist())] * 2
 
 
 async def test_answers_are_held_to_their_grammar_and_a_bad_one_fails_alone(folder: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import torch
 from sensorium.engine.execution.runner import Runner
-from sensorium.engine.models.base import EncoderOutput, MediaEmbedding, Model, StepBatch
+from sensorium.engine.models.base import EncoderOutput, MediaEmbedding, Model, RecurrentModel, StepBatch
 from sensorium.engine.models.qwen3_vl.positions import rotary_positions
 from sensorium.engine.planning.kv.groups import HOLE, PagedGroup
 from sensorium.engine.planning.limits import SchedulerConfig
@@ -41,6 +41,8 @@ NUM_TOKENS: Final = 24
 """Of an answer: behind any prompt they reach into another block."""
 BLOCK_SIZE: Final = 16
 _NUM_STRANGERS: Final = 16
+_NUM_STATE_SLOTS: Final = 64
+"""Of a model with states: for all that run, and for snapshots."""
 
 
 @dataclass(frozen=True)
@@ -180,10 +182,19 @@ class Engine:
         parked: int | None = None,
         kv_dtype: torch.dtype | None = None,
     ) -> None:
-        self.runner = Runner(model, num_blocks=num_blocks, block_size=BLOCK_SIZE, kv_dtype=kv_dtype)
+        num_state_slots = _NUM_STATE_SLOTS if isinstance(model, RecurrentModel) else 0
+        self.runner = Runner(
+            model,
+            num_blocks=num_blocks,
+            block_size=BLOCK_SIZE,
+            kv_dtype=kv_dtype,
+            num_state_slots=num_state_slots,
+        )
         config = SchedulerConfig(
             num_blocks=num_blocks,
             groups=model.kv_shape.layout(model.dtype).groups,
+            num_state_slots=num_state_slots,
+            snapshot_interval=1,
             block_size=BLOCK_SIZE,
             positions=rotary_positions,
             max_context=model.info.max_context,

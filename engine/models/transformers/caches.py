@@ -7,7 +7,7 @@ layers are given, no models. `engine/models/transformers/model.py` is next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ....kernels.attention.kv_quantization import stored_size
 from ....kernels.attention.paged_attention import PagedBatch
-from ...planning.kv.specs import ChunkedLocal, LayerSpec, SharedWith, SlidingWindow
+from ...planning.kv.specs import ChunkedLocal, LayerSpec, NoCache, SharedWith, SlidingWindow, State
 from ..base import KvShape, attention_spec
 
 
@@ -53,10 +53,36 @@ def kv_shape_of(layers: Sequence[SeenLayer], context: int) -> KvShape:
             raise ValueError(
                 f"its keys are of {layer.key.shape[3]} numbers, its values of {layer.value.shape[3]}"
             )
+    if not layers:
+        return KvShape(0, 0, 0)
     heads = tuple((layer.key.shape[1], layer.key.shape[3]) for layer in layers)
     num_kv_heads, head_dim = max(heads, key=lambda each: each[0] * each[1])
     differ = len(set(heads)) > 1
     return KvShape(len(layers), num_kv_heads, head_dim, tuple(specs), heads if differ else ())
+
+
+def with_states(
+    shape: KvShape, attending: Sequence[int], states: Mapping[int, int], num_layers: int
+) -> KvShape:
+    """`shape` is that of the layers `attending` alone, in rising order; `states` are bytes by layer. All
+    layers' shape, behind which stand the states of layers that attend as well."""
+    if not states:
+        return shape
+    order = sorted(attending)
+    specs: list[LayerSpec] = [NoCache()] * num_layers
+    heads = [(shape.num_kv_heads, shape.head_dim)] * num_layers
+    for layer, spec, of_layer in zip(order, shape.specs, shape.heads_of_layers, strict=True):
+        specs[layer] = SharedWith(order[spec.layer]) if isinstance(spec, SharedWith) else spec
+        heads[layer] = of_layer
+    for layer, num_bytes in states.items():
+        if layer in order:
+            specs.append(State(num_bytes))
+            heads.append(heads[layer])
+        else:
+            specs[layer] = State(num_bytes)
+    return replace(
+        shape, num_layers=len(specs), specs=tuple(specs), heads=tuple(heads) if shape.heads else ()
+    )
 
 
 class CachedLayers:

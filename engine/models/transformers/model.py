@@ -1,19 +1,20 @@
 """Any other causal language model of `transformers`, run by its own code over our paged cache.
 
 All rows of a step are one packed sequence to the model; its attention layers call `_paged` (registered
-with transformers' attention interface), which knows where each row's keys and values lie. Everything else
-of such a model treats rows one by one; a model that does not (recurrent ones) is found out by comparing
-the packed forward with the plain one before it is used. Slower than `engine/models/dense/model.py`, as right.
+with transformers' attention interface), which knows where each row's keys and values lie, and its recurrent
+layers are ours (`engine/models/transformers/mixers.py`). Everything else of such a model treats rows one by
+one; a model that does not is found out by comparing the packed forward with the plain one before it is used.
+Slower than `engine/models/dense/model.py`, as right.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -44,17 +45,22 @@ from ..info import ModelInfo
 from ..quantization_config import FIELDS
 from ..source import ModelSource, Opening, tensor_reader
 from ..weights import check_files, num_bytes
-from .caches import CachedLayers, SeenLayer, kv_shape_of
-from .reading import message_of, model_class, read_model
+from .caches import CachedLayers, SeenLayer, kv_shape_of, with_states
+from .mixers import replace_mixers, state_bytes
+from .reading import message_of, model_class, plain_floats, read_model
 from .rounded import linear_names, round_linears, rounded_in
 
 _ATTENTION: Final = "sensorium_paged"
 _CHECK_LENGTHS: Final = (7, 3, 12)
 _TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.08, torch.float16: 0.02}
 """Largest difference of logits, packed and plain, as a part of the largest logit."""
-_CODES_TOLERANCE: Final = 0.2
-"""The same behind layers of codes: the least difference rounds inputs another way. Neighbours that are mixed
-up make it 1."""
+_STATE_CONTEXT: Final = 131_072
+"""Tokens of context of a model that neither attends nor names a limit: its states hold any number."""
+_MIX_NOTHING: Final = ("mlp", "moe")
+"""Types of layers that treat rows one by one."""
+_COARSE_TOLERANCE: Final = 0.2
+"""The same behind layers of codes, or of states in 16 bits: the least difference rounds inputs another way.
+Neighbours that are mixed up make it 1."""
 
 
 @dataclass(slots=True)
@@ -109,11 +115,22 @@ AttentionInterface.register(_ATTENTION, _paged)
 
 
 class _Given(nn.Module):
-    """Stands for the decoder inside a language model: gives hidden states it was given."""
+    """Stands for the decoder inside a language model: gives hidden states it was given. All else that is
+    asked of it is the decoder's."""
 
     hidden: Tensor
     kind: type[ModelOutput]
     """What the decoder itself gives them in."""
+
+    def __init__(self, decoder: nn.Module) -> None:
+        super().__init__()
+        self._real = (decoder,)  # in a tuple, so that its weights are not counted twice
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (as of a module)
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self._real[0], name)
 
     @property
     def decoder(self) -> _Given:
@@ -147,9 +164,10 @@ class TransformersModel:
         self._decoder: nn.Module = getattr(model, prefix)
         # What the language model does behind its decoder (projections, caps, scales) is run on hidden
         # states of our choice.
-        self._given = _Given()
+        self._given = _Given(self._decoder)
         setattr(model, prefix, self._given)
         self._model = model
+        self._states = replace_mixers(self._decoder)
         self._check(plain)
         round_linears(self._decoder, quantization)
         parts = (self._decoder, model)
@@ -160,9 +178,13 @@ class TransformersModel:
     def _check(self, plain: list[Tensor]) -> None:
         with _refusing(self.info.folder), torch.inference_mode():
             packed = self._packed_logits()
-        tolerance = _CODES_TOLERANCE if rounded_in(self._decoder) else _TOLERANCE[self.dtype]
+        is_rough = bool(self._states) and self.dtype is not torch.float32
+        is_coarse = is_rough or rounded_in(self._decoder)
+        tolerance = _COARSE_TOLERANCE if is_coarse else _TOLERANCE[self.dtype]
         for expected, got in zip(plain, packed, strict=True):
-            difference = float((expected - got).abs().max() / expected.abs().max().clamp_min(1.0))
+            rows = (expected - got).abs().amax(-1) / expected.abs().max().clamp_min(1.0)
+            # A state carries a rounded number on to all later rows, which may make single ones differ by any.
+            difference = float(rows.median() if is_rough else rows.max())
             if not difference <= tolerance:
                 raise ModelLoadError(
                     _refusal(
@@ -176,6 +198,8 @@ class TransformersModel:
         prompts = _check_prompts(self.info)
         shape = self.kv_shape.cache_shape(2 * len(prompts) * self._num_groups, 8, self.dtype)
         cache = torch.zeros(shape, dtype=self.dtype, device=self.device)
+        self._states.allocate(len(prompts), self.device)
+        slots = torch.arange(len(prompts), device=self.device) if self._states else None
         rows: list[list[Tensor]] = [[] for _ in prompts]
         for half in range(2):
             spans = [((len(p) // 2) * half, len(p) if half else len(p) // 2) for p in prompts]
@@ -195,6 +219,7 @@ class TransformersModel:
                 torch.cat([torch.arange(start, end) for start, end in spans]).to(self.device),
                 paged,
                 more_paged=tuple(with_tables(paged, each) for each in sequences[1:]),
+                state_slots=slots,
             )
             logits = self.logits(self.forward(batch, cache))
             for i, each in enumerate(torch.split(logits, [end - start for start, end in spans])):
@@ -211,7 +236,9 @@ class TransformersModel:
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """See `engine/models/base.py`."""
-        with _running(_Step(CachedLayers(self.kv_shape, batch.groups, cache))):
+        slots = batch.state_slots
+        states = nullcontext() if slots is None else self._states.step(slots, batch.paged.num_queries)
+        with _running(_Step(CachedLayers(self.kv_shape, batch.groups, cache))), states:
             output = self._decoder(
                 input_ids=batch.token_ids[None], position_ids=batch.positions[None], use_cache=False
             )
@@ -223,6 +250,14 @@ class TransformersModel:
         self._given.hidden = hidden[None]
         output = self._model(inputs_embeds=hidden[None], use_cache=False)
         return cast(Tensor, output.logits[0].float())
+
+
+class RecurrentTransformersModel(TransformersModel):
+    """One of whose layers some keep states."""
+
+    def make_states(self, num_slots: int) -> Sequence[Tensor]:
+        """See `RecurrentModel` in `engine/models/base.py`."""
+        return (self._states.allocate(num_slots, self.device),)
 
 
 def is_causal_lm(architecture: object, model_type: object) -> bool:
@@ -243,13 +278,17 @@ def open_source(opening: Opening) -> ModelSource:
     path = opening.folder / "config.json"
     folder = opening.folder
     own = {field: value for field, value in opening.config.items() if field not in FIELDS}
-    parsed = parse_config(own, CONFIG_MAPPING[own["model_type"]].from_dict, path)
+    parsed = parse_config(plain_floats(own), CONFIG_MAPPING[own["model_type"]].from_dict, path)
     config = parsed.get_text_config()
     num_layers = check_size(config, "num_hidden_layers", path)
     skeleton = _skeleton(folder, parsed)
-    step = _layer_step(folder, skeleton, num_layers)
-    context = min([max_context(config, path), *_limits(config, step)])
-    kv_shape = _kv_shape(folder, config, step, context)
+    states = state_bytes(getattr(skeleton, _decoder_name(skeleton)))
+    step = _layer_step(folder, skeleton, states, num_layers)
+    is_unlimited = not step.seen and getattr(config, "max_position_embeddings", None) is None
+    positions = _STATE_CONTEXT if is_unlimited else max_context(config, path)
+    context = min([positions, *_limits(config, step)])
+    kv_shape = with_states(_kv_shape(folder, config, step, context), tuple(step.seen), states, num_layers)
+    kind = RecurrentTransformersModel if states else TransformersModel
     text = TextTokenizer.from_folder(folder)
     info = ModelInfo(
         name=opening.name,
@@ -278,7 +317,7 @@ def open_source(opening: Opening) -> ModelSource:
         )
         - (0 if tensors is None else tensors.saved_bytes),
         side=side_of(text),
-        load=lambda: TransformersModel(
+        load=lambda: kind(
             info,
             kv_shape,
             read_model(opening, parsed, skeleton, tensors),
@@ -302,8 +341,9 @@ def _decoder_name(model: PreTrainedModel) -> str:
     return prefix if hasattr(model, prefix) else "model"
 
 
-def _layer_step(folder: Path, skeleton: PreTrainedModel, num_layers: int) -> _Step:
-    """Run a few tokens without values, to see what each layer's attention is given."""
+def _layer_step(folder: Path, skeleton: PreTrainedModel, states: Mapping[int, int], num_layers: int) -> _Step:
+    """Run a few tokens without values, to see what each layer's attention is given. `states` are those of
+    layers that keep some."""
     if skeleton.config.is_encoder_decoder:
         raise ModelLoadError(_refusal(folder, "it has an encoder"))
     token_ids = torch.zeros((1, 5), dtype=torch.int64, device="meta")
@@ -311,10 +351,15 @@ def _layer_step(folder: Path, skeleton: PreTrainedModel, num_layers: int) -> _St
     with _refusing(folder), _running(_Step()) as step, torch.inference_mode():
         decoder = getattr(skeleton, _decoder_name(skeleton))
         decoder(input_ids=token_ids, position_ids=positions, use_cache=False)
-    if len(step.seen) != num_layers:
+    kinds = getattr(skeleton.config, "layer_types", None) or [None] * num_layers
+    mixing = {layer for layer, kind in enumerate(kinds) if kind not in _MIX_NOTHING}
+    num_unknown = len(mixing - step.seen.keys() - states.keys())
+    if num_unknown:
         raise ModelLoadError(
             _refusal(
-                folder, f"{num_layers - len(step.seen)} of its {num_layers} layers do not attend through it"
+                folder,
+                f"{num_unknown} of its {num_layers} layers neither attend through it nor keep a state of a "
+                "kind that is known here",
             )
         )
     return step
@@ -322,15 +367,16 @@ def _layer_step(folder: Path, skeleton: PreTrainedModel, num_layers: int) -> _St
 
 def _kv_shape(folder: Path, config: PreTrainedConfig, step: _Step, context: int) -> KvShape:
     """What the layers keep of a token, and how long each needs it in such a context."""
-    layers = [step.seen[layer] for layer in sorted(step.seen)]
-    for layer, kind in enumerate(getattr(config, "layer_types", None) or ()):
+    layers = dict(sorted(step.seen.items()))
+    kinds = enumerate(getattr(config, "layer_types", None) or ())
+    for layer, kind in ((layer, kind) for layer, kind in kinds if layer in layers):
         # Said by masks alone, and masks are not made for us.
         if kind == "sliding_attention" and layers[layer].window is None:
             layers[layer] = replace(layers[layer], window=config.sliding_window)
         elif kind == "chunked_attention":
             layers[layer] = replace(layers[layer], chunk=int(config.attention_chunk_size))
     try:
-        return kv_shape_of(layers, context)
+        return kv_shape_of(tuple(layers.values()), context)
     except ValueError as error:
         raise ModelLoadError(_refusal(folder, str(error))) from None
 

@@ -120,6 +120,24 @@ def _without_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+def plain_floats(config: dict[str, Any]) -> dict[str, Any]:
+    """A config with floats in place of what `transformers` writes for those that JSON has no word for:
+    `{"__float__": "Infinity"}`."""
+
+    def plain(value: Any) -> Any:  # noqa: ANN401 (of JSON)
+        match value:
+            case {"__float__": "Infinity" | "-Infinity" | "NaN" as name, **others} if not others:
+                return float(name)
+            case dict():
+                return {key: plain(each) for key, each in value.items()}
+            case list():
+                return [plain(each) for each in value]
+            case _:
+                return value
+
+    return {key: plain(value) for key, value in config.items()}
+
+
 def message_of(error: Exception) -> str:
     """Its kind and first line: torch goes on with addresses of its own code."""
     return f"{type(error).__name__}: {''.join(str(error).splitlines()[:1])}"

@@ -83,6 +83,33 @@ def test_windows_hold_no_more_than_they_are_long() -> None:
         plan_memory(replace(WINDOWED, num_blocks=least - 1), 12 * GIB)
 
 
+STATES = replace(REQUEST, state_bytes=64 * 1024**2)
+
+
+def test_states_have_half_of_what_caches_may_take_and_two_slots_a_request() -> None:
+    plan = plan_memory(STATES, 12 * GIB)
+    plain = plan_memory(REQUEST, 12 * GIB)
+    assert plan.num_state_slots == min(2 * REQUEST.max_running, 9 * GIB // 2 // STATES.state_bytes)
+    taken = plan.num_blocks * plan.block_bytes + plan.all_state_bytes
+    assert 0 <= plain.num_blocks * plain.block_bytes - taken < plan.block_bytes
+    assert f", states {plan.num_state_slots * 64 / 1024:.2f} GiB = {plan.num_state_slots} of 64.0 MiB" in str(
+        plan
+    )
+
+
+def test_a_model_of_states_alone_has_names_for_its_prefixes() -> None:
+    alone = replace(STATES, token_bytes=0)
+    plan = plan_memory(alone, 12 * GIB)
+    assert plan.num_state_slots == min(2 * REQUEST.max_running, 9 * GIB // STATES.state_bytes)
+    assert plan.num_blocks == 4 * alone.blocks_of(alone.context)
+    assert "no KV, states " in str(plan)
+
+
+def test_states_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ModelLoadError, match=r"the states of one request take 20\.00 GiB, and 10\.00 GiB"):
+        plan_memory(replace(REQUEST, state_bytes=20 * GIB), 12 * GIB)
+
+
 def test_a_cpu_gives_a_quarter_and_no_more_than_can_be_used() -> None:
     wanted = replace(REQUEST, device="cpu")
     assert plan_memory(wanted, 4 * GIB).num_tokens * REQUEST.token_bytes == GIB // 2
@@ -225,6 +252,7 @@ sizes = st.one_of(
         block_size=st.integers(1, 64),
         groups=st.sampled_from([REQUEST.groups, WINDOWED.groups, WINDOWED.groups[1:]]),
         max_tokens_per_step=st.sampled_from([1, 512]),
+        state_bytes=st.sampled_from([0, 1, 10**7, 10**10]),
         max_running=st.integers(1, 300),
         max_context=st.one_of(st.none(), st.integers(1, 10**5)),
         kv_memory=sizes,
@@ -241,7 +269,8 @@ def test_what_is_settled_fits_and_serves_a_request(wanted: MemoryRequest, free: 
     except ModelLoadError:
         return
     held = plan.weight_bytes + plan.activation_bytes + plan.encoder_bytes
-    assert held + plan.num_blocks * plan.block_bytes <= free
+    assert held + plan.num_blocks * plan.block_bytes + plan.all_state_bytes <= free
+    assert (plan.num_state_slots > 0) == (wanted.state_bytes > 0)
     assert plan.num_tokens >= plan.context
 
 
@@ -250,6 +279,10 @@ def test_remedies_are_true() -> None:
     wanted = replace(REQUEST, kv_memory=MemorySize(64 * 1024**2, "bytes"))
     for remedy in ({"max_context": 1024}, {"kv_memory": MemorySize.parse("256MiB")}):
         assert isinstance(plan_memory(replace(wanted, **remedy), 9 * GIB), MemoryPlan)
+    wanted = replace(STATES, kv_memory=MemorySize(300 * 1024**2, "bytes"))
+    with pytest.raises(ModelLoadError, match=r"--max-context 2[0-9]+ or --kv-memory 512MiB would fit"):
+        plan_memory(wanted, 9 * GIB)
+    assert plan_memory(replace(wanted, kv_memory=MemorySize.parse("512MiB")), 9 * GIB).num_state_slots == 4
 
 
 def test_this_machine_has_memory() -> None:

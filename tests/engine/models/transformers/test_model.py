@@ -162,9 +162,16 @@ def test_what_is_known_before_the_weights_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model_type", "changes", "reason"),
     [
-        ("mamba", {}, "2 of its 2 layers do not attend through it"),
-        ("bloom", {"n_layer": 2, "n_head": 4}, "2 of its 2 layers do not attend through it"),
-        ("lfm2", {"layer_types": ["conv", "full_attention"]}, "1 of its 2 layers do not attend through it"),
+        (
+            "bloom",
+            {"n_layer": 2, "n_head": 4},
+            "2 of its 2 layers neither attend through it nor keep a state",
+        ),
+        (
+            "rwkv",
+            {"attention_hidden_size": 32},
+            "2 of its 2 layers neither attend through it nor keep a state",
+        ),
         ("gptj", {"n_layer": 2, "n_head": 4, "n_embd": 32, "rotary_dim": 8}, "KeyError"),
         (
             "deepseek_v3",
