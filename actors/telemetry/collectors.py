@@ -42,6 +42,19 @@ ENGINE: Final = {
     "num_cache_entries": ("encoder_cache_entries", "Encoded windows and images kept"),
     "num_cache_references": ("encoder_cache_references", "References held on encoded windows and images"),
     "cache_bytes": ("encoder_cache_bytes", "Bytes of encoded windows and images kept"),
+    "num_chunks": ("fed_chunks", "Chunks of input that fed requests have run"),
+    "num_chunks_forked": ("fed_chunks_forked", "Of them, those of forks"),
+    "num_chunks_again": ("fed_chunks_again", "Of them, those fed again after an eviction"),
+    "num_state_evictions": ("state_evictions", "Fed requests that lost their slot of states to another"),
+    "num_state_slots": ("state_slots_used", "Slots of states that fed requests hold"),
+    "num_waits_slot": ("requests_waiting_slot", "Requests that wait for a slot"),
+    "num_waits_blocks": ("requests_waiting_blocks", "Requests that wait for key-value memory"),
+    "num_waits_prefix": (
+        "requests_waiting_prefix",
+        "Requests that wait for a prefix that another one is computing",
+    ),
+    "num_waits_encoding": ("requests_waiting_encoding", "Requests that wait for an encoding"),
+    "num_waits_input": ("requests_waiting_input", "Fed requests that wait for their next input"),
 }
 """Name and help of the fields of `EngineStatistics`."""
 BY_SERVICE: Final = {

@@ -8,12 +8,21 @@ parts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
-
-from .step import FedSequence
+from typing import Final, Protocol, TypeVar
 
 _MEMORY_STEPS: Final = 64
 """Steps that keep to what the last failure taught; memory comes and goes with what else is on the device."""
+
+
+class HasRows(Protocol):
+    """What a step has several of, such as sequences."""
+
+    @property
+    def num_rows(self) -> int:
+        """Of a forward pass, those that it feeds."""
+
+
+PartT = TypeVar("PartT", bound=HasRows)
 
 
 class BatchSplitter:
@@ -23,7 +32,7 @@ class BatchSplitter:
         self._max_rows: int | None = None
         self._num_left = 0
 
-    def split(self, fed: Sequence[FedSequence]) -> Iterator[Sequence[FedSequence]]:
+    def split(self, fed: Sequence[PartT]) -> Iterator[Sequence[PartT]]:
         """Neighbours of one step that may go together, in order. Call once per step."""
         if self._num_left:
             self._num_left -= 1
@@ -31,15 +40,15 @@ class BatchSplitter:
             self._max_rows = None
         first = num_rows = 0
         for index, each in enumerate(fed):
-            rows = len(each.token_ids)
+            rows = each.num_rows
             if self._max_rows is not None and index > first and num_rows + rows > self._max_rows:
                 yield fed[first:index]
                 first, num_rows = index, 0
             num_rows += rows
         yield fed[first:]
 
-    def fail(self, fed: Sequence[FedSequence]) -> None:
+    def fail(self, fed: Sequence[HasRows]) -> None:
         """These several were too much at once."""
-        half = sum(len(each.token_ids) for each in fed) // 2
+        half = sum(each.num_rows for each in fed) // 2
         self._max_rows = half if self._max_rows is None else min(self._max_rows, half)
         self._num_left = _MEMORY_STEPS

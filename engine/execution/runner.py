@@ -29,10 +29,12 @@ from ...protocols.engine.messages import (
     Task,
     TaskFailed,
     TokensSampled,
+    Transduce,
 )
 from ...protocols.shared.panics import native_call
-from ..models.base import BidirectionalModel, EncoderOutput, Model
+from ..models.base import BidirectionalModel, EncoderOutput, Model, TransducingModel
 from ..planning.plan import (
+    ChunkOutcome,
     EncodeStep,
     Plan,
     SequenceId,
@@ -41,6 +43,7 @@ from ..planning.plan import (
     SequenceStep,
     Slot,
     StepResult,
+    TransduceStep,
     WholeStep,
 )
 from .faults import NO_KERNELS, first_line, naming_device_loss, out_of_memory, spoils_thread
@@ -57,6 +60,7 @@ from .tasks.base import Rows, SequenceTask
 from .tasks.pool import PoolTask, WholePrompt, pool_whole
 from .tasks.prefill import PrefillTask
 from .tasks.sample import MAX_LOGITS, SampleTask
+from .tasks.transduce import TransduceTask
 from .threads import StepThreads
 from .token_rules import RuleBook
 
@@ -117,6 +121,15 @@ class Runner:
             if graphs is not False:
                 most = max(min(max_running, MAX_LOGITS // model.info.vocab_size), 1)
                 self._graphs = DecodeGraphs(model, self._cache, self._limits, most, graphs)
+        self._transduce: TransduceTask | None = None
+        if isinstance(model, TransducingModel):
+            self._transduce = TransduceTask(
+                model,
+                self._states,
+                num_state_slots,
+                use_threads=self.use_threads,
+                release_memory=self._release_memory,
+            )
         self._encodings: dict[Slot, EncoderOutput] = {}
         self._sequences: dict[SequenceId, SequenceState] = {}
         self._splitter = BatchSplitter()
@@ -127,6 +140,11 @@ class Runner:
 
     def warm_up(self) -> None:
         """Run a step of each kind once, so that the first request does not pay for set-up."""
+        if isinstance(self._model, TransducingModel):
+            task, chunk = self._model.example_chunk()
+            first = TransduceStep(SequenceId(-1), RequestId("warm-up"), task, 0, chunk, is_first=True)
+            self.execute(Plan(0, transduces=(first,)))
+            return
         slot: Slot | None = None
         encodes: tuple[EncodeStep, ...] = ()
         if (shape := self.info.attended_shape) is not None:
@@ -142,8 +160,8 @@ class Runner:
             RequestId("warm-up"), prompt, (), Sample(SamplingParams(max_tokens=2, ignore_eos=True))
         )
         state_slot = 0 if self._states else None
-        first = SequenceStep(sequence, prompt, 0, table, slot, begin=begin, state_slot=state_slot)
-        self.execute(Plan(0, encodes=encodes, sequences=(first,)))
+        whole = SequenceStep(sequence, prompt, 0, table, slot, begin=begin, state_slot=state_slot)
+        self.execute(Plan(0, encodes=encodes, sequences=(whole,)))
         if self.num_blocks > 1:
             again = SequenceStep(
                 sequence, (), len(prompt), (0, 1), slot, feeds_sampled=True, state_slot=state_slot
@@ -156,7 +174,7 @@ class Runner:
     @naming_device_loss
     @torch.inference_mode()
     def execute(self, plan: Plan) -> StepResult:
-        """Do everything in `plan`: ends, frees, copies, encodes, sequences, wholes.
+        """Do everything in `plan`: ends, frees, copies, encodes, sequences, chunks, wholes.
 
         An item at fault fails alone (`encode_errors`, `TokensSampled.error`, `TaskFailed`), also where the
         device has no memory for it; an exception means this class is broken or the device (DeviceLostError).
@@ -170,12 +188,15 @@ class Runner:
             self._encodings.pop(slot, None)
         if plan.copies:
             self._states.copy(plan.copies)
+            if self._transduce is not None:
+                self._transduce.copy(plan.copies)
         encode_errors = self._encode(plan.encodes)
         with self._ahead.waiting(step.block_table[-1] for step in plan.sequences if step.block_table):
             outcomes = self._run_sequences(plan.sequences)
         return StepResult(
             step=plan.step,
             outcomes=outcomes,
+            transduced=self._run_chunks(plan.transduces),
             wholes=self._run_wholes(plan.wholes),
             encode_errors=encode_errors,
             encoder_bytes=self._encoder_bytes(plan, encode_errors),
@@ -308,7 +329,7 @@ class Runner:
             return self._sampling.replayed(fed, self._graphs.logits(fed))
         wanted = [self._task_of(each).num_wanted(each) for each in fed]
         if self._states:
-            self._states.clear(fed)
+            self._states.clear(each.step.state_slot for each in fed if each.step.start == 0)
         batch = step_batch(fed, self._limits, self._encodings, device, wanted)
         hidden = self._model.forward(batch, self._cache)
         results: list[Any] = [None] * len(fed)
@@ -337,6 +358,13 @@ class Runner:
             return TokensSampled(fed.state.request_id, error=NOT_FINITE, fault="not_finite")
         return self._task_of(fed).answer(fed, result)
 
+    def _run_chunks(self, steps: Sequence[TransduceStep]) -> tuple[ChunkOutcome, ...]:
+        if not steps:
+            return ()
+        if self._transduce is None:
+            raise RuntimeError("a plan has chunks of fed requests, and the model takes whole inputs")
+        return self._transduce.run(steps)
+
     def _run_wholes(self, steps: Sequence[WholeStep]) -> dict[RequestId, Outcome]:
         """The outcomes of requests that are run as a whole."""
         outcomes: dict[RequestId, Outcome] = {}
@@ -347,8 +375,8 @@ class Runner:
                     outcomes[step.request.request_id] = self._align(step)
                 case Pool() as pool:
                     pools.append(WholePrompt(step.request.request_id, step.request.prompt_token_ids, pool))
-                case Sample() | Prefill():
-                    raise AssertionError("what makes keys and values is no whole (`SchedulerConfig.check`)")
+                case Sample() | Prefill() | Transduce():
+                    raise AssertionError("what makes keys and values, or is fed, is no whole")
         if pools:
             outcomes |= {each.request_id: each for each in self._pool(pools)}
         return outcomes

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..models.base import Model, RecurrentModel
 from ..planning.plan import Copy
-from .step import FedSequence
 
 
 class StateMemory:
@@ -39,9 +38,8 @@ class StateMemory:
             for tensor in self._tensors:
                 tensor[copy.target].copy_(tensor[copy.source])
 
-    def clear(self, fed: Iterable[FedSequence]) -> None:
-        """Of sequences that begin here: whatever their slots hold is another's."""
-        for each in fed:
-            if each.step.start == 0:
-                for tensor in self._tensors:
-                    tensor[each.step.state_slot].zero_()
+    def clear(self, slots: Iterable[int | None]) -> None:
+        """Of those that begin: whatever their slots hold is another's."""
+        for slot in slots:
+            for tensor in self._tensors:
+                tensor[slot].zero_()

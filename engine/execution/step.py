@@ -49,6 +49,11 @@ class FedSequence:
         return self.step.start + len(self.token_ids)
 
     @property
+    def num_rows(self) -> int:
+        """Tokens it feeds."""
+        return len(self.token_ids)
+
+    @property
     def samples(self) -> bool:
         """Whether its task is to generate tokens."""
         return isinstance(self.state.task, Sample)

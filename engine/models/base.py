@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from ...kernels.attention.kv_quantization import stored_size
 from ...kernels.attention.paged_attention import PagedBatch
-from ...protocols.engine.messages import FLOAT_BYTES, Align, Features
+from ...protocols.engine.messages import FLOAT_BYTES, Align, Features, InputChunk, Transduce
 from .info import ModelInfo
 
 
@@ -156,6 +156,96 @@ class RecurrentModel(Protocol):
     def make_states(self, num_slots: int) -> Sequence[Tensor]:
         """The states of so many slots, which are the first dimension of each tensor; zeros are the state in
         front of a sequence. The model keeps the tensors, and others clear and copy slots of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkInput:
+    """The chunk of one request in a step of fed requests."""
+
+    features: Tensor
+    """float32 on the model's device, in the shape of `InputChunk.features`: [num_mel_bins, num_frames]."""
+    num_valid: int
+    """Frames that are input; those behind are padding, in a last chunk only. 0 only in a last chunk that is
+    not the first: what the states hold of frames that completed no row is then to be ended."""
+    is_first: bool
+    """The slot holds zeros: the state in front of all input."""
+    is_last: bool
+    task: Transduce
+    num_rows_before: int
+    """Rows that `listen` gave of the chunks before this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkBatch:
+    """One ragged step of fed requests: chunks of any length, age and look-ahead, one a request."""
+
+    chunks: tuple[ChunkInput, ...]
+    slots: Tensor
+    """int64 [chunks] on the device: where each request's states are, all different."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listened:
+    """What `listen` made of a step."""
+
+    rows: Tensor
+    """[rows, width] in the model's dtype: the chunks' rows, one chunk after the other, without padding."""
+    num_rows: tuple[int, ...]
+    """How many rows each chunk has; none if it completes no frame."""
+    update: Any = None
+    """The model's own: what `commit` needs to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """What `emit` made of the rows, a tuple for each chunk."""
+
+    token_ids: tuple[tuple[int, ...], ...]
+    rows: tuple[tuple[int, ...], ...]
+    """Of each token the row of its chunk that it was given at, from 0, never decreasing."""
+    logprobs: tuple[tuple[float, ...], ...]
+    """Natural logarithms, one for each token; of chunks whose task does not want them, none."""
+    update: Any = None
+    """The model's own: what `commit` needs to know."""
+
+
+@runtime_checkable
+class TransducingModel(RecurrentModel, Protocol):
+    """A model whose requests are fed while they run. A step is `listen`, `emit`, then `commit`.
+
+    States are tensors of slots (`make_states`) which the model keeps. Others clear a slot to zeros before a
+    request's first chunk and copy slots for forks, so everything that a request's next chunk depends on lies
+    in its slot, or follows from `ChunkInput.num_rows_before`. A chunk's answer does not depend on the other
+    chunks of the step beyond rounding.
+
+    `listen` and `emit` may run out of memory, and are then called again with fewer chunks of the step. So
+    they change nothing that another call could read: new states go into `update`, or to a place of the slot
+    that is read only after `commit` (such as the free part of a ring buffer whose end follows from
+    `num_rows_before`). `ModelInfo.input_frames_per_row` is above 0.
+    """
+
+    device: torch.device
+
+    @property
+    def info(self) -> ModelInfo:
+        """What others may know of it."""
+
+    def check_chunk(self, task: Transduce, chunk: InputChunk, *, is_first: bool) -> None:
+        """Raise ValueError, with a message for the client, if `listen` cannot take this chunk, or the model
+        has no such look-ahead or condition."""
+
+    def example_chunk(self) -> tuple[Transduce, InputChunk]:
+        """What a request may begin with: the engine runs it once before it takes requests."""
+
+    def listen(self, batch: ChunkBatch) -> Listened:
+        """Encode the chunks, each with what its slot holds of those before."""
+
+    def emit(self, listened: Listened, batch: ChunkBatch) -> Emitted:
+        """The tokens of the rows. Rows of a chunk that are not finite may give any; their number is bounded
+        for each row."""
+
+    def commit(self, batch: ChunkBatch, listened: Listened, emitted: Emitted) -> None:
+        """Make the states in `batch.slots` those behind the chunks. Needs no memory to speak of."""
 
 
 @runtime_checkable

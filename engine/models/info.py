@@ -63,6 +63,8 @@ class ModelInfo:
     prompts."""
     attended_tokens: int = 0
     """Rows of its encoding, of features of that shape; shorter ones have fewer."""
+    input_frames_per_row: int = 0
+    """Frames of the chunks that a request is fed, to one row of their encoding; 0 if requests are not fed."""
     extractors: ClassVar[Mapping[str, int]] = {}
     """Of a family that listens: the feature extractors that its checkpoints may name (the first where one
     names none), and how many mel bins each assumes."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...protocols.engine.messages import Outcome, TokensSampled
+from ...protocols.engine.messages import Outcome, TokensSampled, TransduceEvent
 from .plan import Slot
 
 
@@ -35,4 +35,4 @@ class EncodeDropped:
     slot: Slot
 
 
-SchedulerEvent = TokensSampled | Outcome | WindowEncoded | EncodeFailed | EncodeDropped
+SchedulerEvent = TokensSampled | Outcome | TransduceEvent | WindowEncoded | EncodeFailed | EncodeDropped

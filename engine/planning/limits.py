@@ -5,10 +5,22 @@ A request that passes can be run to its end, if need be alone. Read `engine/plan
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
-from typing import Final, Literal
+from typing import Final, Literal, TypeGuard
 
-from ...protocols.engine.messages import Align, AnyRequest, MediaSpan, NgramDraft, Pool, Prefill, Sample
+from ...protocols.engine.messages import (
+    Align,
+    AnyRequest,
+    InputChunk,
+    MediaSpan,
+    NgramDraft,
+    Pool,
+    Prefill,
+    Sample,
+    Transduce,
+    TransduceRequest,
+)
 from ...protocols.errors import BadRequestError
 from .kv.groups import ONE_GROUP, PagedGroup
 from .positions import PositionRule, plain_positions
@@ -18,6 +30,7 @@ SchedulingPolicy = Literal["service-classes", "first-come"]
 
 _MAX_VOCAB_SIZE: Final = 2**31
 _MAX_MATCH: Final = 16  # n-grams of every length are indexed
+_MAY_BE_ZERO: Final = frozenset({"max_parked_blocks", "num_state_slots", "input_frames_per_row"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +83,12 @@ class SchedulerConfig:
     """Slots for the states of sequences and for snapshots of them; 0 for a model without states."""
     snapshot_interval: int = 32
     """Blocks between two snapshots of a state: a prefix is found again up to one of them."""
+    input_frames_per_row: int = 0
+    """Frames of a fed chunk that count as a token of a step; 0 for a model whose requests are not fed."""
+    max_rows_per_chunk: int = 128
+    """The largest chunk, in such tokens: a step cannot be left while it runs."""
+    max_unread_chunks: int = 64
+    """Chunks of one request that may wait to be run before more are refused."""
     fingerprint: str = ""
     """What names the blocks' maker: checkpoint, dtype, adapter."""
     max_parked_blocks: int | None = None
@@ -84,9 +103,11 @@ class SchedulerConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            least = 0 if field.name in ("max_parked_blocks", "num_state_slots") else 1
+            least = 0 if field.name in _MAY_BE_ZERO else 1
             if isinstance(value, int) and not isinstance(value, bool) and value < least:
                 raise ValueError(f"{field.name} is {value}; allowed: at least {least}")
+        if self.input_frames_per_row and not self.num_state_slots:
+            raise ValueError("num_state_slots is 0; allowed: at least 1 where requests are fed")
 
     def is_whole(self, request: AnyRequest) -> bool:
         """Whether one step runs all of it, without the cache of keys and values."""
@@ -94,6 +115,11 @@ class SchedulerConfig:
 
     def check(self, request: AnyRequest) -> None:
         """Raise BadRequestError, with the numbers, if this request could never run."""
+        if isinstance(request.task, Transduce):
+            self._check_transduce(request, request.task)
+            return
+        if self.input_frames_per_row:
+            raise BadRequestError("this model turns what it is fed into text, and takes no prompts")
         num_prompt = len(request.prompt_token_ids)
         if num_prompt == 0:
             raise BadRequestError("the prompt is empty")
@@ -120,6 +146,39 @@ class SchedulerConfig:
                 f"the prompt has {num_prompt} tokens: it needs {num_blocks} blocks of {self.block_size} "
                 f"tokens, the engine has {self.num_blocks}"
             )
+
+    def check_chunk(self, chunk: InputChunk) -> None:
+        """Raise BadRequestError, with the numbers, if this chunk could never be run."""
+        features, num_valid = chunk.features, chunk.num_valid
+        num_frames = features.shape[-1]
+        if features.encoded is not None or len(features.data) != 4 * math.prod(features.shape):
+            raise BadRequestError(
+                f"a chunk of shape {features.shape} has {len(features.data)} bytes; needed: float32 numbers, "
+                f"{4 * math.prod(features.shape)} bytes"
+            )
+        least = 0 if chunk.is_last else num_frames
+        if not (least <= num_valid <= num_frames and (num_frames or chunk.is_last)):
+            raise BadRequestError(
+                f"num_valid is {num_valid} of {num_frames} frames; allowed: all of them, at least 1; in the "
+                "last chunk fewer too"
+            )
+        if self.num_rows(chunk) > self.max_rows_per_chunk:
+            raise BadRequestError(
+                f"a chunk has {num_frames} frames; allowed: up to "
+                f"{self.max_rows_per_chunk * self.input_frames_per_row}"
+            )
+
+    def num_rows(self, chunk: InputChunk) -> int:
+        """Tokens of a step that a chunk counts as."""
+        return max(-(-chunk.features.shape[-1] // self.input_frames_per_row), 1)
+
+    def _check_transduce(self, request: AnyRequest, task: Transduce) -> None:
+        if not self.input_frames_per_row:
+            raise BadRequestError("this model takes whole inputs: its requests cannot be fed while they run")
+        if request.prompt_token_ids or request.media or request.encoder_hash or request.session:
+            raise BadRequestError("a request that is fed has no prompt, items or session")
+        if task.lookahead < 0:
+            raise BadRequestError(f"lookahead is {task.lookahead}; allowed: at least 0", param="lookahead")
 
     def _check_sample(self, sample: Sample, num_prompt: int) -> None:
         max_tokens = sample.sampling.max_tokens
@@ -161,6 +220,11 @@ class SchedulerConfig:
             raise BadRequestError(
                 f"the {name} has the token id {most}; the model's vocabulary ends at {vocab_size - 1}"
             )
+
+
+def is_transduce(request: AnyRequest) -> TypeGuard[TransduceRequest]:
+    """Whether it is fed while it runs."""
+    return isinstance(request.task, Transduce)
 
 
 def _check_align(align: Align, num_tokens: int) -> None:

@@ -15,12 +15,16 @@ import msgspec
 from ...protocols.engine.messages import (
     AnyRequest,
     Features,
+    InputChunk,
     Outcome,
     Pooled,
     ProbabilityProbe,
     RequestId,
     Task,
+    TaskFailed,
     TokensSampled,
+    Transduce,
+    Transduced,
 )
 
 Slot = int  # names one encoding in the runner
@@ -106,6 +110,18 @@ class WholeStep:
     encoder_slot: Slot | None = None
 
 
+class TransduceStep(msgspec.Struct, frozen=True):
+    """Run the next chunk of a request that is fed. Its states are in `slot`, of those behind all chunks
+    before; if `is_first`, they are zero, whatever the slot holds. A step has one chunk of a request."""
+
+    sequence_id: SequenceId
+    request_id: RequestId
+    task: Transduce
+    slot: int
+    chunk: InputChunk
+    is_first: bool = False
+
+
 class Copy(msgspec.Struct, frozen=True, gc=False):
     """Make the states in slot `target` those in slot `source`."""
 
@@ -116,7 +132,7 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Everything the device does in one step: ends and frees first, then copies in their order, encodes,
-    sequences, wholes."""
+    sequences, chunks of fed requests, wholes."""
 
     step: int
     ends: tuple[SequenceId, ...] = ()
@@ -125,6 +141,7 @@ class Plan:
     copies: tuple[Copy, ...] = ()
     encodes: tuple[EncodeStep, ...] = ()
     sequences: tuple[SequenceStep, ...] = ()
+    transduces: tuple[TransduceStep, ...] = ()
     wholes: tuple[WholeStep, ...] = ()
     is_overlapped: bool = False
     """Nothing but encodes, which are done while later plans are; those that need them come behind."""
@@ -132,7 +149,8 @@ class Plan:
     """Nobody speaks to an engine of this process, or did lately: other cores have less to do."""
 
     def __bool__(self) -> bool:
-        return bool(self.ends or self.frees or self.encodes or self.sequences or self.wholes)
+        work = self.encodes or self.sequences or self.transduces or self.wholes
+        return bool(self.ends or self.frees or work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +166,8 @@ class StepResult:
     step: int
     outcomes: tuple[SequenceOutcome, ...] = ()
     """One for each of the plan's sequences, in order; empty ones where nothing is to be answered."""
+    transduced: tuple[ChunkOutcome, ...] = ()
+    """One for each of the plan's chunks, in order."""
     wholes: dict[RequestId, Outcome] = field(default_factory=dict)
     encode_errors: dict[Slot, str] = field(default_factory=dict)
     encoder_bytes: dict[Slot, int] = field(default_factory=dict)
@@ -156,3 +176,6 @@ class StepResult:
 
 SequenceOutcome = TokensSampled | Pooled
 """Of a step of one sequence. A failure and the end of a prefill are `TokensSampled`, too."""
+
+ChunkOutcome = Transduced | TaskFailed
+"""Of a chunk of a fed request."""

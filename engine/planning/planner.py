@@ -23,6 +23,7 @@ from .plan import SequenceId, SequenceStart, SequenceStep
 from .policies.policy import Admission, Claim, Needs, Policy, PutBack, Served, Share, StepView
 from .queues import Queues
 from .request import ScheduledRequest
+from .streaming_planner import ChunkPlan, StreamingPlanner
 
 
 @dataclass(slots=True)
@@ -34,6 +35,8 @@ class Making:
     requests: list[ScheduledRequest] = field(default_factory=list)
     sequences: list[SequenceStep] = field(default_factory=list)
     wholes: list[ScheduledRequest] = field(default_factory=list)
+    chunks: ChunkPlan | None = None
+    """Of an engine whose requests are fed."""
     num_whole_tokens: int = 0
     reserve: int = 0  # of the budget that no draft may take
     num_lacking: int = 0
@@ -54,7 +57,9 @@ class Planner:
         slots: SlotQueue,
         counts: Counter[str],
         presence: Presence | None = None,
+        streaming: StreamingPlanner | None = None,
     ) -> None:
+        self._streaming = streaming
         self._config = config
         self._policy = policy
         self._state = policy.initial
@@ -84,10 +89,12 @@ class Planner:
         making = Making(num_lacking=sum(each.num_planned == each.capacity for each in queues.running))
         wanting = self._wanting()
         self._note_live(wanting)
+        if self._streaming is not None:
+            making.chunks = self._streaming.begin_step()
         slots.is_overlapped = self._config.overlap_encoder and not self.is_quiet
         served: Served | None = None
         while True:
-            has_work = bool(making.sequences or making.wholes or slots.num_taken)
+            has_work = bool(making.sequences or making.wholes or making.chunks or slots.num_taken)
             view = StepView(wanting, served, False, has_work, slots.is_overlapped, slots.is_encoding)
             share, self._state = self._policy.share(self._state, view)
             if share is None:
@@ -119,6 +126,8 @@ class Planner:
     def _wanting(self) -> list[int]:
         """How many requests of each group want something."""
         queues = self._queues
+        if self._streaming is not None:
+            return self._streaming.wanting()
         return [
             running + queues.num_waiting(group) + queues.num_wholes[group]
             for group, running in enumerate(queues.num_running)
@@ -142,6 +151,8 @@ class Planner:
         if not making.is_short:
             self._admit(making, group)
         self._take_wholes(making, group, share.num_wholes)
+        if self._streaming is not None and making.chunks is not None:
+            making.budget = self._streaming.plan(making.chunks, group, making.budget, self._admits)
         return Served(
             share,
             making.budget,
@@ -173,6 +184,7 @@ class Planner:
                 continue  # put back by a better one
             if request.num_planned == request.capacity:
                 making.num_lacking -= 1
+                request.waits_for = "blocks"
                 if not self._make_room(request, making):
                     continue  # it keeps its blocks: better requests take them if they must
             self._feed(making, request, 1)
@@ -190,6 +202,7 @@ class Planner:
             wanted = self._chunk(making.budget, is_contended or index + 1 < len(prompts))
             wanted = min(request.num_missing, wanted)
             num_tokens = self._encoded_part(request, request.num_planned, wanted)
+            request.waits_for = "blocks" if num_tokens else "encoding" if wanted else "slot"
             if request.num_planned + num_tokens > request.capacity:
                 num_tokens = self._part_with_room(making, request, num_tokens)
             if num_tokens:
@@ -202,12 +215,15 @@ class Planner:
         has_admitted = False
         for index, request in enumerate(waiting):
             if not making.budget or self._decide(request, "slot") == "wait":
+                request.waits_for = "slot"
                 break
+            request.waits_for = "prefix"
             if self._kv.is_awaiting(request):
                 continue
             found = self._kv.find(request)
             if self._kv.is_awaiting(request, found):
                 continue
+            request.waits_for = "blocks"
             if not self._kv.fits(request, found) and self._decide(request, "blocks") == "wait":
                 making.is_short = True
                 break
@@ -215,10 +231,12 @@ class Planner:
             wanted = min(request.num_missing - found.num_tokens, wanted)
             num_tokens = self._encoded_part(request, found.num_tokens, wanted)
             if not num_tokens:
+                request.waits_for = "encoding"
                 continue
             if not self._make_fit(request, found, making):
                 break
             if not self._gets(request, "slot"):
+                request.waits_for = "slot"
                 break
             self._kv.enter(request, found, SequenceId(self._num_sequences))
             self._num_sequences += 1
@@ -237,9 +255,11 @@ class Planner:
             num_tokens = making.num_whole_tokens + request.num_prompt
             if making.wholes and most is None and num_tokens > self._config.max_tokens_per_step:
                 break
+            request.waits_for = "encoding"
             if request.slot is None or self._slots.demand(request.slot):
                 making.num_whole_tokens = num_tokens
                 making.wholes.append(request)
+                request.waits_for = None
                 self._queues.take_whole(request)
 
     def _make_fit(self, request: ScheduledRequest, found: Found, making: Making) -> bool:
@@ -278,6 +298,9 @@ class Planner:
 
     def _decide(self, request: ScheduledRequest, needs: Needs) -> Admission:
         return self._policy.admit(self._state, Claim(request.group, needs, self._queues.num_running))
+
+    def _admits(self, claim: Claim) -> Admission:
+        return self._policy.admit(self._state, claim)
 
     def _lacks_room(self, request: ScheduledRequest, making: Making) -> bool:
         """Whether nothing can be had for its next position: it is the worst that runs, and would have its
@@ -338,6 +361,7 @@ class Planner:
             self._counts["prefill_tokens"] += num_known
         self._num_fed += 1
         request.last_fed = self._num_fed
+        request.waits_for = None
         making.budget -= num_known + len(draft)
         making.requests.append(request)
         making.sequences.append(request.step(num_known, draft, begin))

@@ -28,6 +28,7 @@ from .kv.names import BlockHash, BlockHasher
 from .plan import MediaRows, SequenceId, SequenceOutcome, SequenceStart, SequenceStep, Slot, WholeStep
 from .policies.policy import Place
 from .positions import TokenPositions
+from .waits import Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class ScheduledRequest:
         "slot",
         "state",
         "tokens",
+        "waits_for",
     )
 
     def __init__(
@@ -167,6 +169,7 @@ class ScheduledRequest:
     def leave(self) -> None:
         """Be on the device no longer: all known tokens are to be planned again."""
         self.sequence_id: SequenceId | None = None
+        self.waits_for: Wait | None = "slot"  # when it was last looked at; None: nothing
         self.blocks: tuple[Block, ...] = ()
         self.more_tables: tuple[tuple[Block, ...], ...] = ()
         self.state: HeldState | None = None

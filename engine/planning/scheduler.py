@@ -9,7 +9,7 @@ the same calls give the same plans. Read `engine/planning/planner.py` for what g
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,10 +17,12 @@ from ...protocols.engine.messages import (
     AnyRequest,
     Features,
     FinishReason,
+    InputChunk,
     Outcome,
     RequestId,
     SessionKey,
     TokensSampled,
+    TransduceRequest,
 )
 from ...protocols.engine.statistics import EngineStatistics
 from ...protocols.errors import BadRequestError, InternalError, OverloadedError
@@ -28,7 +30,7 @@ from .activity import Presence
 from .encoder.slots import SlotQueue
 from .events import EncodeDropped, EncodeFailed, SchedulerEvent, WindowEncoded
 from .kv.grouped_space import make_space
-from .limits import SchedulerConfig, SchedulingPolicy
+from .limits import SchedulerConfig, SchedulingPolicy, is_transduce
 from .plan import EncodeStep, Plan, SequenceOutcome, SequenceStep, Slot, StepResult
 from .planner import Planner
 from .policies.first_come import FirstCome
@@ -37,6 +39,9 @@ from .policies.service_classes import ServiceClasses
 from .queues import Queues
 from .request import ScheduledRequest
 from .service_classes import SERVICES
+from .streaming_planner import StreamingPlanner
+from .streaming_request import StreamingRequest
+from .waits import WAITS
 
 _POLICIES: Final[dict[SchedulingPolicy, Callable[[SchedulerConfig], Policy[Any]]]] = {
     "service-classes": ServiceClasses,
@@ -54,6 +59,7 @@ class _Flight:
     requests: tuple[ScheduledRequest, ...]
     plan: Plan
     wholes: tuple[ScheduledRequest, ...]
+    streaming: tuple[StreamingRequest, ...] = ()
 
 
 class Scheduler:
@@ -80,8 +86,20 @@ class Scheduler:
         self._overlapped: Plan | None = None  # taken with a step, for `schedule_overlapped` to give
         self._step = 0
         self._counts: Counter[str] = Counter()
+        self._streaming: StreamingPlanner | None = None
+        if config.input_frames_per_row:
+            assert self._kv.states is not None, "see `SchedulerConfig`"
+            num_groups = len(self._policy.groups)
+            self._streaming = StreamingPlanner(config, num_groups, self._kv.states, self._counts)
         self._planner = Planner(
-            config, self._policy, self._queues, self._kv, self._slots, self._counts, presence
+            config,
+            self._policy,
+            self._queues,
+            self._kv,
+            self._slots,
+            self._counts,
+            presence,
+            self._streaming,
         )
         self._busy_s = 0.0
 
@@ -111,6 +129,8 @@ class Scheduler:
         admitted), and InternalError if a slot holds nothing (its encode failed).
         """
         self.config.check(message)
+        if self._streaming is not None and is_transduce(message):
+            return self._submit_streaming(self._streaming, message, is_admitted=is_admitted)
         if (slot is None) != (message.encoder_hash is None) or len(media_slots) != len(message.media):
             raise InternalError("a request's encoder slots are not those of its items")
         previous = self._kv.sessions.live(message.session)
@@ -144,6 +164,33 @@ class Scheduler:
         self._queues.wait(request)
         return events
 
+    def feed(self, request_id: RequestId, chunk: InputChunk) -> None:
+        """The next input of a request whose task is `Transduce`.
+
+        Raises BadRequestError if there is no such request, its input has ended or the chunk could never be
+        run, and OverloadedError if too many of its chunks wait to be run.
+        """
+        self._with_input().feed(request_id, chunk)
+
+    def fork(self, request_id: RequestId, message: TransduceRequest) -> list[SchedulerEvent]:
+        """Queue a request that goes on behind what `request_id` was fed so far, with input of its own.
+
+        If the states that it begins with are gone, `StateEvicted` says so, now or later. Raises
+        BadRequestError if `request_id` cannot be fed any more, or `message` has another look-ahead or
+        condition.
+        """
+        streaming = self._with_input()
+        self.config.check(message)
+        self._check_new(message.request_id, ())
+        streaming.check_fork(request_id, message)
+        streaming.fork(request_id, message, self._policy.place(message.lane))
+        return self.take_events()
+
+    def take_events(self) -> list[SchedulerEvent]:
+        """What happened besides: evictions that a plan or an abort made. To be called after these; `submit`,
+        `fork` and `update` return them too."""
+        return [] if self._streaming is None else [*self._streaming.take_events()]
+
     def encode(self, slot: Slot, features: Features) -> None:
         """Queue an encode into a new slot; it is planned when something that is queued needs it."""
         self._slots.encode(slot, features)
@@ -166,7 +213,7 @@ class Scheduler:
         """
         request = self._requests.get(request_id)
         if request is None:
-            return False
+            return self._streaming is not None and self._streaming.abort(request_id)
         self._end(request, parks=True)
         return True
 
@@ -191,12 +238,14 @@ class Scheduler:
             copies=() if self._kv.states is None else self._kv.states.take_copies(),
             encodes=encodes,
             sequences=tuple(making.sequences),
+            transduces=tuple(making.chunks.steps) if making.chunks else (),
             wholes=tuple(each.whole_step for each in making.wholes),
             is_quiet=self._planner.is_quiet,
         )
         if plan:
             self._queues.ends.clear()
-            self._take_off(_Flight(tuple(making.requests), plan, tuple(making.wholes)))
+            streaming = tuple(making.chunks.requests) if making.chunks else ()
+            self._take_off(_Flight(tuple(making.requests), plan, tuple(making.wholes), streaming))
         return plan
 
     def schedule_overlapped(self) -> Plan | None:
@@ -229,6 +278,8 @@ class Scheduler:
                 event = self._take(request, step, outcome)
                 if event is not None:
                     events.append(event)
+        if self._streaming is not None:
+            events += self._update_streaming(self._streaming, flight, result)
         for request in flight.wholes:
             if self._requests.get(request.request_id) is request:
                 self._end(request, parks=False)
@@ -239,11 +290,17 @@ class Scheduler:
         """Counters and gauges; those of the encoder cache are zero here."""
         kv = self._kv
         numbers: dict[str, Any] = {**kv.counters()}
-        waiting = Counter(each.message.lane.service for each in (*self._queues.waiting, *self._queues.wholes))
+        waiting = Counter(each.message.lane.service for each in self._waiting())
         running = Counter(each.message.lane.service for each in self._queues.running)
+        if self._streaming is not None:
+            requests = self._streaming.requests
+            running += Counter(each.message.lane.service for each in requests if each.slot is not None)
+            numbers["num_state_slots"] = self._streaming.num_slots_held
         for service in SERVICES:
             numbers[f"num_waiting_{service}"] = waiting[service]
             numbers[f"num_running_{service}"] = running[service]
+        waits = Counter(each.waits_for for each in self._all())
+        numbers |= {f"num_waits_{name}": waits[name] for name in WAITS}
         numbers |= {f"num_{name}": count for name, count in self._counts.items()}
         return EngineStatistics(
             num_free_blocks=kv.pool.num_free,
@@ -259,6 +316,8 @@ class Scheduler:
         """Assert the invariants of the queues and the blocks."""
         queues = self._queues
         self._kv.check(queues.running)
+        if self._streaming is not None:
+            self._streaming.check()
         queues.check()
         assert {*queues.waiting, *queues.running, *queues.wholes} == set(self._requests.values())
         for request in queues.running:
@@ -278,7 +337,7 @@ class Scheduler:
         self._step += 1
 
     def _check_new(self, request_id: RequestId, slots: tuple[Slot, ...]) -> None:
-        if request_id in self._requests:
+        if request_id in self._requests or (self._streaming is not None and request_id in self._streaming):
             raise BadRequestError(f"request id {request_id!r} is in use")
         for slot in slots:
             problem = self._slots.problem(slot)
@@ -296,7 +355,7 @@ class Scheduler:
             return
         before = [
             each.message.lane.caller
-            for each in (*self._queues.waiting, *self._queues.wholes)
+            for each in self._waiting()
             if each.group <= group and not each.is_admitted and each is not replaced
         ]
         if len(before) >= most:
@@ -305,7 +364,46 @@ class Scheduler:
             raise OverloadedError(f"{share} of your requests are waiting for the engine, of {most} it takes")
 
     def _num_waiting(self, group: int) -> int:
-        return self._queues.num_waiting(group) + self._queues.num_wholes[group]
+        num_waiting = self._queues.num_waiting(group) + self._queues.num_wholes[group]
+        if self._streaming is not None:
+            num_waiting += sum(each.group == group for each in self._streaming.waiting)
+        return num_waiting
+
+    def _waiting(self) -> Iterator[ScheduledRequest | StreamingRequest]:
+        yield from self._queues.waiting
+        yield from self._queues.wholes
+        if self._streaming is not None:
+            yield from self._streaming.waiting
+
+    def _all(self) -> Iterator[ScheduledRequest | StreamingRequest]:
+        yield from self._requests.values()
+        if self._streaming is not None:
+            yield from self._streaming.requests
+
+    def _with_input(self) -> StreamingPlanner:
+        if self._streaming is None:
+            raise BadRequestError("this model takes whole inputs: its requests cannot be fed while they run")
+        return self._streaming
+
+    def _submit_streaming(
+        self, streaming: StreamingPlanner, message: TransduceRequest, *, is_admitted: bool
+    ) -> list[SchedulerEvent]:
+        place = self._policy.place(message.lane)
+        self._check_new(message.request_id, ())
+        if not is_admitted:
+            self._check_room(place.group, message.lane.caller, None)
+        streaming.submit(message, place, is_admitted=is_admitted)
+        return self.take_events()
+
+    def _update_streaming(
+        self, streaming: StreamingPlanner, flight: _Flight, result: StepResult
+    ) -> Iterator[SchedulerEvent]:
+        steps = zip(flight.streaming, flight.plan.transduces, result.transduced, strict=True)
+        for request, step, outcome in steps:
+            event = streaming.update(request, step, outcome)
+            if event is not None:
+                yield event
+        yield from self.take_events()
 
     def _take(
         self, request: ScheduledRequest, step: SequenceStep, outcome: SequenceOutcome

@@ -301,10 +301,22 @@ class Pool(msgspec.Struct, frozen=True, tag="pool"):
     """Keep the first so many dimensions, then normalize (Matryoshka embeddings); None: all."""
 
 
+class Transduce(msgspec.Struct, frozen=True, tag="transduce"):
+    """Turn input that arrives while the request runs into tokens that are final when they are given. Answered
+    by one `Transduced` for each `InputChunk`. The request has no prompt, items or session."""
+
+    lookahead: int = 0
+    """Encoder frames of right context that a frame is computed with."""
+    condition: int = 0
+    """The model family's own choice, such as the language."""
+    logprobs: bool = False
+    """Report the log-probability of each token."""
+
+
 PromptTask = Prefill | Align | Pool
 """What has one outcome, made of the prompt alone."""
-Task = Sample | PromptTask
-"""What an engine can be asked to make of a prompt: closed, so that everything that takes a task names all."""
+Task = Sample | PromptTask | Transduce
+"""What an engine can be asked to do: closed, so that everything that takes a task names all."""
 TaskT = TypeVar("TaskT", bound=Task, covariant=True)
 
 
@@ -333,6 +345,23 @@ class Request(msgspec.Struct, Generic[TaskT], frozen=True):
 AnyRequest = Request[Task]
 SampleRequest = Request[Sample]
 PromptRequest = Request[PromptTask]
+TransduceRequest = Request[Transduce]
+
+
+class InputChunk(msgspec.Struct, frozen=True):
+    """The next part of the input of a request whose task is `Transduce`.
+
+    How many frames a chunk may have is the model family's business; several of its own chunks at once are
+    one step, as when input is fed again.
+    """
+
+    features: Features
+    num_valid: int
+    """Frames of `features`, the first ones, that are input. What is behind them is padding and is masked."""
+    is_last: bool = False
+    """The input ends with it. Only then may there be padding, or no frame at all."""
+    is_first: bool = False
+    """The input begins with it. Needed after `StateEvicted` only: chunks are dropped until one says so."""
 
 
 TopLogprobs = tuple[tuple[int, float], ...]
@@ -435,6 +464,36 @@ class Pooled(msgspec.Struct, frozen=True, tag=True):
     """float32, little-endian."""
     num_cached: int = 0
     """Prompt tokens whose KV was there already."""
+
+
+class Transduced(msgspec.Struct, frozen=True, tag=True):
+    """What one `InputChunk` brought: no token or several, none of which is ever taken back."""
+
+    request_id: RequestId
+    token_ids: tuple[int, ...] = ()
+    frames: tuple[int, ...] = ()
+    """Of each token the encoder frame that it was given at, counted from the beginning of the input. A fork's
+    input begins where its parent's does."""
+    logprobs: tuple[float, ...] = ()
+    """Natural logarithms, one for each token where `Transduce.logprobs` wants them."""
+    num_frames: int = 0
+    """Encoder frames so far: no token of an earlier frame will follow."""
+    finish_reason: FinishReason | None = None
+    """It is "stop" with the answer to the last chunk."""
+
+
+class StateEvicted(msgspec.Struct, frozen=True, tag=True):
+    """A fed request has lost its state, and with it the chunks that were not run. It goes on once all of its
+    input is fed again: that of a fork begins where its parent's does.
+
+    The first chunk then has `is_first`. The tokens of before are given again, and are the same.
+    """
+
+    request_id: RequestId
+
+
+TransduceEvent = Transduced | StateEvicted
+"""What a fed request is told, besides `TaskFailed`, which ends it."""
 
 
 class TaskFailed(msgspec.Struct, frozen=True, tag=True):

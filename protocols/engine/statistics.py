@@ -44,6 +44,14 @@ class EngineStatistics(msgspec.Struct, frozen=True):
     num_running_live: _Gauge = 0
     num_running_interactive: _Gauge = 0
     num_running_batch: _Gauge = 0
+    num_waits_slot: _Gauge = 0
+    """Of all of these, those that wait for a slot; the next four are by what they wait for, too."""
+    num_waits_blocks: _Gauge = 0
+    num_waits_prefix: _Gauge = 0
+    """For what another request is computing."""
+    num_waits_encoding: _Gauge = 0
+    num_waits_input: _Gauge = 0
+    """For whoever feeds them."""
     num_free_blocks: _Gauge = 0
     num_total_blocks: _Gauge = 0
     num_steps: int = 0
@@ -66,6 +74,16 @@ class EngineStatistics(msgspec.Struct, frozen=True):
     """Free blocks whose content can still be found."""
     num_sessions_parked: _Gauge = 0
     num_session_evictions: int = 0
+    num_state_slots: _Gauge = 0
+    """Slots that fed requests hold."""
+    num_state_evictions: int = 0
+    """Times a fed request lost its states."""
+    num_chunks: int = 0
+    """Chunks of fed requests that were run: new input, and the next two."""
+    num_chunks_again: int = 0
+    """Fed again after an eviction."""
+    num_chunks_forked: int = 0
+    """Of forks."""
     num_cache_hits: int = 0
     num_cache_misses: int = 0
     num_cache_entries: _Gauge = 0

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 
 from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.engine.planning.plan import (
+    ChunkOutcome,
     Plan,
     SequenceId,
     SequenceOutcome,
@@ -25,6 +26,7 @@ from sensorium.engine.planning.plan import (
     SequenceStep,
     Slot,
     StepResult,
+    TransduceStep,
     WholeStep,
 )
 from sensorium.protocols.engine.messages import (
@@ -49,6 +51,7 @@ from sensorium.protocols.engine.messages import (
     TopLogprobs,
 )
 from support.fake_layers import PLAIN, FakeLayers, Kv, Past, cell_of
+from support.fake_transducer import FakeState, frames_of, run_chunk
 
 VOCAB_SIZE = 50
 STOP_ID = 7
@@ -262,6 +265,7 @@ class FakeRunner:
         self._layers = layers
         # Of each slot the tokens its state is behind, and the state.
         self._states: list[tuple[int, Kv] | None] = [None] * num_state_slots
+        self._fed_states: list[FakeState | None] = [None] * num_state_slots
         self._slots: dict[Slot, bytes | None] = {}  # None: its encode failed
         self._sequences: dict[SequenceId, _Sequence] = {}
         self._last_begun = -1
@@ -287,8 +291,10 @@ class FakeRunner:
         for slot in plan.frees:
             assert self._slots.pop(slot) is not None
         for copy in plan.copies:
-            assert self._states[copy.source] is not None, "a copy of no state"
-            self._states[copy.target] = self._states[copy.source]
+            state, fed_state = self._states[copy.source], self._fed_states[copy.source]
+            assert state is not None or fed_state is not None, "a copy of no state"
+            self._states[copy.target] = state
+            self._fed_states[copy.target] = None if fed_state is None else replace(fed_state, owner=None)
         encode_errors: dict[Slot, str] = {}
         for encode in plan.encodes:
             assert encode.slot not in self._slots, f"slot {encode.slot} was used before"
@@ -302,10 +308,28 @@ class FakeRunner:
         return StepResult(
             step=plan.step,
             outcomes=tuple(outcomes),
+            transduced=tuple([self._run_chunk(step) for step in plan.transduces]),
             wholes={each.request_id: each for each in wholes},
             encode_errors=encode_errors,
             encoder_bytes={encode.slot: BYTES_PER_SLOT for encode in plan.encodes},
         )
+
+    def _run_chunk(self, step: TransduceStep) -> ChunkOutcome:
+        state = FakeState(owner=step.sequence_id) if step.is_first else self._fed_states[step.slot]
+        assert state is not None, "a chunk without the state in front of it"
+        assert state.owner in (None, step.sequence_id), "two requests write one state"
+        outcome, state = run_chunk(step.request_id, step.task, state, step.chunk)
+        self._fed_states[step.slot] = replace(state, owner=step.sequence_id)
+        failure: tuple[str, Fault] | None = None
+        if any(map(math.isnan, frames_of(step.chunk))):
+            failure = ("the rows are not numbers", "not_finite")
+        if step.request_id in self.failing:
+            self.failing.remove(step.request_id)
+            failure = ("the device hiccups", "defect")
+        if failure is None:
+            return outcome
+        self._fed_states[step.slot] = FakeState(b"rubbish!", owner=step.sequence_id)
+        return TaskFailed(step.request_id, *failure)
 
     def _run_whole(self, step: WholeStep) -> Outcome:
         request, task = step.request, step.request.task

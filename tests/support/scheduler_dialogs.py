@@ -33,7 +33,8 @@ def make_loop(**given: int | None) -> StepLoop:
     """`given` options replace those of `CONFIG`."""
     options: dict[str, Any] = dict(given)
     config = replace(CONFIG, **options)
-    return StepLoop(Scheduler(config), FakeRunner(num_blocks=config.num_blocks))
+    runner = FakeRunner(num_blocks=config.num_blocks, num_state_slots=config.num_state_slots)
+    return StepLoop(Scheduler(config), runner)
 
 
 def generate(

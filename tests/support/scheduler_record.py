@@ -12,6 +12,9 @@ from sensorium.engine.planning.scheduler import Scheduler
 Call = tuple[str, tuple[Any, ...]]
 _CALLS = (
     "submit",
+    "feed",
+    "fork",
+    "take_events",
     "encode",
     "drop_encode",
     "free",

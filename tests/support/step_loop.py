@@ -19,9 +19,11 @@ from sensorium.protocols.engine.messages import (
     Pooled,
     Prefilled,
     RequestId,
+    StateEvicted,
     TaskFailed,
     TokensAligned,
     TokensSampled,
+    Transduced,
 )
 
 
@@ -50,12 +52,16 @@ class StepLoop:
         self.first: dict[RequestId, TokensSampled] = {}
         self.probabilities: dict[RequestId, float] = {}
         self.outcomes: dict[RequestId, Outcome] = {}
+        self.transduced: dict[RequestId, list[Transduced]] = {}
+        """Of each fed request what it was given since its input last began."""
+        self.evicted: list[RequestId] = []
+        """Those to be fed again: whoever does that takes them out."""
         self.encode_events: list[WindowEncoded | EncodeFailed | EncodeDropped] = []
 
     @property
     def steps(self) -> list[Plan]:
         """The plans that fed something."""
-        return [plan for plan in self.plans if plan.sequences]
+        return [plan for plan in self.plans if plan.sequences or plan.transduces]
 
     def submit(
         self, request: AnyRequest, slot: Slot | None = None, media_slots: tuple[Slot, ...] = ()
@@ -66,6 +72,7 @@ class StepLoop:
     def plan(self) -> Plan:
         """Schedule one step; it is in flight if there is anything to do."""
         plan = self.scheduler.schedule()
+        self.take(self.scheduler.take_events())
         self.plan_overlapped()
         if plan:
             self.in_flight.append(plan)
@@ -111,6 +118,14 @@ class StepLoop:
                 case TokensAligned() | Prefilled() | Pooled() | TaskFailed():
                     assert event.request_id not in self.outcomes
                     self.outcomes[event.request_id] = event
+                case Transduced(request_id=request_id):
+                    assert request_id not in self.outcomes
+                    given = self.transduced.setdefault(request_id, [])
+                    assert not (given and given[-1].finish_reason), "something after its end"
+                    given.append(event)
+                case StateEvicted(request_id=request_id):
+                    self.transduced[request_id] = []
+                    self.evicted.append(request_id)
                 case WindowEncoded() | EncodeFailed() | EncodeDropped():
                     self.encode_events.append(event)
                 case _:

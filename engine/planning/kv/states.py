@@ -29,6 +29,7 @@ class StateSlots:
         self._interval = config.snapshot_interval
         self._is_caching = config.prefix_caching
         self._copies: list[Copy] = []
+        self._lent: set[int] = set()
 
     @property
     def num_free(self) -> int:
@@ -72,6 +73,22 @@ class StateSlots:
     def free(self, slots: Iterable[int]) -> None:
         """Let go of slots."""
         self._pool.free(tuple(slots))
+
+    def lend(self) -> int | None:
+        """A slot for a request without blocks (`engine/planning/streaming_request.py`), if one is free."""
+        slot = self.allocate()
+        if slot is not None:
+            self._lent.add(slot)
+        return slot
+
+    def take_back(self, slot: int) -> None:
+        """A lent slot is used no more."""
+        self._lent.remove(slot)
+        self.free((slot,))
+
+    def copy(self, source: int, target: int) -> None:
+        """Have the plan being made copy states."""
+        self._copies.append(Copy(source, target))
 
     def find(self, name: BlockHash) -> int | None:
         """The snapshot of that name."""
@@ -145,7 +162,7 @@ class StateSlots:
     def check(self, held: Iterable[int]) -> None:
         """Assert that every slot is held by those who say so, once, and that nobody writes to a snapshot."""
         self._pool.check()
-        counts = Counter(held)
+        counts = Counter((*held, *self._lent))
         assert all(count == 1 for count in counts.values()), "two hold one state"
         assert len(counts) + self._pool.num_free == self._pool.num_total, "states leak"
         assert not any(map(self._pool.is_findable, counts)), "a snapshot is written to"
