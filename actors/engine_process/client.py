@@ -8,28 +8,35 @@ restarts. Read `actors/engine_process/process.py` for who makes lines.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Final
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, overload
 
 import trio
 
 from ...engine.models.info import ModelInfo
 from ...protocols.engine.messages import (
     INTERACTIVE,
-    ItemKey,
+    EncoderItem,
+    InputChunk,
     Lane,
     Outcome,
     PromptRequest,
+    Sample,
     SampleRequest,
     SessionKey,
-    TextGenerated,
+    Transduce,
+    TransduceRequest,
 )
 from ...protocols.engine.statistics import EngineStatistics
 from ...protocols.errors import SensoriumError, UnavailableError
-from ..inference.client import EngineClient, Fetch, unavailable
-from ..inference.detokenizer import TextStream
+from ..inference.beam_search import SearchRun
+from ..inference.client import EngineClient, FedRun, Fetch, OutcomeRun, Place, Run, sent_with, unavailable
+from ..inference.detokenizer import TextReader, TextStream
+from ..inference.fed_runs import FedReader, TransduceStream
 from ..runtime.actor import InboxStatistics
 from ..runtime.supervisor import Health
+from ..telemetry.logs import log_context
 from . import messages
 from .connection import Line
 
@@ -109,36 +116,31 @@ class RemoteEngine(EngineClient):
                 return
 
     @asynccontextmanager
-    async def held(
-        self, items: tuple[ItemKey, ...], fetch: Fetch, *, lane: Lane = INTERACTIVE
-    ) -> AsyncIterator[None]:
-        line = self._live()
+    async def placed(
+        self,
+        items: Sequence[EncoderItem] = (),
+        key: str | None = None,  # noqa: ARG002 (there is one engine)
+        prompt_token_ids: Sequence[int] = (),  # noqa: ARG002
+        *,
+        lane: Lane = INTERACTIVE,
+        fetch: Fetch | None = None,
+    ) -> AsyncIterator[RemotePlace]:
+        """See `EngineClient.placed`."""
+        line, place = self._live(), RemotePlace(self._live, self._index)
         if not items:
-            yield
+            yield place
             return
-        async with line.call(messages.Hold(self._index, items, lane)) as call:
+        fetch = fetch or sent_with(items)
+        async with line.call(
+            messages.Hold(self._index, tuple(item.key for item in items), lane, log_context())
+        ) as call:
             while isinstance(
                 answer := await call.answer(messages.Missing, messages.Accepted), messages.Missing
             ):
                 features = await fetch(answer.hashes)
                 assert len(features) == len(answer.hashes)
                 await call.supply(features)
-            yield
-
-    @asynccontextmanager
-    async def generate(self, request: SampleRequest) -> AsyncIterator[TextStream]:
-        stream = TextStream(request.request_id)
-        async with self._live().call(messages.Run(self._index, request, whole=False), stream) as call:
-            await call.answer(messages.Accepted)
-            yield stream
-
-    async def complete(self, request: SampleRequest) -> TextGenerated:
-        async with self._live().call(messages.Run(self._index, request, whole=True)) as call:
-            return (await call.answer(messages.Text)).body
-
-    async def perform(self, request: PromptRequest) -> Outcome:
-        async with self._live().call(messages.Perform(self._index, request)) as call:
-            return (await call.answer(messages.Performed)).outcome
+            yield place
 
     def close_session(self, session: SessionKey) -> None:
         if self._line is not None:
@@ -148,3 +150,77 @@ class RemoteEngine(EngineClient):
         if self._line is None or self.health != "ready":
             raise unavailable(self.name, self.health, back_in_s=self._back_in_s())
         return self._line
+
+
+@asynccontextmanager
+async def fed_run(
+    line: Line, index: int, request: TransduceRequest, message: messages.Run | messages.Fork
+) -> AsyncIterator[FedRun]:
+    """A request that is fed over `line`, begun by a `message`."""
+    stream = TransduceStream(request.request_id)
+    async with line.call(message, stream) as call:
+        await call.answer(messages.Accepted)
+        yield RemoteFedRun(stream, line, index, call.number)
+
+
+class RemoteFedRun(FedReader):
+    """A fed request of the other process, which the call `number` runs."""
+
+    def __init__(self, stream: TransduceStream, line: Line, index: int, number: int) -> None:
+        super().__init__(stream)
+        self._line = line
+        self._index = index
+        self._number = number
+        self._in_order = trio.Lock()
+
+    async def feed(self, chunk: InputChunk) -> None:
+        """See `FedRun.feed`."""
+        async with self._in_order:  # large messages of two calls take turns
+            feed, buffers = messages.feed_of(self._index, self._number, chunk, log_context())
+            async with self._line.call(feed, buffers=buffers) as call:
+                await call.answer(messages.Accepted)
+
+    def fork(self, request: TransduceRequest) -> AbstractAsyncContextManager[FedRun]:
+        """See `FedRun.fork`."""
+        fork = messages.Fork(self._index, self._number, request, log_context())
+        return fed_run(self._line, self._index, request, fork)
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePlace(Place):
+    """Where requests to one model of the other process run."""
+
+    live: Callable[[], Line]
+    index: int
+
+    @overload
+    def run(self, request: SampleRequest) -> AbstractAsyncContextManager[TextReader]: ...
+    @overload
+    def run(self, request: PromptRequest) -> AbstractAsyncContextManager[Run[Outcome]]: ...
+    @overload
+    def run(self, request: TransduceRequest) -> AbstractAsyncContextManager[FedRun]: ...
+    def run(
+        self, request: SampleRequest | PromptRequest | TransduceRequest
+    ) -> AbstractAsyncContextManager[TextReader | Run[Outcome] | FedRun]:
+        """See `Place.run`."""
+        if isinstance(request.task, Sample):
+            return self._sampled(request)
+        if isinstance(request.task, Transduce):
+            return fed_run(self.live(), self.index, request, messages.Run(self.index, request, log_context()))
+        return self._outcome(request)
+
+    @asynccontextmanager
+    async def _sampled(self, request: SampleRequest) -> AsyncIterator[TextReader]:
+        stream = TextStream(request.request_id)
+        async with self.live().call(messages.Run(self.index, request, log_context()), stream) as call:
+            await call.answer(messages.Accepted)
+            yield stream if request.task.sampling.num_beams == 1 else SearchRun(stream.outcome)
+
+    @asynccontextmanager
+    async def _outcome(self, request: PromptRequest) -> AsyncIterator[Run[Outcome]]:
+        async with self.live().call(messages.Run(self.index, request, log_context())) as call:
+
+            async def outcome() -> Outcome:
+                return (await call.answer(messages.Performed)).outcome
+
+            yield OutcomeRun(outcome)

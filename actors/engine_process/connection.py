@@ -10,16 +10,16 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
 from itertools import count
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import trio
 
 from ...protocols.engine.messages import Features
 from ...protocols.errors import OverloadedError, SensoriumError, TooLargeError, UnavailableError
-from ..inference.detokenizer import TextStream
+from ..inference.streams import EventStream
 from . import messages
 from .chunking import read_message, send_message
-from .framing import FrameError
+from .framing import Buffer, FrameError
 from .messages import Message
 from .multiplexer import Link, LinkLostError
 
@@ -35,9 +35,9 @@ _TICK_S: Final = 0.5
 class Call:
     """One call in flight: its answers, but for the texts of a stream, in the order they came."""
 
-    def __init__(self, link: Link, number: int, stream: TextStream | None) -> None:
+    def __init__(self, link: Link, number: int, stream: EventStream[Any] | None) -> None:
+        self.number = number
         self._link = link
-        self._number = number
         self._stream = stream
         self.is_over = False
         """Nothing is left of it at the other side."""
@@ -48,9 +48,9 @@ class Call:
         match answer:
             case messages.Failed():
                 self.fail(messages.raised(answer))
-            case messages.Text(text) if self._stream is not None:
-                self.is_over = text.finish_reason is not None
-                self._stream.put_nowait(text)
+            case messages.Text(event) | messages.Brought(event) if self._stream is not None:
+                self.is_over = self._stream.is_last(event)
+                self._stream.put_nowait(event)
             case _:
                 self.is_over = not isinstance(answer, messages.Accepted | messages.Missing)
                 self._send.send_nowait(answer)
@@ -75,7 +75,7 @@ class Call:
     async def supply(self, features: Sequence[Features]) -> None:
         """Send what was missing, as soon as there is room for it."""
         supply, buffers = messages.shapes_of(features)
-        await self._link.send(self._number, messages.encode(supply), buffers)
+        await self._link.send(self.number, messages.encode(supply), buffers)
 
 
 class Line:
@@ -111,18 +111,23 @@ class Line:
                 call.fail(error)
 
     @asynccontextmanager
-    async def call(self, message: Message, stream: TextStream | None = None) -> AsyncIterator[Call]:
+    async def call(
+        self, message: Message, stream: EventStream[Any] | None = None, buffers: Sequence[Buffer] = ()
+    ) -> AsyncIterator[Call]:
         """Ask, and be there for the answers; leaving before the end ends it at the other side as well.
 
-        `stream` gets the texts. Raises OverloadedError for more than `MAX_CALLS`, TooLargeError for what no
-        message holds, UnavailableError if the line is lost.
+        `stream` gets texts, or what input brought. Raises OverloadedError for more than `MAX_CALLS`,
+        TooLargeError for what no message holds, UnavailableError if the line is lost.
         """
         if len(self._calls) >= MAX_CALLS:
             raise OverloadedError(f"{MAX_CALLS} requests wait for the engine's process")
         number = next(self._ids)
         call = self._calls[number] = Call(self._link, number, stream)
         try:
-            await send_message(self._link, number, message)
+            if buffers:
+                await self._link.send(number, messages.encode(message), buffers)
+            else:
+                await send_message(self._link, number, message)
             yield call
         except LinkLostError as error:
             raise UnavailableError("the engine's process is gone; it is being restarted") from error

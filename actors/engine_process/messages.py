@@ -15,20 +15,23 @@ import msgspec
 
 from ...protocols import errors
 from ...protocols.engine.messages import (
+    AnyRequest,
     ContentHash,
     Features,
     FloatType,
+    InputChunk,
     ItemKey,
     Lane,
     Outcome,
-    PromptRequest,
-    SampleRequest,
     SessionKey,
     TextGenerated,
+    TransduceEvent,
+    TransduceRequest,
 )
 from ...protocols.engine.statistics import EngineStatistics
 from ..runtime.actor import InboxStatistics
 from ..runtime.supervisor import Health
+from ..telemetry.logs import LogContext
 from .framing import Buffer
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -58,11 +61,12 @@ class Shape(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hold(_Message, frozen=True):
-    """`EngineClient.held`: any number of `Missing`, then `Accepted`; it lasts until `Leave`."""
+    """`EngineClient.placed`: any number of `Missing`, then `Accepted`; it lasts until `Leave`."""
 
     model: int
     items: tuple[ItemKey, ...]
     lane: Lane
+    log_context: LogContext = LogContext()
 
 
 class Supply(_Message, frozen=True):
@@ -72,20 +76,37 @@ class Supply(_Message, frozen=True):
 
 
 class Run(_Message, frozen=True):
-    """`generate` (answered by `Accepted` and texts) or, `whole`, `complete` (by its one text)."""
+    """`Place.run`. The answers: `Accepted` and texts if it samples, `Accepted` and what chunks brought if
+    it is fed, else `Performed`."""
 
     model: int
-    body: SampleRequest
-    whole: bool
+    body: AnyRequest
+    log_context: LogContext = LogContext()
     long: tuple[Long, ...] = ()
 
 
-class Perform(_Message, frozen=True):
-    """`perform`."""
+class Fork(_Message, frozen=True):
+    """`FedRun.fork` of the request that the call `parent` runs; answered as its `Run` is."""
 
     model: int
-    body: PromptRequest
-    long: tuple[Long, ...] = ()
+    parent: int
+    body: TransduceRequest
+    log_context: LogContext = LogContext()
+
+
+class Feed(_Message, frozen=True):
+    """`FedRun.feed` of the request that the call `run` runs; the features' data is in the buffers.
+
+    It is a call of its own, so that a refusal is an answer to it: `Accepted`, or `Failed`.
+    """
+
+    model: int
+    run: int
+    shape: Shape
+    num_valid: int
+    is_last: bool
+    is_first: bool
+    log_context: LogContext = LogContext()
 
 
 class CloseSession(_Message, frozen=True):
@@ -121,9 +142,15 @@ class Text(_Message, frozen=True):
 
 
 class Performed(_Message, frozen=True):
-    """The answer to `Perform`."""
+    """What became of a request that does not sample."""
 
     outcome: Outcome
+
+
+class Brought(_Message, frozen=True):
+    """What came of a request that is fed."""
+
+    event: TransduceEvent
 
 
 class Failed(_Message, frozen=True):
@@ -161,11 +188,11 @@ class Opened(_Message, frozen=True):
 
 
 Message = (
-    Hold | Supply | Run | Perform | CloseSession | GetState | Leave
-    | Accepted | Missing | Text | Performed | Failed | State | Loading | Opened
+    Hold | Supply | Run | Fork | Feed | CloseSession | GetState | Leave
+    | Accepted | Missing | Text | Performed | Brought | Failed | State | Loading | Opened
 )  # fmt: skip
 
-Lengthy = Run | Perform | Text
+Lengthy = Run | Text
 """What may be long: `body` then lacks the `long` tuples, which travel behind."""
 
 _DECODER: Final = msgspec.msgpack.Decoder(Message)
@@ -201,17 +228,33 @@ def raised(failed: Failed) -> errors.SensoriumError:
 
 def shapes_of(features: Sequence[Features]) -> tuple[Supply, list[Buffer]]:
     """Features as a message and buffers."""
-    return Supply(tuple(Shape(each.shape, each.grid, each.encoded, each.num_before) for each in features)), [
-        each.data for each in features
-    ]
+    return Supply(tuple(map(_shape, features))), [each.data for each in features]
 
 
 def features_of(supply: Supply, buffers: Sequence[bytes]) -> tuple[Features, ...]:
     """And back."""
-    return tuple(
-        Features(each.shape, data, each.grid, each.encoded, each.num_before)
-        for each, data in zip(supply.shapes, buffers, strict=True)
-    )
+    return tuple(_features(each, data) for each, data in zip(supply.shapes, buffers, strict=True))
+
+
+def feed_of(model: int, run: int, chunk: InputChunk, log_context: LogContext) -> tuple[Feed, list[Buffer]]:
+    """A chunk as a message and buffers."""
+    shape = _shape(chunk.features)
+    feed = Feed(model, run, shape, chunk.num_valid, chunk.is_last, chunk.is_first, log_context)
+    return feed, [chunk.features.data]
+
+
+def chunk_of(feed: Feed, buffers: Sequence[bytes]) -> InputChunk:
+    """And back."""
+    (data,) = buffers
+    return InputChunk(_features(feed.shape, data), feed.num_valid, feed.is_last, feed.is_first)
+
+
+def _shape(features: Features) -> Shape:
+    return Shape(features.shape, features.grid, features.encoded, features.num_before)
+
+
+def _features(shape: Shape, data: bytes) -> Features:
+    return Features(shape.shape, data, shape.grid, shape.encoded, shape.num_before)
 
 
 _FLAT: Final = 8192

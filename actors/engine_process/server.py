@@ -10,13 +10,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 import trio
 
-from ...protocols.engine.messages import ContentHash, Features, SampleRequest, TextGenerated
-from ...protocols.errors import InternalError, OverloadedError, SensoriumError
+from ...protocols.engine.messages import (
+    AnyRequest,
+    ContentHash,
+    EncoderItem,
+    Features,
+    PromptRequest,
+    Sample,
+    SampleRequest,
+    TextGenerated,
+    Transduce,
+    Transduced,
+    TransduceRequest,
+)
+from ...protocols.errors import BadRequestError, InternalError, OverloadedError, SensoriumError
+from ..inference.client import FedRun, Place
 from ..inference.engine import Engine
 from ..runtime.panic_guard import contained
 from . import messages
@@ -31,6 +45,12 @@ MAX_CALLS: Final = 20_000
 """More than the other side keeps in flight (`actors/engine_process/connection.py`)."""
 
 
+_NOT_SENT: Final = Features((), b"")
+
+
+_Call = messages.Hold | messages.Run | messages.Fork | messages.Feed
+
+
 @dataclass(slots=True, eq=False)
 class _Work:
     """One call that is worked on."""
@@ -39,6 +59,8 @@ class _Work:
     done: trio.Event = field(default_factory=trio.Event)
     supplied: trio.Event = field(default_factory=trio.Event)
     features: tuple[Features, ...] = ()
+    fed: FedRun | None = None
+    """What runs, if it is fed."""
 
 
 class EngineServer:
@@ -101,27 +123,28 @@ class EngineServer:
                 if work is not None:
                     work.scope.cancel()
                     await work.done.wait()  # who leaves may use its request id again at once
-            case messages.Hold() | messages.Run() | messages.Perform() if len(self._works) < MAX_CALLS:
+            case messages.Hold() | messages.Run() | messages.Fork() | messages.Feed() if (
+                len(self._works) < MAX_CALLS
+            ):
                 self._works[number] = work = _Work()
-                self._nursery.start_soon(self._work, number, message, work)
-            case messages.Hold() | messages.Run() | messages.Perform():
+                self._nursery.start_soon(self._work, number, message, buffers, work)
+            case messages.Hold() | messages.Run() | messages.Fork() | messages.Feed():
                 self._answer(number, messages.failed(OverloadedError("too many requests are in flight")))
             case _:
                 pass  # of a call that is over
 
-    async def _work(
-        self, number: int, message: messages.Hold | messages.Run | messages.Perform, work: _Work
-    ) -> None:
+    async def _work(self, number: int, message: _Call, buffers: Sequence[bytes], work: _Work) -> None:
         try:
-            with contained, work.scope:
-                await self._perform(number, message, work)
+            with message.log_context.applied(), contained, work.scope:
+                await self._perform(number, message, buffers, work)
         except SensoriumError as error:
             self._fail(number, error)
         except LinkLostError:
             pass  # `run` ends as well
         except Exception as error:
             # One call's, as it would be one request's in a process of both.
-            logger.error("a call failed: %s", type(message).__name__, exc_info=error)
+            with message.log_context.applied():
+                logger.error("a call failed: %s", type(message).__name__, exc_info=error)
             self._fail(number, InternalError("The engine failed on this request."))
         finally:
             del self._works[number]
@@ -132,20 +155,24 @@ class EngineServer:
             self._answer(messages.NEWS, self._state())
         self._answer(number, messages.failed(error))
 
-    async def _perform(
-        self, number: int, message: messages.Hold | messages.Run | messages.Perform, work: _Work
-    ) -> None:
+    async def _perform(self, number: int, message: _Call, buffers: Sequence[bytes], work: _Work) -> None:
         engine = self._engines[message.model]
         match message:
             case messages.Hold():
                 await self._hold(number, engine, message, work)
-            case messages.Perform():
-                self._answer(number, messages.Performed(await engine.perform(message.body)))
-            case messages.Run(whole=True):
-                await send_message(self._link, number, messages.Text(await engine.complete(message.body)))
             case messages.Run():
-                last = await self._stream(number, engine, message.body)
-                await send_message(self._link, number, messages.Text(last))
+                await self._run(number, engine, message.body, work)
+            case messages.Feed():
+                await self._fed(message.run).feed(messages.chunk_of(message, buffers))
+                self._answer(number, messages.Accepted())
+            case messages.Fork():
+                await self._bring(number, self._fed(message.parent).fork(message.body), work)
+
+    def _fed(self, number: int) -> FedRun:
+        work = self._works.get(number)
+        if work is None or work.fed is None:
+            raise BadRequestError("the request has ended, and takes no more input")
+        return work.fed
 
     async def _hold(self, number: int, engine: Engine, message: messages.Hold, work: _Work) -> None:
         async def fetch(missing: Sequence[ContentHash]) -> Sequence[Features]:
@@ -155,15 +182,42 @@ class EngineServer:
             features, work.features = work.features, ()
             return features
 
-        async with engine.held(message.items, fetch, lane=message.lane):
+        items = [EncoderItem(key.content_hash, _NOT_SENT, key.num_tokens) for key in message.items]
+        async with engine.placed(items, lane=message.lane, fetch=fetch):
             self._answer(number, messages.Accepted())
             await trio.sleep_forever()
 
-    async def _stream(self, number: int, engine: Engine, request: SampleRequest) -> TextGenerated:
-        """Send all texts but the last, which follows when the engine has let go of the request."""
-        async with engine.generate(request) as stream:
+    async def _run(self, number: int, engine: Engine, request: AnyRequest, work: _Work) -> None:
+        async with engine.placed() as place:
+            if isinstance(request.task, Sample):
+                last = await self._stream(number, place, cast("SampleRequest", request))
+                await send_message(self._link, number, messages.Text(last))
+            elif isinstance(request.task, Transduce):
+                await self._bring(number, place.run(cast("TransduceRequest", request)), work)
+            else:
+                async with place.run(cast("PromptRequest", request)) as run:
+                    self._answer(number, messages.Performed(await run.outcome()))
+
+    async def _bring(self, number: int, entered: AbstractAsyncContextManager[FedRun], work: _Work) -> None:
+        """Send what the input of a request brings; its end when the engine has let go of it."""
+        async with entered as work.fed:
             self._answer(number, messages.Accepted())
-            async for text in stream:
+            async for event in work.fed:
+                if isinstance(event, Transduced) and event.finish_reason is not None:
+                    break
+                self._answer(number, messages.Brought(event))
+                await self._link.settled()
+            else:
+                raise InternalError("The engine ended without a reason.")
+        self._answer(number, messages.Brought(event))
+
+    async def _stream(self, number: int, place: Place, request: SampleRequest) -> TextGenerated:
+        """Send all texts but the last, which follows when the engine has let go of the request."""
+        async with place.run(request) as run:
+            self._answer(number, messages.Accepted())
+            if request.task.sampling.num_beams > 1:
+                return await run.outcome()
+            async for text in run:
                 if text.finish_reason is not None:
                     return text
                 await send_message(self._link, number, messages.Text(text))

@@ -17,7 +17,7 @@ import trio
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..telemetry.logs import FIELDS, REQUEST_ID, LogConfig, id_headers, request_id_of
+from ..telemetry.logs import FIELDS, LogConfig, LogContext, id_headers, request_id_of, trace_id_of
 from ..transport.refusals import Refusal
 from .api_keys import sent_key
 
@@ -51,14 +51,14 @@ class AccessLog:
         """Serve one request or one WebSocket."""
         connection = HTTPConnection(scope)
         request_id = request_id_of(connection.headers.get(_HEADER))
+        context = LogContext(request_id, trace_id_of(connection.headers.get("traceparent")))
         is_written = self._is_on and scope["path"] not in self._skipped
         exchange = _Exchange(connection, request_id, send, is_written)
-        token = REQUEST_ID.set(request_id)
-        try:
-            await self._app(scope, receive, exchange.send)
-        finally:
-            exchange.ended()
-            REQUEST_ID.reset(token)
+        with context.applied():
+            try:
+                await self._app(scope, receive, exchange.send)
+            finally:
+                exchange.ended()
 
 
 class RefusalLog:
@@ -82,13 +82,12 @@ class RefusalLog:
             "unreported": num_unreported,
         }
         before = f" ({num_unreported} more before it)" if num_unreported else ""
-        token = REQUEST_ID.set(refusal.request_id)
-        logger.info(
-            "%s %s %d refused %s %s%s",
-            *(method, path, refusal.status, refusal.code, refusal.client[0], before),
-            extra={FIELDS: fields},
-        )
-        REQUEST_ID.reset(token)
+        with LogContext(refusal.request_id).applied():
+            logger.info(
+                "%s %s %d refused %s %s%s",
+                *(method, path, refusal.status, refusal.code, refusal.client[0], before),
+                extra={FIELDS: fields},
+            )
 
 
 @dataclass(slots=True)

@@ -7,9 +7,9 @@ that goes on from another what differs. Knows the engine by two functions. The r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import msgspec
 
@@ -24,7 +24,7 @@ from ...protocols.engine.messages import (
 )
 from ...protocols.errors import BadRequestError
 from ..runtime.nursery import all_of
-from .detokenizer import TextStream
+from .detokenizer import TextReader, TextStream
 from .scheduler import Part
 
 
@@ -34,6 +34,21 @@ class Submit(Protocol):
     def __call__(
         self, request: SampleRequest, /, *, part: Part
     ) -> AbstractAsyncContextManager[TextStream]: ...
+
+
+class SearchRun(TextReader):
+    """The `Run` of a search, whose answer is known at its end only."""
+
+    def __init__(self, search: Callable[[], Awaitable[TextGenerated]]) -> None:
+        self._search = search
+
+    async def outcome(self) -> TextGenerated:
+        """Search. Cancelling ends all questions."""
+        return await self._search()
+
+    async def receive(self) -> NoReturn:
+        """Raise BadRequestError."""
+        raise BadRequestError("the answer of several beams comes at its end", param="num_beams")
 
 
 def check_beams(request: SampleRequest) -> None:

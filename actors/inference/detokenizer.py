@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Final, NewType, Self
 
@@ -21,17 +19,16 @@ import trio
 from ...engine.text.detokenizer import Collected, Detokenizer
 from ...engine.text.text_decoder import TextDecoder
 from ...protocols.engine.messages import RequestId, SamplingParams, TextGenerated, TokensSampled
-from ...protocols.errors import InternalError, SensoriumError
+from ...protocols.errors import InternalError
 from ..runtime.actor import Handle, Inbox
 from ..runtime.panic_guard import contained
+from .streams import STREAM_CAPACITY, EventStream
 
 logger = logging.getLogger(__name__)
 
 StreamId = NewType("StreamId", int)
 """Unlike a request id never used again, so that late tokens cannot reach the id's next user."""
 
-STREAM_CAPACITY: Final = 1024
-"""Messages a reader may lag behind: more than any answer of one window has tokens."""
 INBOX_CAPACITY: Final = 4096
 """Streams that may be opened in one turn of the loop."""
 _IN_A_TURN: Final = 256
@@ -39,7 +36,7 @@ _IN_A_TURN: Final = 256
 
 
 class TextReader(ABC):
-    """Text as it comes: iterate, or `receive` until `trio.EndOfChannel`."""
+    """The `Run` of a request that samples: iterate, or `receive` until `trio.EndOfChannel`."""
 
     is_finished: bool = False
     """Its end is known; there may be something left to receive."""
@@ -47,6 +44,18 @@ class TextReader(ABC):
     @abstractmethod
     async def receive(self) -> TextGenerated:
         """The next text; the last has a finish reason."""
+
+    async def outcome(self) -> TextGenerated:
+        """All that was not received yet, in one message."""
+        collected, texts = Collected(), list[str]()
+        while True:
+            text = await self.receive()
+            if text.finish_reason is not None and not texts:
+                return text
+            collected.add(text)
+            texts.append(text.text)
+            if text.finish_reason is not None:
+                return msgspec.structs.replace(collected.joined(text), text="".join(texts))
 
     def __aiter__(self) -> Self:
         return self
@@ -58,77 +67,35 @@ class TextReader(ABC):
             raise StopAsyncIteration from None
 
 
-class TextStream(TextReader):
+class TextStream(EventStream[TextGenerated], TextReader):
     """The text of one request as it comes.
 
     The last message has a finish reason. Those before it bring at least `stride` tokens each; None: there are
     none, and the last has everything in it. If the request fails alone, the reason is "error" and there is a
-    message; if the engine goes down, receiving raises UnavailableError instead.
+    message.
     """
 
     def __init__(
         self, request_id: RequestId, *, stride: int | None = 1, capacity: int = STREAM_CAPACITY
     ) -> None:
-        self.request_id = request_id
+        super().__init__(request_id, capacity=capacity)
         self.stride = stride
         self.is_enough = False
         """Set by the reader: what came is an answer, though it did not end by itself."""
-        self._capacity = capacity
-        self._buffer: deque[TextGenerated] = deque()
-        self._reader: trio.lowlevel.Task | None = None
-        self._error: SensoriumError | None = None
 
-    async def receive(self) -> TextGenerated:
-        """The next text. Cancellation takes none."""
-        # By hand, because this is the one place where a task is woken for each token of each request: a
-        # third cheaper than a memory channel.
-        await trio.lowlevel.checkpoint_if_cancelled()
-        while not self._buffer:
-            if self.is_finished:
-                # A copy: the error is that of all streams, and a traceback holds the frames of who raised it.
-                raise trio.EndOfChannel if self._error is None else copy(self._error)
-            assert self._reader is None, "a stream has one reader"
-            self._reader = trio.lowlevel.current_task()
-            await trio.lowlevel.wait_task_rescheduled(self._abort_receive)
-        return self._buffer.popleft()
+    def is_last(self, event: TextGenerated) -> bool:
+        """See `EventStream.is_last`."""
+        return event.finish_reason is not None
 
-    def put_nowait(self, text: TextGenerated) -> bool:
-        """Give the reader `text`; False if it lags too far behind, which ends the stream with an error."""
-        if self.is_finished:
-            return True
-        if len(self._buffer) >= self._capacity:
-            self._buffer.append(
-                TextGenerated(
-                    self.request_id,
-                    (),
-                    finish_reason="error",
-                    error=f"the reader fell {self._capacity} messages behind",
-                    fault="slow_reader",
-                )
-            )
-            self.is_finished = True
-            return False
-        self._buffer.append(text)
-        if text.finish_reason is not None:
-            self.is_finished = True
-        self._wake()
-        return True
-
-    def fail(self, error: SensoriumError) -> None:
-        """End the stream: receiving raises `error` after what is already there."""
-        if not self.is_finished:
-            self._error = error
-            self.is_finished = True
-            self._wake()
-
-    def _wake(self) -> None:
-        if self._reader is not None:
-            trio.lowlevel.reschedule(self._reader)
-            self._reader = None
-
-    def _abort_receive(self, _: Callable[[], object]) -> trio.lowlevel.Abort:
-        self._reader = None
-        return trio.lowlevel.Abort.SUCCEEDED
+    def overrun(self) -> TextGenerated:
+        """See `EventStream.overrun`."""
+        return TextGenerated(
+            self.request_id,
+            (),
+            finish_reason="error",
+            error=f"the reader fell {self._capacity} messages behind",
+            fault="slow_reader",
+        )
 
 
 @dataclass(slots=True)
@@ -246,7 +213,8 @@ class DetokenizerActor:
             with contained:
                 text = _text_of(opened, sampled)
         except Exception:
-            logger.exception("%s: its tokens cannot be read, aborted", sampled.request_id)
+            with stream.log_context.applied():
+                logger.exception("%s: its tokens cannot be read, aborted", sampled.request_id)
             stream.fail(InternalError("The text of the answer could not be made."))
             self._abort(sampled.request_id, stream_id)
             del self._streams[stream_id]
@@ -254,7 +222,8 @@ class DetokenizerActor:
         if text is None:
             return
         if not stream.put_nowait(text):
-            logger.warning("%s: its reader lags too far behind, aborted", sampled.request_id)
+            with stream.log_context.applied():
+                logger.warning("%s: its reader lags too far behind, aborted", sampled.request_id)
             self._abort(sampled.request_id, stream_id)
         elif text.stop is not None and sampled.finish_reason is None:
             self._stop(sampled.request_id, stream_id)

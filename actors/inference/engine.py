@@ -1,4 +1,4 @@
-"""The engine of one model, as sessions and REST see it: encoded windows, generated text, alignments.
+"""The engine of one model in this process: holds encodings for callers, whose requests run at its place.
 
 Composes the group of actors that share one device (executor, scheduler, detokenizer, encoder cache) under a
 supervisor: the `EngineClient` of its own process. When one of them crashes, everything in flight fails at
@@ -8,11 +8,12 @@ once with UnavailableError and the group starts afresh. It knows no wire formats
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import count
+from itertools import count, islice
+from typing import Final
 
 import msgspec
 import trio
@@ -24,19 +25,8 @@ from ...engine.planning.encoder.cache import EncoderCache
 from ...engine.planning.encoder.effects import FeaturesNeeded
 from ...engine.planning.limits import SchedulerConfig
 from ...engine.planning.scheduler import Scheduler
-from ...engine.text.detokenizer import Decode, Detokenizer, decoder_maker
-from ...engine.text.keyword_boosting import tree_of
-from ...protocols.engine.messages import (
-    INTERACTIVE,
-    ItemKey,
-    Lane,
-    Outcome,
-    Phrases,
-    PromptRequest,
-    SampleRequest,
-    SessionKey,
-    TextGenerated,
-)
+from ...engine.text.detokenizer import Decode, decoder_maker
+from ...protocols.engine.messages import INTERACTIVE, EncoderItem, Lane, SessionKey
 from ...protocols.engine.statistics import EngineStatistics
 from ...protocols.errors import (
     BadRequestError,
@@ -47,16 +37,17 @@ from ...protocols.errors import (
 )
 from ..config.engine import STEP_TIMEOUT_S
 from ..runtime.actor import InboxStatistics
-from ..runtime.off_loop import off_loop
 from ..runtime.supervisor import Child, Health, RestartPolicy, Supervisor
-from .beam_search import check_beams, search
-from .client import EngineClient, Fetch, unavailable
-from .detokenizer import StreamId, TextReader, TextStream
+from .client import EngineClient, Fetch, sent_with, unavailable
 from .executor import ExecutorActor, Runner, ThreadWorker, Worker
 from .grammars import COMPILE_TIMEOUT_S, GrammarCompiler, Grammars
 from .incarnation import EngineGroup
-from .keyword_boosting import PhraseStream, check_phrased, expecting
-from .scheduler import Part
+from .place import EnginePlace
+
+logger = logging.getLogger(__name__)
+
+_MOST_NAMED: Final = 32
+"""Requests in flight that are named when an engine crashes."""
 
 
 def _no_encoder(_: int) -> int:
@@ -122,6 +113,14 @@ class Engine(EngineClient):
         self._group: EngineGroup | None = None
         self._former = EngineStatistics()  # counters of the incarnations before
         self._ids = count(1)
+        self._place = EnginePlace(
+            live=self._live,
+            limits=lambda: self._served,
+            grammars=self._grammars,
+            make_decoder=self._make_decoder,
+            ids=self._ids,
+            close_session=self.close_session,
+        )
         self._supervisor = Supervisor(
             name, self._start, policy=restart_policy, on_crash=self._crashed, fatal=DeviceLostError
         )
@@ -153,53 +152,36 @@ class Engine(EngineClient):
             self._close(UnavailableError(f"the model {self.name} is no longer served"))
 
     @asynccontextmanager
-    async def held(
-        self, items: tuple[ItemKey, ...], fetch: Fetch, *, lane: Lane = INTERACTIVE
-    ) -> AsyncIterator[None]:
+    async def placed(
+        self,
+        items: Sequence[EncoderItem] = (),
+        key: str | None = None,  # noqa: ARG002 (there is one engine)
+        prompt_token_ids: Sequence[int] = (),  # noqa: ARG002
+        *,
+        lane: Lane = INTERACTIVE,
+        fetch: Fetch | None = None,
+    ) -> AsyncIterator[EnginePlace]:
+        """See `EngineClient.placed`."""
         group = self._live()
         if not items:
-            yield
+            yield self._place
             return
+        fetch = fetch or sent_with(items)
         ticket = Ticket(next(self._ids))
         try:
-            answer = await group.cache.handle.need(ticket, items, lane)
+            answer = await group.cache.handle.need(ticket, tuple(item.key for item in items), lane)
             while isinstance(answer, FeaturesNeeded):
                 features = await fetch(answer.missing)
                 sent = dict(zip(answer.missing, features, strict=True))
                 answer = await group.cache.handle.supply(ticket, sent)
             slots = {item.content_hash: slot for item, slot in zip(items, answer.slots, strict=True)}
             with group.holding(slots):
-                yield
+                yield self._place
         finally:
             group.cache.handle.release(ticket, is_passing=lane.service == "live")
 
-    @asynccontextmanager
-    async def generate(self, request: SampleRequest) -> AsyncIterator[TextReader]:
-        """See `EngineClient.generate`. Its grammar is compiled before it is queued."""
-        if request.task.sampling.num_beams > 1:
-            raise BadRequestError("the answer of several beams comes at its end", param="num_beams")
-        async with self._generate(request, stride=request.task.tokens_a_message) as stream:
-            yield stream
-
-    async def complete(self, request: SampleRequest) -> TextGenerated:
-        """See `EngineClient.complete`; `finish_reason` is "error" if it failed alone."""
-        if request.task.sampling.num_beams > 1:
-            return await self._search(request)
-        async with self._generate(request, stride=None) as stream:
-            return await stream.receive()
-
-    async def perform(self, request: PromptRequest) -> Outcome:
-        """See `EngineClient.perform`."""
-        group = self._live()
-        slot, media_slots = group.slots_of(request)
-        try:
-            return await group.scheduler.handle.perform_task(request, slot, media_slots)
-        except trio.Cancelled:
-            group.scheduler.handle.abort(request.request_id)
-            raise
-
     def close_session(self, session: SessionKey) -> None:
-        """Let go of what a session keeps between its requests. Unknown ones are nothing to let go of."""
+        """See `EngineClient.close_session`."""
         if self._group is not None:
             self._group.scheduler.handle.close_session(session)
 
@@ -213,62 +195,6 @@ class Engine(EngineClient):
 
     def inboxes(self) -> Sequence[InboxStatistics]:
         return () if self._group is None else self._group.inboxes()
-
-    @asynccontextmanager
-    async def _generate(self, request: SampleRequest, *, stride: int | None) -> AsyncIterator[TextReader]:
-        if not all(request.task.sampling.stop):
-            raise BadRequestError("a stop string is empty", param="stop")
-        self._live()
-        if request.task.sampling.phrases is not None:
-            async with self._expecting(request, request.task.sampling.phrases, stride=stride) as expected:
-                yield expected
-            return
-        grammar, caller = request.task.sampling.grammar, request.lane.caller
-        with self._grammars.holding(grammar, caller=caller):
-            await self._grammars.compile(grammar, caller=caller)
-            async with self._submitted(request, stride=stride) as stream:
-                yield stream
-
-    @asynccontextmanager
-    async def _expecting(
-        self, request: SampleRequest, phrases: Phrases, *, stride: int | None
-    ) -> AsyncIterator[PhraseStream]:
-        check_phrased(request.task.sampling)
-        size = sum(map(len, phrases.first + phrases.within))
-        tree = await off_loop(partial(tree_of, phrases), size=size)
-        detokenizer = Detokenizer(self._make_decoder(), request.task.sampling)
-        submit = partial(self._submitted, stride=stride)
-        async with expecting(request, submit, tree, detokenizer) as stream:
-            yield stream
-
-    @asynccontextmanager
-    async def _submitted(
-        self, request: SampleRequest, *, stride: int | None, part: Part | None = None
-    ) -> AsyncIterator[TextStream]:
-        """Queue `request`, whose grammar is ready, and end it on leaving."""
-        group = self._live()
-        slot, media_slots = group.slots_of(request)
-        stream_id = StreamId(next(self._ids))
-        with group.stream(request.request_id, stride=stride) as stream:
-            try:
-                group.detokenizer.handle.open(stream_id, stream, request.task.sampling)
-                await group.scheduler.handle.submit(
-                    request, slot, stream_id, media_slots=media_slots, part=part
-                )
-                yield stream
-            finally:
-                if not stream.is_finished:
-                    end = group.scheduler.handle.stop if stream.is_enough else group.scheduler.handle.abort
-                    end(request.request_id, stream_id)
-                    group.detokenizer.handle.close(stream_id)
-
-    async def _search(self, request: SampleRequest) -> TextGenerated:
-        check_beams(request)
-        group = self._live()
-        self._served.check(request)  # parts are shorter: one would only fail far into the answer
-        with group.stream(request.request_id, stride=None):  # its id is in use
-            sampled = await search(request, partial(self._submitted, stride=None), self.close_session)
-        return Detokenizer(self._make_decoder(), request.task.sampling).push(sampled)
 
     def _live(self) -> EngineGroup:
         if self._group is None or self.health != "ready":
@@ -309,6 +235,9 @@ class Engine(EngineClient):
         return Scheduler(self._served, self.presence)
 
     def _crashed(self, crash: BaseException) -> None:
+        names = dict.fromkeys(self._place.running.values())
+        if names:
+            logger.error("%s: requests in flight: %s", self.name, ", ".join(islice(names, _MOST_NAMED)))
         what_now = "is lost to this process" if isinstance(crash, DeviceLostError) else "is being restarted"
         self._close(UnavailableError(f"the model {self.name} failed and {what_now}"))
 

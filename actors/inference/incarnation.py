@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,10 +21,13 @@ from ...protocols.engine.statistics import EngineStatistics
 from ...protocols.errors import BadRequestError, SensoriumError, UnavailableError
 from ..runtime.actor import InboxStatistics
 from ..runtime.supervisor import Child
-from .detokenizer import DetokenizerActor, TextStream
+from .detokenizer import DetokenizerActor
 from .encoder_cache import EncoderCacheActor
 from .executor import ExecutorActor, Runner, Worker
 from .scheduler import SchedulerActor
+from .streams import EventStream
+
+StreamT = TypeVar("StreamT", bound=EventStream[Any])
 
 
 class EngineGroup:
@@ -60,7 +64,7 @@ class EngineGroup:
         )
         self.cache = EncoderCacheActor(cache, scheduler=self.scheduler.handle)
         self._ledger = cache
-        self._streams: dict[RequestId, TextStream] = {}
+        self._streams: dict[RequestId, EventStream[Any]] = {}
         self._held: dict[ContentHash, list[Slot]] = {}
 
     def children(self) -> Sequence[Child]:
@@ -73,11 +77,12 @@ class EngineGroup:
         )
 
     @contextmanager
-    def stream(self, request_id: RequestId, *, stride: int | None) -> Iterator[TextStream]:
-        """A stream for `request_id`, known to `fail` for the duration."""
+    def opened(self, stream: StreamT) -> Iterator[StreamT]:
+        """Let `fail` know of a request's stream for the duration."""
+        request_id = stream.request_id
         if request_id in self._streams:
             raise BadRequestError(f"request id {request_id!r} is in use")
-        stream = self._streams[request_id] = TextStream(request_id, stride=stride)
+        self._streams[request_id] = stream
         try:
             yield stream
         finally:

@@ -75,7 +75,8 @@ class PhraseStream(TextReader):
                 continue
             self.is_finished = part.finish_reason is not None
             num_sure = self._num_sure()
-            if self.is_finished or num_sure - self._num_given >= self._request.task.tokens_a_message:
+            stride = self._request.task.tokens_a_message
+            if self.is_finished or (stride is not None and num_sure - self._num_given >= stride):
                 return self._given(part, num_sure)
         raise trio.EndOfChannel
 

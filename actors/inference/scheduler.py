@@ -9,6 +9,7 @@ scheduler; knows neither device nor text. Read `engine/planning/scheduler.py` fo
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,17 +25,27 @@ from ...engine.planning.request_times import RequestClocks
 from ...engine.planning.scheduler import Scheduler
 from ...protocols.engine.messages import (
     Align,
+    InputChunk,
     Outcome,
     PromptRequest,
     RequestId,
     SampleRequest,
     SessionKey,
+    StateEvicted,
+    TaskFailed,
     TokensSampled,
+    Transduced,
+    TransduceEvent,
+    TransduceRequest,
 )
 from ...protocols.engine.statistics import EngineStatistics
-from ...protocols.errors import SensoriumError
+from ...protocols.errors import BadRequestError, InternalError, SensoriumError
 from ..runtime.actor import Handle, Inbox, Reply
+from .client import failed_alone
 from .detokenizer import StreamId
+from .fed_runs import FreshStream
+
+logger = logging.getLogger(__name__)
 
 _MAX_PAUSE_S: Final = 0.1
 """Longest an engine pauses between two steps while another one serves live requests."""
@@ -71,6 +82,25 @@ class _Perform:
 
 
 @dataclass(frozen=True, slots=True)
+class _OpenFed:
+    """A request that is fed, whose events go to a stream; with a parent it goes on from that."""
+
+    request: TransduceRequest
+    stream: FreshStream
+    stream_id: StreamId
+    parent: tuple[RequestId, StreamId] | None
+    reply: Reply[None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Feed:
+    request_id: RequestId
+    stream_id: StreamId
+    chunk: InputChunk
+    reply: Reply[None]
+
+
+@dataclass(frozen=True, slots=True)
 class _Abort:
     request_id: RequestId
     stream_id: StreamId | None
@@ -82,7 +112,7 @@ class _CloseSession:
     session: SessionKey
 
 
-_Message = _Submit | _Perform | _Abort | _CloseSession | SlotEffect | StepResult
+_Message = _Submit | _Perform | _OpenFed | _Feed | _Abort | _CloseSession | SlotEffect | StepResult
 
 
 class SchedulerHandle:
@@ -111,6 +141,21 @@ class SchedulerHandle:
     ) -> Outcome:
         """The outcome of a request that does not sample. On cancellation, `abort` it."""
         return await self._handle.call(lambda reply: _Perform(request, slot, media_slots, reply))
+
+    async def open_fed(
+        self,
+        request: TransduceRequest,
+        stream: FreshStream,
+        stream_id: StreamId,
+        *,
+        parent: tuple[RequestId, StreamId] | None = None,
+    ) -> None:
+        """Queue a request that is fed, or the fork of one. Raises if it is refused."""
+        await self._handle.call(lambda reply: _OpenFed(request, stream, stream_id, parent, reply))
+
+    async def feed(self, request_id: RequestId, stream_id: StreamId, chunk: InputChunk) -> None:
+        """The next input of a request. Raises if it is refused."""
+        await self._handle.call(lambda reply: _Feed(request_id, stream_id, chunk, reply))
 
     def abort(self, request_id: RequestId, stream_id: StreamId | None = None) -> None:
         """End a request (the one submitted with `stream_id`, if it samples)."""
@@ -153,6 +198,7 @@ class SchedulerActor:
         self._report = report
         self._streams: dict[RequestId, StreamId] = {}
         self._replies: dict[RequestId, Reply[Outcome]] = {}
+        self._fed: dict[RequestId, FreshStream] = {}
         self._clocks = RequestClocks()
         self._pause_until = -math.inf
         """While another engine of the process serves live requests."""
@@ -174,7 +220,10 @@ class SchedulerActor:
                 for message in await self._receive():
                     for event in self._handle_message(scheduler, message):
                         self._route(event, tokens)
-                if self._plan(scheduler):
+                has_planned = self._plan(scheduler)
+                for event in scheduler.take_events():
+                    self._route(event, tokens)
+                if has_planned:
                     await trio.lowlevel.checkpoint()  # the device gets its plan before text is made
                 if tokens:
                     self._decode(tokens)
@@ -211,8 +260,10 @@ class SchedulerActor:
                 pause_s = (scheduler.config.low_priority_interval - 1) * busy_s
                 self._pause_until = trio.current_time() + min(pause_s, _MAX_PAUSE_S)
                 return scheduler.update(message)
-            case _Submit() | _Perform():
+            case _Submit() | _Perform() | _OpenFed():
                 return self._admit(scheduler, message)
+            case _Feed():
+                self._feed(scheduler, message)
             case _Abort(request_id, stream_id, is_answered):
                 if self._streams.get(request_id) == stream_id:
                     scheduler.abort(request_id)
@@ -222,6 +273,8 @@ class SchedulerActor:
                         self._clocks.aborted(request_id)
                     self._streams.pop(request_id, None)
                     self._replies.pop(request_id, None)
+                    self._fed.pop(request_id, None)
+                    return scheduler.take_events()
             case _CloseSession(session):
                 scheduler.close_session(session)
             case Encode(slot, features):
@@ -234,7 +287,23 @@ class SchedulerActor:
                 assert_never(message)
         return ()
 
-    def _admit(self, scheduler: Scheduler, message: _Submit | _Perform) -> Iterable[SchedulerEvent]:
+    def _feed(self, scheduler: Scheduler, message: _Feed) -> None:
+        try:
+            self._check_is_open(message.request_id, message.stream_id)
+            scheduler.feed(message.request_id, message.chunk)
+        except SensoriumError as error:
+            message.reply.fail(error)
+        else:
+            self._fed[message.request_id].fed(message.chunk)
+            message.reply.set(None)
+
+    def _check_is_open(self, request_id: RequestId, stream_id: StreamId) -> None:
+        if self._streams.get(request_id) != stream_id:
+            raise BadRequestError(f"the request {request_id!r} has ended, and takes no more input")
+
+    def _admit(
+        self, scheduler: Scheduler, message: _Submit | _Perform | _OpenFed
+    ) -> Iterable[SchedulerEvent]:
         """Queue a request, or answer why not."""
         events: Iterable[SchedulerEvent] = ()
         try:
@@ -250,9 +319,38 @@ class SchedulerActor:
                     self._replies[request.request_id] = outcome_reply
                     if not isinstance(request.task, Align):  # an afterthought of a request that was timed
                         self._clocks.submitted(request, now=trio.current_time())
+                case _OpenFed(request=fed, parent=None):
+                    events = scheduler.submit(fed, None)
+                    self._open(message)
+                case _OpenFed(request=fed, parent=(parent_id, parent_stream_id)):
+                    self._check_is_open(parent_id, parent_stream_id)
+                    events = scheduler.fork(parent_id, fed)
+                    self._fed[parent_id].forked(message.stream)
+                    self._open(message)
         except SensoriumError as error:
             message.reply.fail(error)
         return events
+
+    def _open(self, message: _OpenFed) -> None:
+        self._streams[message.request.request_id] = message.stream_id
+        self._fed[message.request.request_id] = message.stream
+        message.reply.set(None)
+
+    def _tell(self, event: TransduceEvent | TaskFailed) -> None:
+        """Give the stream of a fed request what came of it."""
+        stream = self._fed[event.request_id]
+        with stream.log_context.applied():
+            match event:
+                case TaskFailed():
+                    stream.fail(InternalError(f"The engine failed on this request: {failed_alone(event)}."))
+                case StateEvicted():
+                    logger.info("%s: its states were evicted, it is to be fed again", event.request_id)
+                    stream.take(event)
+                case _ if not stream.take(event):
+                    logger.warning("%s: its reader lags too far behind, aborted", event.request_id)
+                    self.handle.abort(event.request_id, self._streams[event.request_id])
+        if stream.is_finished and (isinstance(event, TaskFailed) or stream.is_last(event)):
+            del self._fed[event.request_id], self._streams[event.request_id]
 
     def _route(self, event: SchedulerEvent, tokens: list[tuple[StreamId, TokensSampled]]) -> None:
         """Answer, report, or add to `tokens`. At once: the id may have a new user a message later."""
@@ -264,6 +362,10 @@ class SchedulerActor:
                     del self._streams[event.request_id]
             case WindowEncoded() | EncodeFailed() | EncodeDropped():
                 self._report(event)
+            case Transduced() | StateEvicted():
+                self._tell(event)
+            case TaskFailed() if event.request_id in self._fed:
+                self._tell(event)
             case _:
                 self._clocks.done(event, now=trio.current_time())
                 self._replies.pop(event.request_id).set(event)

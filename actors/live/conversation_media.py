@@ -24,6 +24,7 @@ from ...protocols.chat.request import Conversation
 from ...protocols.engine.messages import ContentHash, Features, ItemId, Lane, MediaItems
 from ...protocols.errors import BadRequestError, InternalError, SensoriumError
 from ...realtime.dialogue.effects import MediaFact, MediaOpened, MediaRefused, OpenMedia
+from ..inference.client import Place
 from ..runtime.panic_guard import contained
 from ..text.generation import TextModel
 from .video import SessionVideo, VideoSnapshot
@@ -84,12 +85,12 @@ class SessionMedia:
             self._known.pop(name, None)
 
     @asynccontextmanager
-    async def held(
+    async def placed(
         self, conversation: Conversation, lane: Lane, snapshot: VideoSnapshot, max_tokens: int | None = None
-    ) -> AsyncIterator[Prompt]:
-        """The prompt of a conversation with live video, while the engine holds the encodings it needs.
+    ) -> AsyncIterator[tuple[Place, Prompt]]:
+        """The session's place in the engine, and the prompt of a conversation with live video for it.
 
-        Raises as `Prompter.chat` does, also for more than `max_tokens`, and as `EngineClient.held`.
+        Raises as `Prompter.chat` does, also for more than `max_tokens`, and as `EngineClient.placed`.
         """
         prompter, parts = self._model.prompter, media_parts(conversation)
         known = {part.param: found for part in parts if (found := self._found(part, snapshot)) is not None}
@@ -101,13 +102,15 @@ class SessionMedia:
                 prompt = await prompter.build(conversation, [media[part.param] for part in parts])
                 _check_tokens(prompt, max_tokens)
                 fetch = partial(self._fetch, [(part, media[part.param]) for part in parts], snapshot)
-                keys = tuple(item.key for item in prompt.items)
-                await stack.enter_async_context(self._model.engine.held(keys, fetch, lane=lane))
+                placed = self._model.engine.placed(
+                    prompt.items, self._session_id, prompt.token_ids, lane=lane, fetch=fetch
+                )
+                place = await stack.enter_async_context(placed)
             self.video.was_read()
             for wait, names in tuple(self._waiting.items()):
                 if not media.keys().isdisjoint(names):
                     wait.cancel()
-            yield prompt
+            yield place, prompt
 
     def _found(self, part: MediaPart, snapshot: VideoSnapshot) -> MediaItems | None:
         data, found = self._known.get(part.param, (b"", None))

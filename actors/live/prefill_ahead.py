@@ -20,7 +20,6 @@ from ...protocols.engine.messages import Lane, Outcome, Prefill, Prefilled, Requ
 from ...protocols.errors import SensoriumError
 from ...realtime.dialogue.effects import HasReadAhead, ReadAhead, Warm
 from ..runtime.panic_guard import contained
-from ..text.generation import TextModel
 from .conversation_media import SessionMedia
 from .video import VideoSnapshot
 
@@ -44,7 +43,6 @@ class ReadingAhead:
 
     def __init__(
         self,
-        model: TextModel,
         media: SessionMedia,
         report: Callable[[HasReadAhead], Awaitable[None]],
         *,
@@ -53,7 +51,6 @@ class ReadingAhead:
         cache_salt: str,
         new_name: Callable[[], str],
     ) -> None:
-        self._model = model
         self._media = media
         self._report = report
         self._session_id = session_id
@@ -115,7 +112,7 @@ class ReadingAhead:
 
     async def _prefill(self, effect: Warm | ReadAhead, snapshot: VideoSnapshot) -> Outcome:
         session = SessionKey(self._session_id) if isinstance(effect, Warm) else None
-        async with self._media.held(effect.conversation, self._lane, snapshot) as prompt:
+        async with self._media.placed(effect.conversation, self._lane, snapshot) as (place, prompt):
             request = Request(
                 RequestId(self._new_name()),
                 prompt.token_ids,
@@ -125,4 +122,5 @@ class ReadingAhead:
                 cache_salt=self._cache_salt,
                 lane=self._lane,
             )
-            return await self._model.engine.perform(request)
+            async with place.run(request) as run:
+                return await run.outcome()

@@ -105,7 +105,6 @@ class LiveAnswers:
         self._running: dict[str, trio.CancelScope] = {}
         self._is_parked = False
         self._reading = ReadingAhead(
-            model,
             self.media,
             report,
             session_id=session_id,
@@ -179,7 +178,8 @@ class LiveAnswers:
 
     async def _answer(self, effect: Respond, snapshot: VideoSnapshot) -> AnswerEnded:
         num_output, num_cached, reason = 0, 0, None
-        async with self.media.held(effect.conversation, self._lane, snapshot, effect.max_tokens) as prompt:
+        placed = self.media.placed(effect.conversation, self._lane, snapshot, effect.max_tokens)
+        async with placed as (place, prompt):
             reading = AnswerReading(self._model.prompter.builder, effect.conversation)
             params = reading.fit(prompt, self._params(effect.settings, prompt))
             request = make_request(
@@ -192,9 +192,9 @@ class LiveAnswers:
                 session=None if effect.is_out_of_band else self._key,
             )
             machine = reading.machine()
-            async with self._model.engine.generate(request) as stream:
+            async with place.run(request) as run:
                 await self._report(AnswerBegan(effect.response_id, _usage(prompt, 0, 0)))
-                async for piece in stream:
+                async for piece in run:
                     check_answer(piece)
                     num_output += piece.num_sampled
                     num_cached = max(num_cached, piece.num_cached)

@@ -1,7 +1,9 @@
 """What the log says and how: lines for people or JSON for machines, each with the request it belongs to.
 
-The id of a request is a context variable, which tasks and threads inherit from whoever starts them: so no
-function passes it on, and none can forget it. `actors/http/access_log.py` sets it; `log_writer.py` writes.
+The id of a request and that of its trace are context variables, which tasks and threads inherit from whoever
+starts them: so no function passes them on, and none can forget them. An actor's task serves many requests: it
+takes the `LogContext` of one where it writes about it, and the models' process has it with each call.
+`actors/http/access_log.py` sets them; `log_writer.py` writes.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import os
 import re
 import secrets
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,10 +29,15 @@ Format = Literal["text", "json"]
 
 REQUEST_ID: Final[ContextVar[str | None]] = ContextVar("request_id", default=None)
 """Of the request that is being worked on, None outside of any."""
+TRACE_ID: Final[ContextVar[str | None]] = ContextVar("trace_id", default=None)
+"""Of the trace (https://www.w3.org/TR/trace-context/) that the client's request is a part of."""
 FIELDS: Final = "fields"
 """Attribute of a log record: a mapping of what machines read beside the message."""
 
 _FIT: Final = re.compile(r"[A-Za-z0-9._:;=@/+~-]{1,128}")
+_TRACEPARENT: Final = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?"
+)
 _ESCAPES: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 """What a client sends must not begin a line of its own, nor speak to a terminal."""
 _ESCAPES_OF_LINES: Final = {code: text for code, text in _ESCAPES.items() if code != ord("\n")}
@@ -38,6 +47,34 @@ _CHATTY: Final = ("httpcore", "httpx", "huggingface_hub", "filelock", "urllib3")
 def request_id_of(given: str | None) -> str:
     """The id of a request: what its client calls it, if that is short and plain, or else a new one."""
     return given if given and _FIT.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+
+
+def trace_id_of(traceparent: str | None) -> str | None:
+    """The id of the trace that a `traceparent` header names, if it is well-formed."""
+    found = _TRACEPARENT.fullmatch(traceparent or "")
+    return None if found is None else found[1]
+
+
+class LogContext(msgspec.Struct, frozen=True, array_like=True):
+    """What the lines about one request name it by, on any task and in any process."""
+
+    request_id: str | None = None
+    trace_id: str | None = None
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Lines written meanwhile are about that request."""
+        tokens = REQUEST_ID.set(self.request_id), TRACE_ID.set(self.trace_id)
+        try:
+            yield
+        finally:
+            REQUEST_ID.reset(tokens[0])
+            TRACE_ID.reset(tokens[1])
+
+
+def log_context() -> LogContext:
+    """Of the request that is being worked on."""
+    return LogContext(REQUEST_ID.get(), TRACE_ID.get())
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +156,8 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (UTC), level, logger, message, request_id, exception, and fields."""
+    """One JSON object a line: time (UTC), level, logger, message, the ids of request and trace, exception,
+    and fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
@@ -131,6 +169,8 @@ class JsonFormatter(logging.Formatter):
         }
         if request_id := REQUEST_ID.get():
             line["request_id"] = request_id
+        if trace_id := TRACE_ID.get():
+            line["trace_id"] = trace_id
         line |= getattr(record, FIELDS, {})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)

@@ -124,7 +124,8 @@ async def embed_all(
     async def embed(numbered: tuple[int, tuple[int, ...]]) -> Pooled:
         number, prompt = numbered
         request = Request(RequestId(f"{name}-{number}"), prompt, pool, lane=lane, cache_salt=cache_salt)
-        return await outcome_of(model.engine, request, Pooled)
+        async with model.engine.placed(prompt_token_ids=prompt, lane=lane) as place:
+            return await outcome_of(place, request, Pooled)
 
     pooled = await all_of(embed, enumerate(prompts), at_once=_AT_ONCE)
     return Embedded(

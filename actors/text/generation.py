@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -32,7 +33,7 @@ from ...protocols.engine.messages import (
     TopLogprobs,
 )
 from ...protocols.shared.speculative import ngram_draft
-from ..inference.client import EngineClient, check_answer
+from ..inference.client import EngineClient, Place, check_answer, whole_answer
 from ..runtime.nursery import open_work
 from .prompts import Prompter
 
@@ -138,14 +139,14 @@ async def answer_all(
     request_id = secrets.token_hex(12)
     first_token = trio.Event()
 
-    async def answer(index: int) -> None:
+    async def answer(place: Place, index: int) -> None:
         generate = make_request(
             f"{request_id}-{index}", model, prompt, choices[index], lane, cache_salt, drafting=drafting
         )
-        async with model.engine.generate(generate) as stream:
+        async with place.run(generate) as run:
             if on_accepted is not None:
                 on_accepted(index)
-            async for piece in stream:
+            async for piece in run:
                 check_answer(piece)
                 answers[index].add(piece, keeps_logprobs=on_piece is None)
                 if on_piece is not None:
@@ -153,12 +154,12 @@ async def answer_all(
                 first_token.set()
 
     try:
-        async with model.engine.encoded(*prompt.items, lane=lane), open_work() as nursery:
-            nursery.start_soon(answer, 0)
+        async with placed(model, prompt, lane) as place, open_work() as nursery:
+            nursery.start_soon(answer, place, 0)
             if len(choices) > 1:
                 await first_token.wait()
             for index in range(1, len(choices)):
-                nursery.start_soon(answer, index)
+                nursery.start_soon(answer, place, index)
     except BaseException:  # a client that leaves must cost the others no more than one that stays
         with trio.CancelScope(shield=True):
             for each in answers:
@@ -178,11 +179,16 @@ async def answer_one(
     """Answer `prompt` once, without looking at pieces: the engine wakes nobody for each token."""
     generate = make_request(secrets.token_hex(12), model, prompt, params, lane, cache_salt)
     answer = Answer()
-    async with model.engine.encoded(*prompt.items, lane=lane):
-        piece = await model.engine.complete(generate)
+    async with placed(model, prompt, lane) as place:
+        piece = await whole_answer(place, generate)
     check_answer(piece)
     answer.add(piece)
     return answer
+
+
+def placed(model: TextModel, prompt: Prompt, lane: Lane) -> AbstractAsyncContextManager[Place]:
+    """Where a prompt that belongs to no session runs."""
+    return model.engine.placed(prompt.items, prompt_token_ids=prompt.token_ids, lane=lane)
 
 
 def make_request(

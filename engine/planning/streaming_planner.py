@@ -127,7 +127,10 @@ class StreamingPlanner:
         if parent.awaits_first:
             self._lose(fork)
         elif parent.has_begun:
-            fork.is_fork, fork.parent, fork.fork_point = True, parent, parent.num_fed
+            fork_point = parent.num_fed
+            while parent.parent is not None and not parent.num_fed:  # a fork without input of its own
+                parent, fork_point = parent.parent, parent.fork_point
+            fork.is_fork, fork.parent, fork.fork_point = True, parent, fork_point
             fork.num_frames_before = parent.num_frames
             parent.forks.append(fork)
 
@@ -153,7 +156,7 @@ class StreamingPlanner:
                 continue  # it lost its states meanwhile
             if not self._goes(request, left, budget):
                 break
-            if request.slot is None and not _awaits_parent(request) and has_slots:
+            if request.slot is None and not self._awaits_parent(request) and has_slots:
                 slot = self._slot_for(request, decide)
                 has_slots = slot is not None  # none overtakes one that lacks a slot
                 if slot is not None:
@@ -293,6 +296,15 @@ class StreamingPlanner:
             request.last_fed <= self._num_fed_before or not request.num_in_flight
         )
 
+    def _awaits_parent(self, request: StreamingRequest) -> bool:
+        """Whether it is a fork of a state that is not there in front of this step."""
+        parent = request.parent
+        return parent is not None and (
+            parent.slot is None
+            or parent.num_planned < request.fork_point
+            or parent.last_fed > self._num_fed_before
+        )
+
     def _evict(self, request: StreamingRequest) -> None:
         self._counts["state_evictions"] += 1
         self._leave(request)
@@ -322,12 +334,6 @@ class StreamingPlanner:
         self._leave(request)
         self._lose_forks(request)
         request.sequence_id = None  # results of plans in flight are ignored
-
-
-def _awaits_parent(request: StreamingRequest) -> bool:
-    """Whether it is a fork of a state that is not there yet."""
-    parent = request.parent
-    return parent is not None and (parent.slot is None or parent.num_planned < request.fork_point)
 
 
 def _turn(request: StreamingRequest) -> tuple[int, int, int]:

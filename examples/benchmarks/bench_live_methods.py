@@ -27,6 +27,7 @@ import numpy as np
 import torch
 import trio
 from sensorium.actors.config.server import EngineConfig
+from sensorium.actors.inference.client import whole_answer
 from sensorium.actors.inference.engine import Engine
 from sensorium.actors.model_loading import load_model
 from sensorium.actors.speech.families.qwen3_asr import Qwen3Asr
@@ -137,8 +138,8 @@ class FeedAgain:
             cache_salt=mark,
             lane=LIVE_FINAL if is_last else LIVE_PARTIAL,
         )
-        async with family.engine.encoded(*items):
-            answer = await family.engine.complete(request)
+        async with family.engine.placed(items) as place:
+            answer = await whole_answer(place, request)
         self._answer = (*forced, *answer.token_ids)
         self._num_updates += 1
         return parse_answer(family.text.tokenizer.decode(self._answer)).text

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import trio
+from sensorium.actors.inference.client import whole_answer
 from sensorium.actors.inference.detokenizer import DetokenizerActor
 from sensorium.actors.inference.engine import Engine, EngineText
 from sensorium.actors.inference.executor import ExecutorActor
@@ -121,12 +122,13 @@ async def generate(engine: Engine, index: int, max_tokens: int, *, stream: bool)
         prompt,
         Sample(SamplingParams(max_tokens=max_tokens, ignore_eos=True, logprobs=0)),
     )
-    if not stream:
-        await engine.complete(request)
-        return
-    async with engine.generate(request) as texts:
-        async for _ in texts:
-            pass
+    async with engine.placed() as place:
+        if not stream:
+            await whole_answer(place, request)
+            return
+        async with place.run(request) as run:
+            async for _ in run:
+                pass
 
 
 async def measure(num_requests: int, num_steps: int, plans_in_flight: int, *, stream: bool) -> None:

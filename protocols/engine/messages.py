@@ -264,9 +264,9 @@ class Sample(msgspec.Struct, frozen=True, tag="sample"):
     ngram: NgramDraft | None = None
     """Drafts for the steps that have none of `draft_token_ids`."""
     probe: ProbabilityProbe | None = None
-    tokens_a_message: int = 1
+    tokens_a_message: int | None = 1
     """Each message but the last brings so many tokens at least: who does not show text as it comes need not
-    be woken for each."""
+    be woken for each. None: all tokens come in one message."""
 
 
 class Prefill(msgspec.Struct, frozen=True, tag="prefill"):

@@ -42,6 +42,7 @@ from sensorium.protocols.engine.messages import (
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
 from sensorium.protocols.shared.sampling import SamplingDefaults
 from support.asr_folder import make_asr_folder
+from support.fake_engine import run_whole
 from support.running_speech import random_folder
 from support.text_folder import make_qwen3_folder
 
@@ -74,13 +75,14 @@ async def test_a_text_model_answers_the_same_in_every_way(folder: Path) -> None:
     async with running(folder) as model:
         assert model.speech is None
         assert model.prompts is not None
-        whole = await model.engine.complete(ask("whole"))
-        async with model.engine.generate(ask("stream")) as stream:
+        whole = await run_whole(model.engine, ask("whole"))
+        async with model.engine.placed() as place, place.run(ask("stream")) as stream:
             parts = [part async for part in stream]
-        again = await model.engine.complete(
+        again = await run_whole(
+            model.engine,
             msgspec.structs.replace(
                 ask("drafted"), task=msgspec.structs.replace(ask("drafted").task, ngram=NgramDraft())
-            )
+            ),
         )
         assert whole.token_ids == tuple(token for part in parts for token in part.token_ids)
         assert whole.text == "".join(part.text for part in parts)
@@ -88,18 +90,18 @@ async def test_a_text_model_answers_the_same_in_every_way(folder: Path) -> None:
         assert decoded in (whole.text, f"{whole.text}\ufffd"), "but for a character that was cut at the end"
         assert again.token_ids == whole.token_ids
     async with running(folder, replace(CONFIG, plans_in_flight=2)) as model:
-        assert (await model.engine.complete(ask("overlapped"))).token_ids == whole.token_ids
+        assert (await run_whole(model.engine, ask("overlapped"))).token_ids == whole.token_ids
 
 
 async def test_answers_are_held_to_their_grammar_and_a_bad_one_fails_alone(folder: Path) -> None:
     async with running(folder) as model:
         bound = SamplingParams(max_tokens=20, grammar=Grammar("choice", '["yes", "no"]'))
-        answer = await model.engine.complete(Request(RequestId("a"), (5, 6), Sample(bound)))
+        answer = await run_whole(model.engine, Request(RequestId("a"), (5, 6), Sample(bound)))
         assert answer.text in ("yes", "no")
         assert answer.finish_reason == "stop"
         with pytest.raises(BadRequestError):
-            await model.engine.complete(ask("bad", grammar=Grammar("regex", "(")))
-        assert (await model.engine.complete(ask("next"))).finish_reason == "length"
+            await run_whole(model.engine, ask("bad", grammar=Grammar("regex", "(")))
+        assert (await run_whole(model.engine, ask("next"))).finish_reason == "length"
 
 
 async def test_a_whisper_model_transcribes_and_takes_no_prompts() -> None:
@@ -121,9 +123,9 @@ async def test_a_servers_engines_know_whether_somebody_speaks_to_any(folder: Pat
     async with trio.open_nursery() as nursery:
         for opened in (first, second):
             await nursery.start(opened.engine.run)
-        await first.engine.complete(ask("read"))
+        await run_whole(first.engine, ask("read"))
         quiet = [first.engine.presence.is_quiet]
-        await second.engine.complete(replace_fields(ask("spoken"), lane=Lane("live")))
+        await run_whole(second.engine, replace_fields(ask("spoken"), lane=Lane("live")))
         assert [*quiet, first.engine.presence.is_quiet] == [True, False]
         nursery.cancel_scope.cancel()
 
@@ -133,9 +135,9 @@ async def test_a_shortened_context_is_what_is_served(folder: Path) -> None:
         assert model.info.max_context == model.engine.info.max_context == 16
         assert model.engine.statistics().num_total_blocks == 1
         with pytest.raises(BadRequestError, match="context is 16 tokens"):
-            await model.engine.complete(ask("long"))
+            await run_whole(model.engine, ask("long"))
         short = Request(RequestId("a"), (1,) * 12, Sample(SamplingParams(max_tokens=4, ignore_eos=True)))
-        assert len((await model.engine.complete(short)).token_ids) == 4
+        assert len((await run_whole(model.engine, short)).token_ids) == 4
 
 
 def test_what_fits_is_said(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

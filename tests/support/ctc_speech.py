@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from uuid import uuid4
 
-from sensorium.actors.inference.client import EngineClient, outcome_of
+from sensorium.actors.inference.client import EngineClient, outcome_of, whole_answer
 from sensorium.actors.speech.families.family import CutRule, FamilyFacts, RangeRequest, check_answered
 from sensorium.engine.models.info import ModelInfo
 from sensorium.media.audio.features import FeatureConfig, IncrementalLogMel
@@ -73,8 +73,8 @@ class CtcSpeech:
             encoder_hash=items[0].content_hash,
             lane=request.lane,
         )
-        async with self.engine.encoded(*items):
-            answer = await self.engine.complete(generate)
+        async with self.engine.placed(items) as place:
+            answer = await whole_answer(place, generate)
         check_answered(answer)
         if on_text is not None:
             on_text(answer.text)
@@ -106,8 +106,8 @@ class CtcSpeech:
             Align(1, 1 + num_tokens, num_frames),
             encoder_hash=items[0].content_hash,
         )
-        async with self.engine.encoded(*items):
-            aligned = await outcome_of(self.engine, command, TokensAligned)
+        async with self.engine.placed(items) as place:
+            aligned = await outcome_of(place, command, TokensAligned)
         frame_s = self._features.window_s / num_labels
         characters = [self._text.decode((token_id,)) for token_id in answer.token_ids]
         words = []

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import trio
-from sensorium.actors.inference.client import EngineClient
+from sensorium.actors.inference.client import EngineClient, whole_answer
 from sensorium.actors.inference.engine import Engine, EngineBounds, EngineText
 from sensorium.actors.inference.executor import Runner, Worker
 from sensorium.actors.inference.grammars import Grammars
@@ -15,16 +16,22 @@ from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.text.detokenizer import Decode
 from sensorium.protocols.engine.messages import (
     ContentHash,
+    Outcome,
+    PromptRequest,
     Request,
     RequestId,
     Sample,
     SampleRequest,
     SamplingParams,
     SessionKey,
+    TextGenerated,
+    Transduce,
+    TransduceRequest,
 )
 from sensorium.protocols.engine.statistics import EngineStatistics
 from sensorium.testing import InlineWorker
 from support.fake_runner import BYTES_PER_SLOT, INFO, FakeRunner, decode
+from support.fake_transducer import FRAMES_PER_ROW
 
 STEP_S = 0.01
 NUM_ITEMS = 2
@@ -77,6 +84,32 @@ def make_fake_engine(
     )
 
 
+FED_CONFIG = replace(CONFIG, num_state_slots=3, input_frames_per_row=FRAMES_PER_ROW, max_unread_chunks=5)
+
+
+def make_fed_engine(
+    make_runner: Callable[[], Runner] | None = None,
+    *,
+    make_worker: Callable[[], Worker] = lambda: InlineWorker(STEP_S),
+    config: SchedulerConfig = FED_CONFIG,
+) -> Engine:
+    """An engine whose requests are fed while they run."""
+
+    def make_fed_runner() -> FakeRunner:
+        return FakeRunner(
+            num_blocks=config.num_blocks,
+            block_size=config.block_size,
+            num_state_slots=config.num_state_slots,
+        )
+
+    return make_fake_engine(make_runner or make_fed_runner, make_worker=make_worker, config=config)
+
+
+def fed(name: str, task: Transduce | None = None) -> TransduceRequest:
+    """A request that is fed."""
+    return Request(RequestId(name), (), task or Transduce())
+
+
 def request(
     name: str,
     prompt: Sequence[int] = (1, 2, 3),
@@ -94,6 +127,18 @@ def request(
         encoder_hash=None if on is None else ContentHash(on),
         session=None if session is None else SessionKey(session),
     )
+
+
+async def run_whole(engine: EngineClient, request: SampleRequest) -> TextGenerated:
+    """All of the text of a request without items, in one message."""
+    async with engine.placed() as place:
+        return await whole_answer(place, request)
+
+
+async def run_task(engine: EngineClient, request: PromptRequest) -> Outcome:
+    """The outcome of a request that does not sample."""
+    async with engine.placed() as place, place.run(request) as run:
+        return await run.outcome()
 
 
 async def counted(engine: EngineClient) -> EngineStatistics:

@@ -23,7 +23,7 @@ from sensorium.actors.telemetry.logs import LogConfig
 from sensorium.actors.worker_config import ModelOrder, Orders
 from sensorium.engine.models.info import ModelInfo
 from sensorium.protocols.errors import ModelLoadError
-from support.fake_engine import make_fake_engine
+from support.fake_engine import make_fake_engine, make_fed_engine
 from support.fake_runner import INFO
 
 COMMAND = (sys.executable, __file__)
@@ -38,7 +38,7 @@ class Opened:
 
 
 def orders(*models: str) -> Orders:
-    """For models of those kinds: fake, missing, stuck, changing."""
+    """For models of those kinds: fake, fed, missing, stuck, changing."""
     return Orders(
         tuple(ModelOrder(f"{model}{place}", model, EngineConfig()) for place, model in enumerate(models)),
         max_pixels=0,
@@ -52,6 +52,8 @@ def open_next(received: Orders, opened: Sequence[Opened]) -> Opened:
     match order.model:
         case "missing":
             raise ModelLoadError(f"{order.name}: no such folder")
+        case "fed":
+            return Opened(make_fed_engine(make_worker=ThreadWorker), INFO)
         case "stuck":
             os.kill(os.getpid(), signal.SIGSTOP)
         case "changing":

@@ -21,6 +21,7 @@ from sensorium.testing import (
     scripted_model,
     scripted_server,
 )
+from support.fake_engine import run_whole
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
 STEP_S = 0.25
@@ -126,7 +127,7 @@ async def test_an_engine_on_a_virtual_clock(autojump_clock: trio.testing.MockClo
         await nursery.start(model.engine.run)
         start = trio.current_time()
         request = Request(RequestId("r"), (1, 2, 3), Sample(SamplingParams(max_tokens=20)))
-        made = await model.engine.complete(request)
+        made = await run_whole(model.engine, request)
         assert (made.text, made.finish_reason) == ("Paris.", "stop")
         assert trio.current_time() - start >= num_tokens * STEP_S
         nursery.cancel_scope.cancel()

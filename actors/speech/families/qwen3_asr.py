@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -47,7 +48,7 @@ from ....protocols.engine.messages import (
 from ....protocols.errors import BadRequestError, InternalError
 from ....protocols.shared.audio_format import INTERNAL_RATE
 from ....protocols.transcription.transcript import SpokenText, TokenLogProb, TranscriptionOptions, Word
-from ...inference.client import EngineClient
+from ...inference.client import EngineClient, Place, whole_answer
 from ...runtime.compute_pool import compute
 from ...runtime.off_loop import off_loop
 from .family import (
@@ -139,8 +140,8 @@ class Qwen3Asr:
                 logprobs=0,
             )
             generate = _generate("choose", question + first[:length], sampling, request)
-            async with self.engine.encoded(*question.items, lane=request.lane):
-                answer = await self.engine.complete(generate)
+            async with self._placed(question, request) as place:
+                answer = await whole_answer(place, generate)
             check_answered(answer)
             if not answer.token_ids:
                 raise InternalError("the language of the audio could not be detected")
@@ -184,14 +185,14 @@ class Qwen3Asr:
             on_text=on_text,
             tokens_of=self._token_logprobs if options.logprobs else None,
         )
-        async with self.engine.encoded(*prompt.items, lane=request.lane):
+        async with self._placed(prompt, request) as place:
             if sampling.num_beams > 1:
-                whole = await self.engine.complete(msgspec.structs.replace(generate, session=None))
+                whole = await whole_answer(place, msgspec.structs.replace(generate, session=None))
                 check_answered(whole)
                 growing.add(whole)
             else:
-                async with self.engine.generate(generate) as stream:
-                    async for part in stream:
+                async with place.run(generate) as run:
+                    async for part in run:
                         check_answered(part)
                         if growing.add(part):
                             break
@@ -218,6 +219,9 @@ class Qwen3Asr:
             decode=self.text.tokenizer.decode,
             encode=partial(self.text.tokenizer.encode, allow_special=False),
         )
+
+    def _placed(self, prompt: Prompt, request: RangeRequest) -> AbstractAsyncContextManager[Place]:
+        return self.engine.placed(prompt.items, request.session, prompt.token_ids, lane=request.lane)
 
     def _answer(
         self, growing: _Growing, header: tuple[int, ...], prompt: Prompt, *, has_tokens: bool

@@ -48,7 +48,7 @@ from ....protocols.engine.messages import (
 from ....protocols.errors import InternalError
 from ....protocols.shared.audio_format import INTERNAL_RATE
 from ....protocols.transcription.transcript import SpokenText, TokenLogProb, TranscriptionOptions, Word
-from ...inference.client import EngineClient, outcome_of
+from ...inference.client import EngineClient, Place, outcome_of, whole_answer
 from ...runtime.compute_pool import compute
 from ...runtime.off_loop import off_loop
 from ..languages.consistency import Positions, language_with_halves
@@ -284,8 +284,8 @@ class Whisper:
             encoder_hash=items[0].content_hash,
             lane=request.lane,
         )
-        async with self.engine.encoded(*items, lane=request.lane):
-            aligned = await outcome_of(self.engine, alignment, TokensAligned)
+        async with self.engine.placed(items, request.session, prompt.token_ids, lane=request.lane) as place:
+            aligned = await outcome_of(place, alignment, TokensAligned)
         # What the decoder has no positions for is said at the end.
         missing = len(token_ids) + 1 - len(aligned.boundaries)
         boundaries = aligned.boundaries + missing * aligned.boundaries[-1:]
@@ -325,16 +325,18 @@ class Whisper:
             encoder_span=span,
             lane=request.lane,
         )
-        async with self.engine.encoded(item, lane=request.lane):
+        prompt_ids = generate.prompt_token_ids
+        async with self.engine.placed((item,), request.session, prompt_ids, lane=request.lane) as place:
             if kind == "detect" or prompt.sampling.num_beams > 1:
-                answer = await self.engine.complete(generate)
+                answer = await whole_answer(place, generate)
             else:
-                answer = await self._stream(generate, request, on_text, is_short=is_short)
+                answer = await self._stream(place, generate, request, on_text, is_short=is_short)
         check_answered(answer)
         return answer
 
     async def _stream(
         self,
+        place: Place,
         generate: SampleRequest,
         request: RangeRequest,
         on_text: Callable[[str], None] | None,
@@ -346,8 +348,8 @@ class Whisper:
         parts: list[TextGenerated] = []
         released, spoken_s = 0, 0.0
         collected, guard = Collected(), LoopGuard()
-        async with self.engine.generate(generate) as texts:
-            async for part in texts:
+        async with place.run(generate) as run:
+            async for part in run:
                 parts.append(part)
                 collected.add(part)
                 spoken_s += speaking_time_s(part.text)

@@ -52,7 +52,7 @@ class Engines:
         return ()
 
     @asynccontextmanager
-    async def generate(self, _: SampleRequest) -> AsyncIterator[AsyncIterator[TextGenerated]]:
+    async def run(self, _: SampleRequest) -> AsyncIterator[AsyncIterator[TextGenerated]]:
         async def texts() -> AsyncIterator[TextGenerated]:
             yield LONG
             await trio.sleep_forever()
@@ -60,14 +60,17 @@ class Engines:
         yield texts()
 
     @asynccontextmanager
-    async def held(self, _: object, fetch: Any, **__: object) -> AsyncIterator[None]:  # noqa: ANN401
+    async def placed(self, items: object = (), fetch: Any = None, **_: object) -> AsyncIterator[Engines]:  # noqa: ANN401
+        if not items:
+            yield self
+            return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(fetch, [ContentHash("h")])
             await self.full.wait()
             nursery.cancel_scope.cancel()
         if self.full.is_set():
             raise OverloadedError("no room any more")
-        yield
+        yield self
 
 
 @pytest.fixture
@@ -117,7 +120,7 @@ async def until_begun(readers: list[FrameReader], *, begun: bool) -> None:
 async def test_what_had_come_of_an_answer_is_dropped(readers: list[FrameReader]) -> None:
     request = Request(RequestId("a"), (1,), Sample(SamplingParams(max_tokens=1)))
     async with connected() as (line, _):
-        async with line.call(messages.Run(0, request, whole=False)):
+        async with line.call(messages.Run(0, request)):
             await until_begun(readers, begun=True)
         await until_begun(readers, begun=False)
 

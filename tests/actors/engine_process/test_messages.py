@@ -26,7 +26,7 @@ from trio.testing import memory_stream_pair
 IDS = tuple(range(100_000))
 PAIRS = tuple((number, -0.5 * number) for number in range(3000))
 LONG: list[Message] = [
-    messages.Run(0, Request(RequestId("a"), IDS, Sample(SamplingParams(max_tokens=5))), whole=True),
+    messages.Run(0, Request(RequestId("a"), IDS, Sample(SamplingParams(max_tokens=5)))),
     messages.Run(
         0,
         Request(
@@ -37,9 +37,8 @@ LONG: list[Message] = [
                 draft_token_ids=IDS,
             ),
         ),
-        whole=False,
     ),
-    messages.Perform(1, Request(RequestId("a"), IDS, Align(1, 2, 3), encoder_hash=ContentHash("h"))),
+    messages.Run(1, Request(RequestId("a"), IDS, Align(1, 2, 3), encoder_hash=ContentHash("h"))),
     messages.Text(
         TextGenerated(
             RequestId("a"),

@@ -11,16 +11,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 from sensorium.actors.engine_process.client import RemoteEngine
 from sensorium.actors.engine_process.process import EngineProcess, EngineProcessError
 from sensorium.actors.http.error_bodies import error_response
 from sensorium.actors.runtime.supervisor import Health, RestartPolicy
+from sensorium.protocols.engine.messages import Transduce, Transduced
 from sensorium.protocols.errors import ModelLoadError, UnavailableError
-from support.fake_engine import request
+from support.fake_engine import fed, request, run_whole
 from support.fake_process import COMMAND, orders
 from support.fake_runner import answer_alone
+from support.fake_transducer import chunk_of, transduced_alone
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +57,7 @@ async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest
     async with trio.open_nursery() as nursery:
         await nursery.start(process.run)
         assert (health(engine), health(other)) == ("ready", "ready")
-        assert (await engine.complete(request("a"))).token_ids == answer_alone(request("a"))[0]
+        assert (await run_whole(engine, request("a"))).token_ids == answer_alone(request("a"))[0]
         await engine.refresh()
         before = engine.statistics()
         first = process.pid()
@@ -63,7 +66,7 @@ async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest
         monkeypatch.setattr(process, "_load_s", 20.0)
         for number in (signal.SIGINT, signal.SIGTERM):
             os.kill(first, number)  # are its parent's business
-        async with engine.generate(request("b", max_tokens=100)) as stream:
+        async with engine.placed() as place, place.run(request("b", max_tokens=100)) as stream:
             await anext(stream)
             os.kill(first, signal.SIGSEGV)
             with pytest.raises(UnavailableError, match="failed and is being restarted") as lost:
@@ -72,7 +75,7 @@ async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest
             assert lost.value.code == "engine_lost"
         assert health(engine) == "restarting"
         with pytest.raises(UnavailableError, match="is restarting") as refused:
-            await other.complete(request("a"))
+            await run_whole(other, request("a"))
         assert refused.value.code == "engine_unavailable"
         for error in (lost.value, refused.value):
             assert error.retry_after_s is not None
@@ -80,7 +83,7 @@ async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest
         await until(lambda: health(engine) == "ready")
         assert process.pid() != first
         assert (process.num_restarts(), engine.statistics().num_restarts) == (1, 1)
-        assert (await engine.complete(request("a"))).token_ids == answer_alone(request("a"))[0]
+        assert (await run_whole(engine, request("a"))).token_ids == answer_alone(request("a"))[0]
         await engine.refresh()
         assert engine.statistics().num_steps > before.num_steps > 0
         second = process.pid()
@@ -90,22 +93,56 @@ async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest
             patch.setattr("sensorium.actors.engine_process.connection.SILENCE_S", 1.0)
             await until(lambda: health(engine) == "unresponsive")
             with pytest.raises(UnavailableError, match="unresponsive"):
-                await engine.complete(request("a"))
+                await run_whole(engine, request("a"))
             patch.setattr(process, "_silence_s", 2.0)
             await until(lambda: health(engine) == "restarting")
         await until(lambda: health(engine) == "ready")
         third = process.pid()
         assert third is not None
-        assert (await engine.complete(request("a"))).token_ids == answer_alone(request("a"))[0]
+        assert (await run_whole(engine, request("a"))).token_ids == answer_alone(request("a"))[0]
         os.kill(third, signal.SIGKILL)
         await until(lambda: health(engine) == "failed")
         with pytest.raises(UnavailableError, match="must be restarted") as refused:
-            await engine.complete(request("a"))
+            await run_whole(engine, request("a"))
         assert refused.value.code == "engine_unavailable"
         assert "retry-after" not in error_response(refused.value).headers
         assert process.pid() is None
         nursery.cancel_scope.cancel()
     assert not any(map(is_there, (first, second, third)))
+
+
+async def test_who_feeds_a_process_that_is_killed_is_told_and_can_feed_the_next() -> None:
+    process = EngineProcess(orders("fed"), silence_s=600.0, policy=POLICY, command=COMMAND)
+    (engine,) = process.engines
+    frames = (1.0, 2.0, 3.0, 4.0, 5.0)
+    whole = transduced_alone(Transduce(), frames)
+
+    async def answer() -> Transduced:
+        async with engine.placed() as place, place.run(fed("a")) as run:
+            await run.feed(chunk_of(frames[:2]))
+            async with run.fork(fed("b")) as fork:
+                await fork.feed(chunk_of(frames[2:], is_last=True))
+                final = await fork.outcome()
+            first = await anext(aiter(run))
+            assert isinstance(first, Transduced)
+            assert isinstance(final, Transduced)
+            return msgspec.structs.replace(final, token_ids=first.token_ids + final.token_ids)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(process.run)
+        assert (await answer()).token_ids == whole.token_ids
+        async with engine.placed() as place, place.run(fed("a")) as run, run.fork(fed("b")) as fork:
+            await run.feed(chunk_of(frames[:2]))
+            await anext(aiter(run))
+            os.kill(process.pid() or 0, signal.SIGKILL)
+            for each in (run, fork):
+                with pytest.raises(UnavailableError):
+                    await each.outcome()
+                with pytest.raises(UnavailableError):
+                    await each.feed(chunk_of(frames[2:], is_last=True))
+        await until(lambda: health(engine) == "ready")
+        assert (await answer()).token_ids == whole.token_ids
+        nursery.cancel_scope.cancel()
 
 
 async def test_it_is_started_as_soon_as_the_system_can(
@@ -132,7 +169,7 @@ async def test_it_is_started_as_soon_as_the_system_can(
         await until(lambda: len(refused) == 10)
         assert health(engine) == "restarting"
         await until(lambda: health(engine) == "ready")
-        assert (await engine.complete(request("a"))).token_ids == answer_alone(request("a"))[0]
+        assert (await run_whole(engine, request("a"))).token_ids == answer_alone(request("a"))[0]
         nursery.cancel_scope.cancel()
     assert process.num_restarts() == 1
     assert sum("cannot be started now" in message for message in caplog.messages) == 10
@@ -151,7 +188,7 @@ async def test_one_that_was_begun_is_the_first_that_runs() -> None:
             await until(lambda: health(engine) == "restarting")
             await until(lambda: health(engine) == "ready")
             assert process.pid() != begun
-            assert (await engine.complete(request("a"))).token_ids == answer_alone(request("a"))[0]
+            assert (await run_whole(engine, request("a"))).token_ids == answer_alone(request("a"))[0]
             nursery.cancel_scope.cancel()
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 import trio
-from sensorium.actors.inference.client import EngineClient
+from sensorium.actors.inference.client import EngineClient, whole_answer
 from sensorium.engine.planning.plan import Plan, StepResult
 from sensorium.protocols.engine.messages import (
     ContentHash,
@@ -34,6 +34,7 @@ from support.fake_engine import (
     make_fake_engine,
     make_scheduler_config,
     request,
+    run_whole,
 )
 from support.fake_runner import (
     CRASH_ID,
@@ -55,7 +56,7 @@ async def test_the_answer_is_that_of_the_search(
     reasons = set()
     for number, prompt in enumerate([(1, 2, 3), (4,), tuple(range(24, 35)), (5, 6, 9, 8), (20, 21)]):
         beam_request = beams(f"r{number}", num_beams, prompt=prompt, logprobs=0 if number % 2 else None)
-        answer = await engine.complete(beam_request)
+        answer = await run_whole(engine, beam_request)
         expect_answer(answer, beam_request)
         reasons.add(answer.finish_reason)
     assert reasons == {"stop", "length"}
@@ -69,14 +70,14 @@ async def test_it_is_not_always_the_greedy_answer(autojump_clock: MockClock, eng
             beam_request, task=msgspec.structs.replace(beam_request.task, sampling=greedy)
         )
     )
-    assert (await engine.complete(beam_request)).token_ids != alone
+    assert (await run_whole(engine, beam_request)).token_ids != alone
 
 
 async def test_two_beams_of_one_token_are_the_likeliest(
     autojump_clock: MockClock, engine: EngineClient
 ) -> None:
     beam_request = beams("a", 2, max_tokens=1, stop_token_ids=())
-    answer = await engine.complete(beam_request)
+    answer = await run_whole(engine, beam_request)
     assert answer.token_ids == answer_alone(beam_request)[0]
     assert answer.finish_reason == "length"
 
@@ -89,10 +90,10 @@ async def test_rules_hold_for_every_beam(autojump_clock: MockClock, engine: Engi
         beams("one", 4, allowed_token_ids=(3,)),
         beams("never", suppress_token_ids=tuple(range(0, VOCAB_SIZE, 2))),
     ):
-        expect_answer(await engine.complete(beam_request), beam_request)
+        expect_answer(await run_whole(engine, beam_request), beam_request)
     late = tuple(range(8, VOCAB_SIZE))
     beam_request = beams("begin", begin_suppress_token_ids=late, stop_token_ids=())
-    answer = await engine.complete(beam_request)
+    answer = await run_whole(engine, beam_request)
     expect_answer(answer, beam_request)
     assert answer.token_ids[0] not in late
     assert set(late) & set(answer.token_ids)
@@ -106,12 +107,12 @@ async def test_what_is_listened_to_and_the_probe(autojump_clock: MockClock, engi
     )
     spans = (MediaSpan(ContentHash("B"), 1, 3), MediaSpan(ContentHash("C"), 5, 3))
     inside = msgspec.structs.replace(beams("b", prompt=(1,) * 10), media=spans)
-    async with engine.encoded(item("A")):
-        answer = await engine.complete(probed)
+    async with engine.placed([item("A")]) as place:
+        answer = await whole_answer(place, probed)
     assert answer.probe_probability == probability(probe, probed.prompt_token_ids)
     expect_answer(msgspec.structs.replace(answer, probe_probability=None), probed)
-    async with engine.encoded(item("B", 3), item("C", 3)):
-        expect_answer(await engine.complete(inside), inside)
+    async with engine.placed([item("B", 3), item("C", 3)]) as place:
+        expect_answer(await whole_answer(place, inside), inside)
 
 
 async def test_a_draft_changes_nothing(autojump_clock: MockClock, engine: EngineClient) -> None:
@@ -125,7 +126,7 @@ async def test_a_draft_changes_nothing(autojump_clock: MockClock, engine: Engine
             ngram=NgramDraft(),
         ),
     )
-    expect_answer(await engine.complete(drafted), beam_request)
+    expect_answer(await run_whole(engine, drafted), beam_request)
 
 
 class CountingRunner(FakeRunner):
@@ -154,7 +155,7 @@ async def test_all_beams_take_part_in_each_step_and_pay_for_what_is_new(
     beam_request = beams("a", 4, prompt=tuple(range(40)))
     _, num_parents = searched(beam_request)
     assert 1 < max(num_parents) < 4, "beams go on from their own, and several from one"
-    await engine.complete(beam_request)
+    await run_whole(engine, beam_request)
     assert [num_beams for num_beams, _ in runner.steps] == [1] + [4] * (len(num_parents) - 1)
     assert runner.steps[0][1] == 40
     later = zip(num_parents[1:], runner.steps[1:], strict=True)
@@ -174,7 +175,7 @@ async def test_searches_side_by_side_and_among_strangers(
     answers: dict[str, TextGenerated] = {}
 
     async def complete(each: SampleRequest) -> None:
-        answers[each.request_id] = await engine.complete(each)
+        answers[each.request_id] = await run_whole(engine, each)
 
     async with trio.open_nursery() as nursery:
         for each in (*beam_request, *strangers):
@@ -190,7 +191,7 @@ async def test_with_hardly_any_blocks(autojump_clock: MockClock, nursery: trio.N
     engine = make_fake_engine(config=make_scheduler_config(num_blocks=8, max_context=32))
     await nursery.start(engine.run)
     beam_request = beams("a", 8, prompt=tuple(range(20)), max_tokens=12)
-    expect_answer(await engine.complete(beam_request), beam_request)
+    expect_answer(await run_whole(engine, beam_request), beam_request)
     await trio.sleep(2 * STEP_S)
     statistics = engine.statistics()
     assert (statistics.num_free_blocks, statistics.num_sessions_parked) == (8, 0)
@@ -204,14 +205,14 @@ async def test_who_leaves_in_the_middle_leaves_nothing(
         beams("a", 5, max_tokens=20, stop_token_ids=()), encoder_hash=ContentHash("A")
     )
     with trio.move_on_after(steps * STEP_S) as scope:
-        async with engine.encoded(item("A")):
-            await engine.complete(beam_request)
+        async with engine.placed([item("A")]) as place:
+            await whole_answer(place, beam_request)
     assert scope.cancelled_caught
     again = trio.current_time()
     await expect_all_free(engine)
     assert trio.current_time() - again <= 1.01 * STEP_S
-    async with engine.encoded(item("A")):
-        expect_answer(await engine.complete(beam_request), beam_request)
+    async with engine.placed([item("A")]) as place:
+        expect_answer(await whole_answer(place, beam_request), beam_request)
 
 
 async def test_who_leaves_without_time_passing_leaves_nothing(
@@ -221,11 +222,11 @@ async def test_who_leaves_without_time_passing_leaves_nothing(
     beam_request = beams("a", 4)
     for number in range(40):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(engine.complete, beam_request)
+            nursery.start_soon(run_whole, engine, beam_request)
             for _ in range(number):
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
-    expect_answer(await engine.complete(beam_request), beam_request)
+    expect_answer(await run_whole(engine, beam_request), beam_request)
     await expect_all_free(engine)
 
 
@@ -237,11 +238,11 @@ async def test_a_beam_that_fails_fails_the_search_and_nothing_else(
     answers: list[TextGenerated] = []
 
     async def complete_other() -> None:
-        answers.append(await engine.complete(request("other", max_tokens=10)))
+        answers.append(await run_whole(engine, request("other", max_tokens=10)))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(complete_other)
-        failed = await engine.complete(beam_request)
+        failed = await run_whole(engine, beam_request)
         await expect_sessions_gone(engine)
     assert (failed.request_id, failed.finish_reason, failed.fault) == ("a", "error", "not_finite")
     assert failed.error == "the logits are not numbers"
@@ -259,10 +260,10 @@ async def test_a_crash_in_the_middle_is_told_and_forgotten(
     autojump_clock: MockClock, engine: EngineClient
 ) -> None:
     with pytest.raises(UnavailableError):
-        await engine.complete(beams("a", 3, allowed_token_ids=(3, 4, CRASH_ID)))
+        await run_whole(engine, beams("a", 3, allowed_token_ids=(3, 4, CRASH_ID)))
     await trio.sleep(2)
     beam_request = beams("a")
-    expect_answer(await engine.complete(beam_request), beam_request)
+    expect_answer(await run_whole(engine, beam_request), beam_request)
 
 
 async def test_it_waits_as_one_request_does(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
@@ -273,14 +274,14 @@ async def test_it_waits_as_one_request_does(autojump_clock: MockClock, nursery: 
     answers: dict[str, TextGenerated] = {}
 
     async def complete(each: SampleRequest) -> None:
-        answers[each.request_id] = await engine.complete(each)
+        answers[each.request_id] = await run_whole(engine, each)
 
     async with trio.open_nursery() as others:
         for number in range(3):
             others.start_soon(complete, request(f"s{number}", max_tokens=4))
             await trio.sleep(STEP_S / 4)
         with pytest.raises(OverloadedError):
-            await engine.complete(beam_request)
+            await run_whole(engine, beam_request)
     await expect_all_free(engine)
     async with trio.open_nursery() as others:
         others.start_soon(complete, beam_request)
@@ -317,7 +318,7 @@ async def test_what_beams_do_not_go_with_is_refused(
         ),
     )
     with pytest.raises(BadRequestError, match=f"^3 beams cannot be combined with {name}$") as caught:
-        await engine.complete(beam_request)
+        await run_whole(engine, beam_request)
     assert caught.value.param == "num_beams"
     assert (await counted(engine)).num_steps == 0
 
@@ -325,9 +326,9 @@ async def test_what_beams_do_not_go_with_is_refused(
 async def test_a_session_is_refused_and_its_request_goes_on(
     autojump_clock: MockClock, engine: EngineClient
 ) -> None:
-    async with engine.generate(request("a", session="s")) as stream:
+    async with engine.placed() as place, place.run(request("a", session="s")) as stream:
         with pytest.raises(BadRequestError, match="cannot be combined with a session") as caught:
-            await engine.complete(msgspec.structs.replace(beams("b"), session=SessionKey("s")))
+            await run_whole(engine, msgspec.structs.replace(beams("b"), session=SessionKey("s")))
         assert caught.value.param == "num_beams"
         assert [part async for part in stream][-1].finish_reason == "length"
     engine.close_session(SessionKey("s"))
@@ -335,7 +336,7 @@ async def test_a_session_is_refused_and_its_request_goes_on(
 
 async def test_there_is_nothing_to_stream(autojump_clock: MockClock, engine: EngineClient) -> None:
     with pytest.raises(BadRequestError, match="comes at its end") as caught:
-        async with engine.generate(beams("a")) as stream:
+        async with engine.placed() as place, place.run(beams("a")) as stream:
             await anext(aiter(stream))
     assert caught.value.param == "num_beams"
 
@@ -355,13 +356,14 @@ async def test_what_can_never_run_is_refused_before_anything_runs(
     ):
         alone = msgspec.structs.replace(beam_request.task.sampling, num_beams=1)
         with pytest.raises(BadRequestError) as expected:
-            await engine.complete(
+            await run_whole(
+                engine,
                 msgspec.structs.replace(
                     beam_request, task=msgspec.structs.replace(beam_request.task, sampling=alone)
-                )
+                ),
             )
         with pytest.raises(BadRequestError) as caught:
-            await engine.complete(beam_request)
+            await run_whole(engine, beam_request)
         assert str(caught.value) == str(expected.value)
         assert caught.value.param == expected.value.param
     assert (await counted(engine)).num_steps == 0
@@ -374,26 +376,26 @@ async def test_an_id_in_use_is_refused_and_whoever_has_it_goes_on(
     answers: list[TextGenerated] = []
 
     async def complete() -> None:
-        answers.append(await engine.complete(beam_request))
+        answers.append(await run_whole(engine, beam_request))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(complete)
         await trio.sleep(2.5 * STEP_S)
         for other in (beam_request, request("a")):
             with pytest.raises(BadRequestError, match="'a' is in use"):
-                await engine.complete(other)
+                await run_whole(engine, other)
     expect_answer(answers[0], beam_request)
 
 
 async def test_parts_are_no_requests_of_their_own(autojump_clock: MockClock, engine: EngineClient) -> None:
     """Nobody waited for them: how long requests take and how large they are is told without them."""
     before = (await counted(engine)).times_interactive
-    await engine.complete(beams("a"))
+    await run_whole(engine, beams("a"))
     with trio.move_on_after(1.5 * STEP_S):
-        await engine.complete(beams("a"))
+        await run_whole(engine, beams("a"))
     times = (await counted(engine)).times_interactive
     assert times == before
-    await engine.complete(request("b"))
+    await run_whole(engine, request("b"))
     times = (await counted(engine)).times_interactive
     assert times.whole_s.count == times.queue_s.count == times.first_token_s.count == 1
     assert times.output_tokens.total == 6
@@ -410,7 +412,7 @@ async def test_longer_answers_may_be_favoured_and_a_search_end_sooner(
         answers_by_option.append([])
         for prompt in ((1, 2, 3), (4,), tuple(range(24, 35)), (5, 6, 9, 8), (20, 21)):
             beam_request = beams("r", 2, prompt=prompt, length_penalty=length_penalty, patience=patience)
-            answer = await engine.complete(beam_request)
+            answer = await run_whole(engine, beam_request)
             expect_answer(answer, beam_request)
             answers_by_option[-1].append(answer.token_ids)
     usual, short, long, hasty = answers_by_option

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 import trio
-from sensorium.actors.inference.client import Fetch
+from sensorium.actors.inference.client import Fetch, whole_answer
 from sensorium.actors.inference.engine import Engine
 from sensorium.protocols.engine.messages import ContentHash, Features, Lane
 from sensorium.protocols.errors import OverloadedError, UnavailableError
-from support.fake_engine import STEP_S, expect_all_free, make_fake_engine, request
+from support.fake_engine import STEP_S, expect_all_free, make_fake_engine, request, run_whole
 from support.fake_runner import CRASH_ID, answer_alone, item
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -44,10 +44,10 @@ class Client:
     async def need(
         self, client: str, names: str, *, delay_s: float = 0.0, error: Exception | None = None
     ) -> None:
-        keys = tuple(item(name).key for name in names)
-        async with self.engine.held(keys, self.fetch(client, delay_s, error)):
+        items = [item(name).lean() for name in names]
+        async with self.engine.placed(items, fetch=self.fetch(client, delay_s, error)) as place:
             for name in names:
-                answer = await self.engine.complete(request(f"{client} {name}", on=name))
+                answer = await whole_answer(place, request(f"{client} {name}", on=name))
                 assert answer.token_ids == answer_alone(request("any"), name.encode())[0]
 
 
@@ -113,7 +113,7 @@ async def test_a_restart_while_features_are_on_their_way(engine: Engine) -> None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(send_slowly)
         with pytest.raises(UnavailableError):
-            await engine.complete(request("crash", (1, CRASH_ID)))
+            await run_whole(engine, request("crash", (1, CRASH_ID)))
     await trio.sleep(2.0)
     await client.need("two", "A")
     assert client.supplied == ["one: A", "two: A"]
@@ -125,9 +125,9 @@ async def test_live_does_not_stand_behind_files_for_room(engine: Engine) -> None
 
     async def hold(name: str, lane: Lane) -> None:
         try:
-            async with engine.encoded(item(name), lane=lane):
+            async with engine.placed([item(name)], lane=lane) as place:
                 served.append(name)
-                await engine.complete(request(f"on {name}", on=name))
+                await whole_answer(place, request(f"on {name}", on=name))
         except OverloadedError:
             served.append("refused")
 

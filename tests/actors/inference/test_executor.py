@@ -11,6 +11,7 @@ from functools import partial
 import msgspec
 import pytest
 import trio
+from sensorium.actors.inference.client import whole_answer
 from sensorium.actors.inference.detokenizer import TextStream
 from sensorium.actors.inference.engine import EngineBounds
 from sensorium.actors.inference.executor import ThreadWorker, Worker, run_in
@@ -18,7 +19,14 @@ from sensorium.engine.planning.plan import Plan, StepResult
 from sensorium.protocols.engine.messages import Lane, SampleRequest, TextGenerated
 from sensorium.protocols.errors import DeviceLostError, InternalError, UnavailableError
 from sensorium.testing import InlineWorker
-from support.fake_engine import BOUNDS, NUM_BLOCKS, make_fake_engine, make_scheduler_config, request
+from support.fake_engine import (
+    BOUNDS,
+    NUM_BLOCKS,
+    make_fake_engine,
+    make_scheduler_config,
+    request,
+    run_whole,
+)
 from support.fake_runner import FakeRunner, answer_alone, decode, item
 from trio.testing import MockClock
 
@@ -101,8 +109,8 @@ async def test_one_thread_for_everything_and_the_loop_stays_free() -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(engine.run)
         nursery.start_soon(feel_the_loop)
-        async with engine.encoded(item("A")):
-            answer = await engine.complete(request("a", on="A"))
+        async with engine.placed([item("A")]) as place:
+            answer = await whole_answer(place, request("a", on="A"))
         assert answer.token_ids == answer_alone(request("a"), b"A")[0]
         nursery.cancel_scope.cancel()
     assert len(runners[0].threads) == 1
@@ -151,18 +159,18 @@ async def test_what_is_encoded_apart_has_its_own_thread_until_nobody_speaks() ->
     speaker = spoken(request("speaker", max_tokens=120))
     async with trio.open_nursery() as nursery:
         await nursery.start(engine.run)
-        async with engine.generate(speaker) as stream:
+        async with engine.placed() as place, place.run(speaker) as stream:
             await anext(aiter(stream))
-            async with engine.encoded(item("A")):
-                answer = await engine.complete(spoken(request("a", on="A")))
+            async with engine.placed([item("A")]) as place:
+                answer = await whole_answer(place, spoken(request("a", on="A")))
         assert answer.token_ids == answer_alone(request("a"), b"A")[0]
         (encoder_thread,), (step_thread,) = runner.threads[True], runner.threads[False]
         assert encoder_thread.is_alive()
         assert encoder_thread is not step_thread
         while encoder_thread.is_alive():
-            await engine.complete(request("b", max_tokens=50))
-        async with engine.encoded(item("B")):
-            answer = await engine.complete(request("c", on="B"))
+            await run_whole(engine, request("b", max_tokens=50))
+        async with engine.placed([item("B")]) as place:
+            answer = await whole_answer(place, request("c", on="B"))
         assert answer.token_ids == answer_alone(request("c"), b"B")[0]
         assert runner.threads == {True: {encoder_thread}, False: {step_thread}}
         nursery.cancel_scope.cancel()
@@ -181,13 +189,13 @@ async def test_an_encode_that_hangs_apart_ends_the_engine_as_a_step_does() -> No
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(engine.run)
-        async with engine.encoded(item("A")):
+        async with engine.placed([item("A")]) as place:
             with pytest.raises(UnavailableError, match="is being restarted"):
-                await engine.complete(spoken(request("a", on="A")))
+                await whole_answer(place, spoken(request("a", on="A")))
         runners[0].released.set()
         while engine.health != "ready":  # noqa: ASYNC110 (health gives no event)
             await trio.sleep(0.01)
-        assert (await engine.complete(request("b"))).token_ids == answer_alone(request("b"))[0]
+        assert (await run_whole(engine, request("b"))).token_ids == answer_alone(request("b"))[0]
         nursery.cancel_scope.cancel()
 
 
@@ -206,8 +214,8 @@ async def test_stopping_waits_for_both_threads_at_once(autojump_clock: MockClock
     engine = make_fake_engine(make_worker=lambda: Slow(0.01), config=OVERLAPPED)
     async with trio.open_nursery() as nursery:
         await nursery.start(engine.run)
-        async with engine.encoded(item("A")):
-            await engine.complete(spoken(request("a", on="A")))
+        async with engine.placed([item("A")]) as place:
+            await whole_answer(place, spoken(request("a", on="A")))
         start = trio.current_time()
         nursery.cancel_scope.cancel()
     assert len(closing) == 2
@@ -226,10 +234,10 @@ async def test_time_in_which_two_threads_were_busy_counts_once() -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(engine.run)
         start = time.perf_counter()
-        async with engine.generate(spoken(request("speaker", max_tokens=20))) as stream:
+        async with engine.placed() as place, place.run(spoken(request("speaker", max_tokens=20))) as stream:
             await anext(aiter(stream))
-            async with engine.encoded(item("A")):
-                await engine.complete(spoken(request("a", on="A", max_tokens=1)))
+            async with engine.placed([item("A")]) as place:
+                await whole_answer(place, spoken(request("a", on="A", max_tokens=1)))
         took_s = time.perf_counter() - start
         assert 0.4 < engine.statistics().busy_s <= took_s + 0.05
         nursery.cancel_scope.cancel()
@@ -241,7 +249,7 @@ async def test_stopping_waits_for_the_running_step() -> None:
 
     async def complete() -> None:
         with pytest.raises(UnavailableError):
-            await engine.complete(request("a"))
+            await run_whole(engine, request("a"))
 
     async with trio.open_nursery() as askers, trio.open_nursery() as nursery:
         await nursery.start(engine.run)
@@ -284,11 +292,11 @@ async def test_a_hung_thread_is_replaced_and_its_result_ignored() -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(engine.run)
         with pytest.raises(UnavailableError):
-            await engine.complete(request("a"))
+            await run_whole(engine, request("a"))
         release.set()
         while engine.health != "ready":  # noqa: ASYNC110 (health gives no event)
             await trio.sleep(0.01)
-        assert (await engine.complete(request("b"))).token_ids == answer_alone(request("b"))[0]
+        assert (await run_whole(engine, request("b"))).token_ids == answer_alone(request("b"))[0]
         nursery.cancel_scope.cancel()
     assert runners[0].threads.isdisjoint(runners[1].threads)
 
@@ -307,7 +315,7 @@ async def test_a_thread_that_hangs_with_the_devices_memory_ends_the_engine() -> 
         async with trio.open_nursery() as nursery:
             await nursery.start(engine.run)
             with pytest.raises(UnavailableError, match="lost to this process"):
-                await engine.complete(request("a"))
+                await run_whole(engine, request("a"))
             assert engine.health == "failed"
             await trio.sleep_forever()
     release.set()
@@ -327,7 +335,7 @@ async def test_those_in_flight_learn_of_a_crash_before_the_step_ends(
     engine = make_fake_engine(lambda: runner, make_worker=ThreadWorker, decode=decodes)
     async with trio.open_nursery() as nursery:
         await nursery.start(engine.run)
-        async with engine.generate(request("a", max_tokens=100)) as stream:
+        async with engine.placed() as place, place.run(request("a", max_tokens=100)) as stream:
             with pytest.raises(expected):
                 _ = [part async for part in stream]
         assert runner.num_steps == 2, "the third is not done"

@@ -14,7 +14,7 @@ from sensorium.actors.inference.executor import ThreadWorker
 from sensorium.actors.inference.grammars import GrammarCompiler
 from sensorium.protocols.engine.messages import Grammar, Lane, SampleRequest
 from sensorium.protocols.errors import BadRequestError, OverloadedError
-from support.fake_engine import make_fake_engine, request
+from support.fake_engine import make_fake_engine, request, run_whole
 from support.fake_runner import answer_alone
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -76,12 +76,12 @@ async def test_a_bad_grammar_fails_alone_while_others_are_answered() -> None:
 
         async def fail(name: str, grammar: Grammar, message: str) -> None:
             with pytest.raises(BadRequestError, match=message):
-                await engine.complete(with_grammar(name, grammar))
+                await run_whole(engine, with_grammar(name, grammar))
 
         async with trio.open_nursery() as askers:
             askers.start_soon(fail, "wrong", WRONG, "a bracket is open")
             askers.start_soon(fail, "endless", ENDLESS, "longer than 0.5 s to compile")
-            answer = await engine.complete(with_grammar("fine", FINE))
+            answer = await run_whole(engine, with_grammar("fine", FINE))
         assert answer.token_ids == answer_alone(request("fine"))[0]
         assert compiler.compiled == [FINE]
         assert not compiler.held
@@ -96,13 +96,13 @@ async def test_a_grammar_is_held_as_long_as_its_request_needs_it() -> None:
     engine = make_fake_engine(make_worker=ThreadWorker, grammars=compiler)
     async with trio.open_nursery() as nursery:
         await nursery.start(engine.run)
-        async with engine.generate(with_grammar("a", FINE)):
+        async with engine.placed() as place, place.run(with_grammar("a", FINE)):
             assert compiler.held == [(FINE, "ada")]
         assert not compiler.held
         with pytest.raises(OverloadedError, match="too little room"):
-            await engine.complete(with_grammar("large", LARGE))
+            await run_whole(engine, with_grammar("large", LARGE))
         with trio.move_on_after(0.05):
-            await engine.complete(with_grammar("b", ENDLESS))
+            await run_whole(engine, with_grammar("b", ENDLESS))
         assert not compiler.held
         compiler.go_on.set()
         nursery.cancel_scope.cancel()

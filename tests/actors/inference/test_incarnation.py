@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.lowlevel
 from sensorium.actors.config.server import STEP_TIMEOUT_S
+from sensorium.actors.inference.client import whole_answer
 from sensorium.actors.inference.engine import Engine
 from sensorium.engine.planning.plan import Plan, StepResult
 from sensorium.protocols.engine.messages import Align, ContentHash, Request, RequestId
@@ -23,6 +24,8 @@ from support.fake_engine import (
     make_fake_engine,
     make_scheduler_config,
     request,
+    run_task,
+    run_whole,
 )
 from support.fake_runner import CRASH_ID, FakeRunner, answer_alone, item
 from trio.testing import MockClock
@@ -50,8 +53,8 @@ async def test_a_crash_fails_what_is_in_flight_and_the_engine_comes_back(
 
     async def complete(name: str, prompt: tuple[int, ...]) -> None:
         try:
-            async with engine.encoded(item("A")):
-                await engine.complete(request(name, prompt, on="A", max_tokens=50))
+            async with engine.placed([item("A")]) as place:
+                await whole_answer(place, request(name, prompt, on="A", max_tokens=50))
         except UnavailableError as error:
             failed.append(error.message)
 
@@ -63,13 +66,13 @@ async def test_a_crash_fails_what_is_in_flight_and_the_engine_comes_back(
     assert engine.health == "restarting"
     assert engine.inboxes() == ()
     with pytest.raises(UnavailableError, match="the model fake is restarting"):
-        await engine.complete(request("c"))
+        await run_whole(engine, request("c"))
     before = engine.statistics()
     assert before.num_steps > 0
     assert before.num_total_blocks == 0
     await trio.sleep(2.0)
     assert engine.statistics().num_restarts == 1
-    assert (await engine.complete(request("d"))).token_ids == answer_alone(request("d"), None)[0]
+    assert (await run_whole(engine, request("d"))).token_ids == answer_alone(request("d"), None)[0]
     assert engine.statistics().num_steps >= before.num_steps + 6
     assert len(engine.inboxes()) == 4
     await expect_all_free(engine)
@@ -91,18 +94,18 @@ async def test_questions_open_at_a_crash_are_answered(
 
     async def wait_for_room() -> None:
         with pytest.raises(UnavailableError):
-            async with engine.encoded(item("C")):
+            async with engine.placed([item("C")]):
                 raise AssertionError("there is no room")
         errors.append("room")
 
     async def hold(name: str) -> None:
-        async with engine.encoded(item(name)):
+        async with engine.placed([item(name)]) as place:
             with pytest.raises(UnavailableError):
-                await engine.perform(align(name))
+                await run_task(engine, align(name))
             await trio.sleep(3.0)
             assert engine.health == "ready"
             with pytest.raises(UnavailableError, match="not held"):
-                await engine.complete(request("late", on=name))
+                await whole_answer(place, request("late", on=name))
         errors.append(name)
 
     async with trio.open_nursery() as askers:
@@ -130,13 +133,13 @@ async def test_a_hung_step_fails_what_is_in_flight_and_its_thread_is_left_behind
     await nursery.start(engine.run)
     start = trio.current_time()
     with pytest.raises(UnavailableError, match="failed and is being restarted"):
-        await engine.complete(request("a", max_tokens=50))
+        await run_whole(engine, request("a", max_tokens=50))
     assert STEP_TIMEOUT_S <= trio.current_time() - start < STEP_TIMEOUT_S + 1
     assert health(engine) == "restarting"
     await trio.sleep(2.0)
     assert health(engine) == "ready"
     assert len(workers) == 2
-    assert (await engine.complete(request("b"))).token_ids == answer_alone(request("b"))[0]
+    assert (await run_whole(engine, request("b"))).token_ids == answer_alone(request("b"))[0]
     await expect_all_free(engine)
 
 
@@ -144,13 +147,13 @@ async def test_sessions_do_not_outlive_a_crash(autojump_clock: MockClock, nurser
     engine = make_fake_engine()
     await nursery.start(engine.run)
     prompt = (1, 2, 3, 4, 5)
-    await engine.complete(request("a", prompt, session="s"))
+    await run_whole(engine, request("a", prompt, session="s"))
     with pytest.raises(UnavailableError):
-        await engine.complete(request("b", (1, CRASH_ID)))
+        await run_whole(engine, request("b", (1, CRASH_ID)))
     await trio.sleep(2.0)
     assert engine.statistics().num_sessions_parked == 0
     again = request("c", (*prompt, 6), session="s")
-    assert (await engine.complete(again)).token_ids == answer_alone(again)[0]
+    assert (await run_whole(engine, again)).token_ids == answer_alone(again)[0]
 
 
 async def test_a_runner_unlike_its_scheduler_is_not_started() -> None:
@@ -168,7 +171,7 @@ async def test_a_model_that_cannot_be_loaded_is_told_at_once(autojump_clock: Moc
     with pytest.raises(UnavailableError, match="not loaded yet"):
         _ = engine.info
     with pytest.raises(UnavailableError, match="the model fake is starting"):
-        await engine.complete(request("a"))
+        await run_whole(engine, request("a"))
     with pytest.raises(ModelLoadError, match="no weights here"):
         await engine.run()
     assert engine.health == "failed"
@@ -179,7 +182,7 @@ async def test_stopping_fails_what_is_open(autojump_clock: MockClock) -> None:
 
     async def complete() -> None:
         with pytest.raises(UnavailableError, match="no longer served"):
-            await engine.complete(request("a", max_tokens=100))
+            await run_whole(engine, request("a", max_tokens=100))
 
     async with trio.open_nursery() as askers, trio.open_nursery() as nursery:
         await nursery.start(engine.run)
@@ -209,7 +212,7 @@ async def test_a_runner_that_broke_is_gone_before_the_next_is_made(autojump_cloc
             await nursery.start(engine.run)
             for number in range(3):
                 with pytest.raises(UnavailableError):
-                    await engine.complete(request(f"r{number}", (1, CRASH_ID)))
+                    await run_whole(engine, request(f"r{number}", (1, CRASH_ID)))
                 await trio.sleep(20.0)
                 assert engine.health == "ready"
             nursery.cancel_scope.cancel()

@@ -20,7 +20,7 @@ from sensorium.protocols.engine.messages import (
     SamplingParams,
 )
 from sensorium.protocols.errors import BadRequestError
-from support.fake_engine import CONFIG, expect_all_free, make_fake_engine
+from support.fake_engine import CONFIG, expect_all_free, make_fake_engine, run_whole
 from support.fake_runner import decode
 from support.slow_phrases import belongs, bonuses
 from support.toy_model import ToyModel
@@ -106,10 +106,10 @@ async def test_the_answer_is_that_of_a_slow_loop(
     num_other = 0
 
     async def check(request: SampleRequest, wanted: tuple[Ids, FinishReason]) -> None:
-        answer = await engine.complete(request)
+        answer = await run_whole(engine, request)
         assert (answer.token_ids, answer.finish_reason, answer.text) == (*wanted, decode(wanted[0]))
         streamed = msgspec.structs.replace(request, request_id=RequestId(f"{request.request_id}s"))
-        async with engine.generate(streamed) as stream:
+        async with engine.placed() as place, place.run(streamed) as stream:
             parts = [part async for part in stream]
         assert tuple(token for part in parts for token in part.token_ids) == wanted[0]
         assert parts[-1].finish_reason == wanted[1]
@@ -120,8 +120,9 @@ async def test_the_answer_is_that_of_a_slow_loop(
             tokens, reason, num_returns = found_slowly(model, request)
             seen.add((reason, num_returns > 1))
             plain = msgspec.structs.replace(request.task.sampling, phrases=None)
-            free = await engine.complete(
-                msgspec.structs.replace(request, task=msgspec.structs.replace(request.task, sampling=plain))
+            free = await run_whole(
+                engine,
+                msgspec.structs.replace(request, task=msgspec.structs.replace(request.task, sampling=plain)),
             )
             num_other += free.token_ids != tokens
             drafts = ((), tokens, free.token_ids, (*tokens[:4], 1, *tokens[4:]))
@@ -150,9 +151,10 @@ async def test_phrases_go_without_stop_strings_and_grammars(
     for changes in ({"stop": ("x",)}, {"grammar": Grammar("regex", "a*")}):
         sampling = msgspec.structs.replace(request.task.sampling, **changes)
         with pytest.raises(BadRequestError, match="keyword boosting cannot be combined with"):
-            await engine.complete(
+            await run_whole(
+                engine,
                 msgspec.structs.replace(
                     request, task=msgspec.structs.replace(request.task, sampling=sampling)
-                )
+                ),
             )
     await expect_all_free(engine)

@@ -6,15 +6,16 @@ import gc
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import trio
+from sensorium.actors.inference.client import OutcomeRun, Run
 from sensorium.actors.live.conversation_media import SessionMedia
 from sensorium.actors.live.prefill_ahead import ReadingAhead
 from sensorium.actors.live.responses import LiveAnswers
-from sensorium.actors.text.generation import TextModel
 from sensorium.engine.models.prompts import Prompt
 from sensorium.protocols.chat.request import Conversation
 from sensorium.protocols.engine.messages import INTERACTIVE, AnyRequest, Outcome, Prefilled
@@ -32,14 +33,9 @@ class Desk:
         self.reports: list[int] = []
         self.num_stops = 0
         self.broken = False
-        engine = SimpleNamespace(perform=self.perform)
-        info = SimpleNamespace(stop_token_ids=())
-        prompter = SimpleNamespace(builder=SimpleNamespace(info=info))
-        model = cast(TextModel, SimpleNamespace(engine=engine, prompter=prompter, num_ngram_drafts=0))
-        media: Any = SimpleNamespace(held=self.held, video=SimpleNamespace(snapshot=lambda clips: clips))
+        media: Any = SimpleNamespace(placed=self.placed, video=SimpleNamespace(snapshot=lambda clips: clips))
         self.names = iter("abcdefgh")
         self.reading = ReadingAhead(
-            model,
             cast(SessionMedia, media),
             self.report,
             session_id="s",
@@ -49,10 +45,16 @@ class Desk:
         )
 
     @asynccontextmanager
-    async def held(self, conversation: Conversation, lane: object, snapshot: object) -> AsyncIterator[Prompt]:
+    async def placed(
+        self, conversation: Conversation, lane: object, snapshot: object
+    ) -> AsyncIterator[tuple[Desk, Prompt]]:
         if self.broken:
             raise InternalError("broken")
-        yield Prompt(token_ids=(1,))
+        yield self, Prompt(token_ids=(1,))
+
+    @asynccontextmanager
+    async def run(self, request: AnyRequest) -> AsyncIterator[Run[Outcome]]:
+        yield OutcomeRun(partial(self.perform, request))
 
     async def perform(self, request: AnyRequest) -> Outcome:
         self.requests.append(request)

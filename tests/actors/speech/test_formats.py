@@ -6,7 +6,7 @@ prompt, times in mid-sentence, an end that comes early). Their words are timed a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -17,10 +17,12 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sensorium.actors.inference.client import OutcomeRun, Place, Run
 from sensorium.protocols.engine.messages import SampleRequest, TextGenerated
 from sensorium.protocols.transcription.numerals import Numerals
 from sensorium.protocols.transcription.transcript import TimedSegment, TranscriptionOptions
 from support.asr_folder import make_audio
+from support.patched_runs import patch_runs
 from support.rendered_text import assert_same_words, letters
 from support.running_speech import RunningSpeech, random_asr_folder, running_speech, sound
 from support.speech_conformance import assert_streamed
@@ -80,17 +82,13 @@ class Script:
                 tokens += [*self.text.encode(f" {phrase}"), no_timestamps_id + 1 + 3 * number]
         return tuple(tokens)
 
-    async def complete(self, request: SampleRequest) -> TextGenerated:
-        await trio.lowlevel.checkpoint()
-        return self.answer(request)
-
     @asynccontextmanager
-    async def generate(self, request: SampleRequest) -> AsyncIterator[AsyncIterable[TextGenerated]]:
-        answers, receive = trio.open_memory_channel[TextGenerated](1)
-        await answers.send(self.answer(request))
-        answers.close()
-        with receive:
-            yield receive
+    async def run(self, _: Place, request: SampleRequest) -> AsyncIterator[Run[TextGenerated]]:
+        async def answer() -> TextGenerated:
+            await trio.lowlevel.checkpoint()
+            return self.answer(request)
+
+        yield OutcomeRun(answer)
 
 
 @pytest.mark.parametrize("name", ["whisper", "qwen3_asr"])
@@ -102,9 +100,7 @@ def test_every_format_has_the_words_of_the_text(name: str, scripts: list[list[li
         audio = sound(16_000 * 5, seed=2) if is_whisper else make_audio(3, 12.0)
         async with running_speech(None if is_whisper else random_asr_folder()) as running:
             for answers in scripts:
-                script: Any = Script(running, answers)
-                engine: Any = running.engine
-                engine.complete, engine.generate = script.complete, script.generate
+                patch_runs(running.engine, Script(running, answers).run)
                 for numerals in NUMERALS:
                     wish = msgspec.structs.replace(PLAIN, numerals=numerals)
                     deltas: list[str] = []
@@ -129,9 +125,8 @@ async def test_a_loop_is_cut_everywhere(name: str) -> None:
     audio = sound(16_000 * 2, seed=2) if is_whisper else make_audio(3, 4.0)
     options = msgspec.structs.replace(PLAIN, word_timestamps=True, segment_timestamps=True)
     async with running_speech(None if is_whisper else random_asr_folder()) as running:
-        engine: Any = running.engine
         script = Script(running, [["So,", " ".join(["a"] * 22), "on."]])
-        engine.complete, engine.generate = script.complete, script.generate
+        patch_runs(running.engine, script.run)
         found = await running.speech.transcribe(audio, options)
     assert found.text.startswith("So, a a on.")
     assert_same_words(found, has_words=True)

@@ -19,6 +19,7 @@ from sensorium.media.transcript.answer_guard import LoopGuard, cut_loops
 from sensorium.media.transcript.range_answer import DetectedLanguage, RangeAnswer, Samples
 from sensorium.protocols.engine.messages import EncoderItem, SampleRequest, TextGenerated
 from sensorium.protocols.transcription.transcript import TranscriptionOptions
+from support.patched_runs import Ask, patch_whole_answers
 from support.running_speech import RunningSpeech, random_asr_folder, random_folder, running_speech, sound
 from support.timed_speech import mean_error_s, timed_speech
 from transformers import WhisperForConditionalGeneration
@@ -153,16 +154,15 @@ async def test_where_the_language_is_not_clear_behind_others_a_turn_is_heard_alo
 ) -> None:
     audio, options = sound(END, seed=10), TranscriptionOptions()
     async with running_speech() as whisper:
-        engine: Any = whisper.engine
-        complete, encodings = engine.complete, list[str]()
+        encodings = list[str]()
 
-        async def unsure(request: SampleRequest) -> TextGenerated:
-            answer: TextGenerated = await complete(request)
+        async def unsure(request: SampleRequest, ask: Ask) -> TextGenerated:
+            answer = await ask()
             encodings.append(str(request.encoder_hash))
             surer = 0.99 if len(set(encodings)) > 1 else probability
             return msgspec.structs.replace(answer, logprobs=(math.log(surer),))
 
-        engine.complete = unsure
+        patch_whole_answers(whisper.engine, unsure)
         live = partial(whisper.speech.live, partial(between, audio), start=TURN)
         final = await live(options, before=(0,)).hypothesis(END, final=True)
         known = msgspec.structs.replace(options, language=final.language)
@@ -177,16 +177,15 @@ async def test_an_answer_that_came_before_its_language_was_not_clear_does_not_co
     """Answers are asked for beside the language, as expected; which is there first changes nothing."""
     audio, options = sound(END, seed=10), TranscriptionOptions()
     async with running_speech() as whisper:
-        engine: Any = whisper.engine
-        complete, delays_s = engine.complete, [0.0]
+        delays_s = [0.0]
         english = whisper.whisper().text.language_ids["en"]
 
-        async def unsure(request: SampleRequest) -> TextGenerated:
+        async def unsure(_: SampleRequest, ask: Ask) -> TextGenerated:
             await trio.sleep(delays_s[0])
-            answer: TextGenerated = await complete(request)
+            answer = await ask()
             return msgspec.structs.replace(answer, token_ids=(english,), logprobs=(math.log(0.5),))
 
-        engine.complete = unsure
+        patch_whole_answers(whisper.engine, unsure)
         texts = set()
         for delays_s[0] in (0.0, 1.0):
             live = whisper.speech.live(partial(between, audio), options, start=TURN, before=(0,))
@@ -202,16 +201,15 @@ async def test_an_unclear_pause_of_a_long_turn_counts_for_nothing_behind_it() ->
     start, pause, end = 16_000, 6 * 16_000, 10 * 16_000
     audio = sound(20 * 16_000, seed=3)
     async with running_speech(random_folder(window_s=8)) as whisper:
-        engine: Any = whisper.engine
-        complete, probability = engine.complete, [0.99]
+        probability = [0.99]
         english = whisper.whisper().text.language_ids["en"]
 
-        async def as_sure(request: SampleRequest) -> TextGenerated:
-            answer: TextGenerated = await complete(request)
+        async def as_sure(_: SampleRequest, ask: Ask) -> TextGenerated:
+            answer = await ask()
             sure = {"token_ids": (english,), "logprobs": (math.log(probability[0]),)}
             return msgspec.structs.replace(answer, **sure, probe_probability=0.0)
 
-        engine.complete = as_sure
+        patch_whole_answers(whisper.engine, as_sure)
         texts = list[str]()
         for asked_in_the_pause in (False, True):
             live = whisper.speech.live(

@@ -36,7 +36,7 @@ from sensorium.actors.telemetry.metrics import Metrics
 from sensorium.actors.telemetry.statistics import ConnectionStatistics
 from sensorium.protocols.engine.messages import Service
 from sensorium.protocols.engine.statistics import GAUGES, EngineStatistics, RequestTimes
-from support.fake_engine import make_fake_engine, request
+from support.fake_engine import make_fake_engine, request, run_whole
 from trio.testing import MockClock
 
 
@@ -79,7 +79,7 @@ async def test_a_scrape_tells_what_engine_inboxes_and_decoders_did(
     metrics.add(MEDIA, DecoderPool().handle.statistics)
     assert value(metrics, "sensorium_inbox_depth", model="fake", actor="scheduler") is None, "not running yet"
     await nursery.start(engine.run)
-    await engine.complete(request("a", max_tokens=5))
+    await run_whole(engine, request("a", max_tokens=5))
     assert value(metrics, "sensorium_kv_info", model="fake", dtype="int8") == 1
     num_steps = engine.statistics().num_steps
     assert value(metrics, "sensorium_engine_steps_total", model="fake") == num_steps > 0
@@ -100,7 +100,7 @@ async def test_a_scrape_tells_how_long_requests_took(
     metrics.add_engine("fake", engine.statistics)
     await nursery.start(engine.run)
     for number in range(3):
-        await engine.complete(request(f"r{number}", max_tokens=5))
+        await run_whole(engine, request(f"r{number}", max_tokens=5))
     of = {"model": "fake", "service": "interactive"}
     for name in ("queue", "time_to_first_token", "engine_request"):
         assert value(metrics, f"sensorium_{name}_seconds_count", **of) == 3, name

@@ -401,3 +401,36 @@ def test_too_many_that_wait_are_refused_but_forks_are_not() -> None:
     feed(loop, "fork", is_last=True)
     loop.run()
     assert loop.transduced[RequestId("fork")][-1].finish_reason == "stop"
+
+
+def tokens_from(first: int, frames: tuple[float, ...]) -> list[int]:
+    """Those of an input from a row on."""
+    whole = transduced_alone(Transduce(), frames)
+    return [token for token, row in zip(whole.token_ids, whole.frames, strict=True) if row >= first]
+
+
+@pytest.mark.parametrize("service", ["live", "interactive"])
+def test_a_fork_does_not_begin_in_the_step_that_makes_the_state_it_goes_on_from(service: Service) -> None:
+    """However far down the line of forks, and in whichever class."""
+    loop = make()
+    begin(loop, "a")
+    feed(loop, "a", (5.0, 6.0))
+    fork(loop, "a", request("b"))
+    feed(loop, "b", (7.0, 8.0))
+    fork(loop, "b", request("c", service=service))
+    feed(loop, "c", (9.0, 1.0), is_last=True)
+    loop.run()
+    assert tokens(loop, "c") == tokens_from(4, (*FOUR, 5.0, 6.0, 7.0, 8.0, 9.0, 1.0))
+
+
+def test_a_fork_of_a_fork_that_was_fed_nothing_goes_on_from_where_that_does() -> None:
+    loop = make()
+    begin(loop, "a")
+    fork(loop, "a", request("b"))
+    fork(loop, "b", request("c"))
+    feed(loop, "c", (7.0, 8.0), is_last=True)
+    loop.run()
+    assert tokens(loop, "c") == tokens_from(2, (*FOUR, 7.0, 8.0))
+    feed(loop, "b", (1.0, 2.0), is_last=True)
+    loop.run()
+    assert tokens(loop, "b") == tokens_from(2, (*FOUR, 1.0, 2.0))

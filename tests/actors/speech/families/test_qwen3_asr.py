@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import trio
 from sensorium.actors.config.server import EngineConfig
+from sensorium.actors.inference.client import whole_answer
 from sensorium.actors.model_loading import load_model
 from sensorium.actors.speech.families import qwen3_asr
 from sensorium.actors.speech.live import LiveTranscriber
@@ -55,8 +56,8 @@ async def full_recompute(asr: RunningSpeech, samples: Samples, number: int) -> s
         media=prompt.spans,
         cache_salt=f"{number}",
     )
-    async with asr.engine.encoded(*{item.content_hash: item for item in items}.values()):
-        answer = await asr.engine.complete(request)
+    async with asr.engine.placed([*{item.content_hash: item for item in items}.values()]) as place:
+        answer = await whole_answer(place, request)
     ids = answer.token_ids[: LoopGuard().feed(answer.token_ids)]
     return cut_loops(parse_answer(text.tokenizer.decode(ids), has_header=True).text)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from sensorium.actors.speech.families.short_context import (
@@ -104,13 +106,13 @@ async def test_an_answer_that_talks_on_costs_more_effort_and_the_next_question_b
     audio = sound(RATE * 3, seed=5)
     async with running_speech(random_folder(seed=4, window_s=20)) as whisper:
         heard: list[int] = []
-        encoded = whisper.engine.encoded
+        placed = whisper.engine.placed
 
-        def spy(item: EncoderItem, **lane: object) -> object:
-            heard.append(item.features.shape[1] // 100)
-            return encoded(item, **lane)  # type: ignore[arg-type]
+        def spy(items: tuple[EncoderItem, ...], *hints: Any, **lane: Any) -> object:  # noqa: ANN401
+            heard.append(items[0].features.shape[1] // 100)
+            return placed(items, *hints, **lane)
 
-        monkeypatch.setattr(whisper.engine, "encoded", spy)
+        monkeypatch.setattr(whisper.engine, "placed", spy)
         monkeypatch.setattr("sensorium.actors.speech.families.whisper.token_limit", lambda _: 2)
         live = whisper.speech.live(lambda a, b: audio[a:b], OPTIONS, start=0)
         await live.hypothesis(RATE, final=False)

@@ -11,12 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 import trio
+from sensorium.actors.inference.client import Place
 from sensorium.actors.speech.families import whisper as whisper_family
 from sensorium.kernels.attention.kv_quantization import KvDtype
 from sensorium.media.transcript.range_answer import Samples
-from sensorium.protocols.engine.messages import Outcome, PromptRequest, SampleRequest, TextGenerated
+from sensorium.protocols.engine.messages import (
+    Align,
+    AnyRequest,
+    SampleRequest,
+    TextGenerated,
+)
 from sensorium.protocols.errors import BadRequestError
 from sensorium.protocols.transcription.transcript import TranscriptionOptions
+from support.patched_runs import Ask, note_requests, patch_runs, patch_whole_answers
 from support.running_speech import EXACT, random_asr_folder, random_folder, running_speech, sound
 
 pytestmark = pytest.mark.slow
@@ -65,12 +72,11 @@ async def test_a_loop_is_ended_as_soon_as_it_is_one(is_live: bool) -> None:
     audio = sound(30_000, seed=3)
     options = TranscriptionOptions(language="en")
     async with running_speech() as whisper:
-        engine: Any = whisper.engine
         loop = whisper.whisper().text.encode(" no")
         num_said = 0
 
         @asynccontextmanager
-        async def generate(request: SampleRequest) -> AsyncIterator[AsyncIterator[TextGenerated]]:
+        async def run(_: Place, request: SampleRequest) -> AsyncIterator[Any]:
             async def tokens() -> AsyncGenerator[TextGenerated, None]:
                 nonlocal num_said
                 for number in range(400):
@@ -82,7 +88,7 @@ async def test_a_loop_is_ended_as_soon_as_it_is_one(is_live: bool) -> None:
             async with aclosing(tokens()) as said:
                 yield said
 
-        engine.generate = generate
+        patch_runs(whisper.engine, run)
         if is_live:
             live = whisper.speech.live(lambda a, b: audio[a:b], options, start=0)
             text = (await live.hypothesis(len(audio), final=True)).text
@@ -119,15 +125,12 @@ async def test_a_long_window_is_asked_for_the_language_of_its_halves(
     audio, options = sound(20_000, seed=3), TranscriptionOptions()
     async with running_speech(config=replace(EXACT, kv_dtype=kv_dtype)) as whisper:
         spans: list[tuple[int, int] | None] = []
-        engine: Any = whisper.engine
-        complete = engine.complete
 
-        async def noted(request: SampleRequest) -> TextGenerated:
+        async def noted(request: SampleRequest, ask: Ask) -> TextGenerated:
             spans.append(request.encoder_span)
-            answer: TextGenerated = await complete(request)
-            return answer
+            return await ask()
 
-        engine.complete = noted
+        patch_whole_answers(whisper.engine, noted)
         await whisper.speech.transcribe(audio[:12_000], options)
         assert spans == [None]
         live = whisper.speech.live(partial(between, audio), options, start=0)
@@ -215,21 +218,18 @@ async def test_an_english_only_model_needs_no_language() -> None:
         assert whisper.speech.languages == ("en",)
 
 
-async def test_words_are_aligned_behind_the_prompt_that_they_were_said_to(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_words_are_aligned_behind_the_prompt_that_they_were_said_to() -> None:
     audio = sound(30_000, seed=7)
     async with running_speech() as whisper:
-        text, perform, aligned = whisper.whisper().text, whisper.engine.perform, list[PromptRequest]()
+        text, noted = whisper.whisper().text, list[AnyRequest]()
+        note_requests(whisper.engine, noted)
 
-        async def spy(request: PromptRequest) -> Outcome:
-            aligned.append(request)
-            return await perform(request)
+        def aligned() -> list[AnyRequest]:
+            return [request for request in noted if isinstance(request.task, Align)]
 
-        monkeypatch.setattr(whisper.engine, "perform", spy)
         for task in whisper.speech.tasks:
             options = TranscriptionOptions(language="de", task=task, word_timestamps=True)
             assert (await whisper.speech.transcribe(audio, options)).words
             prompt = text.prompt(language="de", task=task)
-            assert aligned[-1].prompt_token_ids[: len(prompt)] == prompt
-        assert len({command.prompt_token_ids[:3] for command in aligned}) == 2
+            assert aligned()[-1].prompt_token_ids[: len(prompt)] == prompt
+        assert len({command.prompt_token_ids[:3] for command in aligned()}) == 2
