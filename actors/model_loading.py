@@ -133,6 +133,11 @@ def open_engine(
         kv_dtype=config.kv_dtype,
     )
     source.check_cache(config.block_size)
+    if source.info.input_frames_per_row:
+        raise ModelLoadError(
+            f"{name}: a {source.info.family} model turns audio that arrives into text as it is spoken, "
+            "which is not served yet; allowed: a model of whole recordings and turns (Whisper, Qwen3-ASR)"
+        )
     records = records_steps(name, source, config)
     is_cpu = source.device.type == "cpu"
     choices = _CHOICES["cpu" if is_cpu else "cuda"]

@@ -22,6 +22,7 @@ class FamilyEntry(NamedTuple):
     """Has its `INFO` and `open_side`; imports no torch."""
 
 
+_NEMOTRON_ASR: Final = (".nemotron_asr.source", ".nemotron_asr.side")
 FAMILIES: tuple[FamilyEntry, ...] = (
     FamilyEntry("WhisperForConditionalGeneration", "whisper", ".whisper.source", ".whisper.side"),
     FamilyEntry("LlamaForCausalLM", "llama", ".dense.model", ".dense.side"),
@@ -30,6 +31,9 @@ FAMILIES: tuple[FamilyEntry, ...] = (
     FamilyEntry("Qwen2ForCausalLM", "qwen2", ".dense.model", ".dense.side"),
     FamilyEntry("Qwen3ForCausalLM", "qwen3", ".dense.model", ".dense.side"),
     FamilyEntry("SmolLM3ForCausalLM", "smollm3", ".dense.model", ".dense.side"),
+    FamilyEntry("NemotronAsrStreamingForRNNT", "nemotron_asr_streaming", *_NEMOTRON_ASR),
+    FamilyEntry("Nemotron3_5AsrForRNNT", "nemotron3_5_asr", *_NEMOTRON_ASR),
+    FamilyEntry("ParakeetForCTC", "parakeet_ctc", ".parakeet.model", ".parakeet.side"),
     FamilyEntry("Qwen3ASRForConditionalGeneration", "qwen3_asr", ".qwen3_asr.model", ".qwen3_asr.side"),
     FamilyEntry("Qwen3VLForConditionalGeneration", "qwen3_vl", ".qwen3_vl.model", ".qwen3_vl.side"),
 )

@@ -47,8 +47,8 @@ _MAX_NAMED = 8  # tensors named per kind of fault
 _FLOATS: Final = ("F64", "F32", "F16", "BF16")  # safetensors' names
 
 
-_COMPUTED: Final = ".rotary_emb.inv_freq"
-"""What early Llama checkpoints store though it follows from the config."""
+_UNUSED: Final = (".rotary_emb.inv_freq", ".num_batches_tracked")
+"""What early Llama checkpoints store though it follows from the config, and a counter of training."""
 
 
 class TensorReader:
@@ -276,7 +276,7 @@ def read_tensors(
     found: dict[str, Stored] = {}
     for path in _weight_files(folder):
         for stored in _header(path):
-            if stored.key.endswith(_COMPUTED) or (published is not None and stored.key.endswith(IGNORED)):
+            if stored.key.endswith(_UNUSED) or (published is not None and stored.key.endswith(IGNORED)):
                 continue
             name = _renamed(stored.key, renames)
             if name in found:

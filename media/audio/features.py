@@ -89,15 +89,9 @@ class FeatureConfig:
         `num_mel_bins` and `window_frames` are what the model takes. Raises ModelLoadError naming the file and
         the field at fault.
         """
-        path, values = _read_extractor(Path(folder))
-        kind = values.get("feature_extractor_type", next(iter(extractors), ""))
-        if kind not in extractors:
-            names = " or ".join(extractors) or "known to this family"
-            raise ModelLoadError(f"{path}: feature_extractor_type {kind!r} is not {names}")
-        if values.get("dither"):
-            raise ModelLoadError(f"{path}: dither {values['dither']!r} is not supported, only 0.0")
+        path, kind, values = extractor_values(Path(folder), extractors)
         defaults = {"feature_size": extractors[kind], **_DEFAULTS}
-        numbers = {name: _positive_int(path, name, values.get(name, defaults[name])) for name in defaults}
+        numbers = {name: positive_int(path, name, values.get(name, defaults[name])) for name in defaults}
         if numbers["sampling_rate"] != INTERNAL_RATE:
             raise ModelLoadError(
                 f"{path}: sampling_rate {numbers['sampling_rate']} is not supported, only {INTERNAL_RATE}"
@@ -129,6 +123,19 @@ class FeatureConfig:
         return config
 
 
+def extractor_values(folder: Path, extractors: Mapping[str, int]) -> tuple[Path, str, dict[str, Any]]:
+    """The file that configures a folder's feature extractor, which of `extractors` it is (the first where the
+    file names none), and its values. Raises ModelLoadError."""
+    path, values = _read_extractor(folder)
+    kind = values.get("feature_extractor_type", next(iter(extractors), ""))
+    if kind not in extractors:
+        names = " or ".join(extractors) or "known to this family"
+        raise ModelLoadError(f"{path}: feature_extractor_type {kind!r} is not {names}")
+    if values.get("dither"):
+        raise ModelLoadError(f"{path}: dither {values['dither']!r} is not supported, only 0.0")
+    return path, kind, values
+
+
 def _read_extractor(folder: Path) -> tuple[Path, dict[str, Any]]:
     for name, section in _FILES:
         path = folder / name
@@ -145,7 +152,8 @@ def _read_extractor(folder: Path) -> tuple[Path, dict[str, Any]]:
     )
 
 
-def _positive_int(path: Path, name: str, value: object) -> int:
+def positive_int(path: Path, name: str, value: object) -> int:
+    """The value of a field that must be a positive whole number. Raises ModelLoadError."""
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
         raise ModelLoadError(f"{path}: {name} must be a positive whole number, not {value!r}")
     return value

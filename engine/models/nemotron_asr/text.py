@@ -1,0 +1,45 @@
+"""Tokens of a transducer or a CTC head as text: pieces of words, and tags that name the language.
+
+Torch-free. A model of many languages writes a tag (`<de-DE>`) with what it recognised; a tag is the language
+of the text, never a part of it. Tokenizers are SentencePiece's: `▁` begins a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from ...text.tokenizer import TextTokenizer
+
+_TAG: Final = re.compile(r"<([a-z]{2,3}(?:-[A-Za-z]{2,4})?)>")
+_BEGINS_WORD: Final = "▁"
+
+
+class TransducerText:
+    """The tokenizer of one checkpoint."""
+
+    grammar_json = None
+    """Transcripts follow no grammar."""
+    byte_table = None
+    """The space in front of a text is not written, so bytes cannot be joined."""
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        self.tokenizer = tokenizer
+        names: dict[str, int] = tokenizer.backend.get_vocab(with_added_tokens=True)
+        self._names = {token_id: name for name, token_id in names.items()}
+        tags = {token_id: _TAG.fullmatch(name) for token_id, name in self._names.items()}
+        self.tags = {token_id: match[1] for token_id, match in tags.items() if match}
+        """The locale of each tag, by its id."""
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of ids, without tags and control tokens, and without a space in front."""
+        return self.tokenizer.decode(each for each in token_ids if each not in self.tags)
+
+    def language_of(self, token_ids: Sequence[int]) -> str | None:
+        """The locale that the newest tag among them names; None if there is none."""
+        return next((self.tags[each] for each in reversed(token_ids) if each in self.tags), None)
+
+    def begins_word(self, token_id: int) -> bool:
+        """Whether a word begins with this token."""
+        return self._names.get(token_id, "").startswith(_BEGINS_WORD)
