@@ -142,7 +142,8 @@ def open_engine(
     is_cpu = source.device.type == "cpu"
     choices = _CHOICES["cpu" if is_cpu else "cuda"]
     max_running = config.max_running or choices.max_running
-    requested = _memory_request(source, config, max_running, max_pixels)
+    max_tokens_per_step = max(choices.max_tokens_per_step, max_running)
+    requested = _memory_request(source, config, max_running, max_tokens_per_step, max_pixels)
     memory = _share_out(name, source, replace(requested, num_models=1 + num_to_come), co_resident)
     grammars, text = open_grammars(source), source.side.text
     num_threads = config.num_threads or (1 if is_embedded else num_cores())
@@ -171,7 +172,8 @@ def open_engine(
             max_running=max_running,
             max_waiting=config.max_waiting,
             scheduling_policy=config.scheduling_policy,
-            max_tokens_per_step=max(choices.max_tokens_per_step, max_running),
+            max_tokens_per_step=max_tokens_per_step,
+            groups=source.layout.groups,
             overlap_encoder=overlap_encoder,
             max_rows_during_live=None if overlap_encoder else choices.max_rows_during_live,
             max_plans_in_flight=config.plans_in_flight or choices.max_plans_in_flight,
@@ -218,7 +220,7 @@ def _sampling(source: ModelSource, config: EngineConfig) -> SamplingDefaults:
 
 
 def _memory_request(
-    source: ModelSource, config: EngineConfig, max_running: int, max_pixels: int
+    source: ModelSource, config: EngineConfig, max_running: int, max_tokens_per_step: int, max_pixels: int
 ) -> MemoryRequest:
     activation_bytes = 0
     if source.activation_bytes is not None:
@@ -227,7 +229,9 @@ def _memory_request(
     return MemoryRequest(
         device="cuda" if source.device.type == "cuda" else "cpu",
         weight_bytes=source.weight_bytes,
-        token_bytes=source.kv_shape.num_bytes(source.cache_dtype),
+        token_bytes=source.layout.token_bytes,
+        groups=source.layout.groups,
+        max_tokens_per_step=max_tokens_per_step,
         kv_dtype=source.cache_name,
         model_context=source.info.max_context,
         block_size=config.block_size,

@@ -93,13 +93,17 @@ class Layers:
         parts: Sequence[LayerParts],
         heads: Heads,
         middle: Activation | Literal["silu_mul"],
+        places: Sequence[tuple[int, int]],
     ) -> None:
         self._native = native
         self._parts = tuple(parts)  # they hold what the addresses point to
         self._heads = heads
         self._dtype = parts[0].norm[0].dtype
         self._middle = -1 if middle == "silu_mul" else code_of(middle)
-        self._table = array("q", (number for each in parts for number in _numbers(each)))
+        self._num_groups = 1 + max(group for group, _ in places)
+        self._num_planes = 1 + max(plane for _, plane in places)
+        numbers = (number for each in zip(parts, places, strict=True) for number in _numbers(*each))
+        self._table = array("q", numbers)
         products = [weight for each in parts for weight in each.products()]
         self._scratch = max(  # bytes for each row
             (each.scratch_bytes for each in products if isinstance(each, BitsWeight)), default=0
@@ -120,20 +124,24 @@ class Layers:
         self,
         x: Tensor,
         cache: Tensor,
-        batch: PagedBatch,
+        groups: Sequence[PagedBatch],
         *,
         table: RotaryTable | None = None,
         spans: Sequence[CrossSpan] = (),
     ) -> None:
-        """x [rows, size], contiguous, becomes what is behind the layers. `cache` [layers, …] is as `write_kv`
-        takes each of them, `batch` as `paged_attention` does. `table` where queries and keys are turned.
-        `memory` of `spans` is [layers, 2, heads, n, dim], or codes. Raises IndexError as `write_kv` does."""
-        rows, heads, layers = x.shape[0], self._heads, len(self._parts)
+        """x [rows, size], contiguous, becomes what is behind the layers. `cache` [planes, …] is as `write_kv`
+        takes each of them, `groups` as `paged_attention` takes each. `table` where queries and keys are
+        turned. `memory` of `spans` is [layers, 2, heads, n, dim], or codes. Raises IndexError as `write_kv`
+        does."""
+        rows, heads, layers, batch = x.shape[0], self._heads, len(self._parts), groups[0]
         assert x.is_contiguous(), "it is changed in place"
-        assert (x.dtype, cache.shape[0], batch.write_slots.shape[0]) == (self._dtype, layers, rows)
+        assert (x.dtype, cache.shape[0], len(groups)) == (self._dtype, self._num_planes, self._num_groups)
+        assert all(each.write_slots.shape[0] == rows for each in groups)
         first = self._parts[0]
         assert (first.cross is None) == (not spans), "either all listen or none"
         memories, starts, lengths = _span_arrays(spans, layers)
+        slots = array("q", [each.write_slots.data_ptr() for each in groups])
+        tables = array("q", [each.block_tables.data_ptr() for each in groups])
         scratch = torch.empty(whole_tiles(rows) * self._scratch, dtype=torch.uint8)
         step = array(
             "q",
@@ -147,8 +155,8 @@ class Layers:
                 cache.dtype is CODED,
                 cache.shape[1],
                 batch.block_size,
-                batch.write_slots.data_ptr(),
-                batch.block_tables.data_ptr(),
+                slots.buffer_info()[0],
+                tables.buffer_info()[0],
                 batch.query_starts.data_ptr(),
                 batch.context_lengths.data_ptr(),
                 batch.block_tables.shape[1],
@@ -171,7 +179,10 @@ class Layers:
             heads.dim**-0.5,
             x.data_ptr(),
         )
-        check_written(bad, batch.write_slots, cache[0])
+        if bad >= 0:
+            limit = cache.shape[1] * batch.block_size
+            outside = [each for each in groups if not 0 <= int(each.write_slots[bad]) < limit]
+            check_written(bad, outside[0].write_slots, cache[0])
 
 
 def written_down(
@@ -180,9 +191,11 @@ def written_down(
     middle: Activation | Literal["silu_mul"],
     *,
     turned: bool = False,
+    places: Sequence[tuple[int, int]] | None = None,
 ) -> Layers | None:
     """The layers, if C kernels know all that is in them; `middle` is between the last two products, and
-    queries and keys are `turned` by positions or not."""
+    queries and keys are `turned` by positions or not. `places` are of each layer the group whose table it
+    reads and its index in the cache (None: layers share one table, and lie in their order)."""
     native = library()
     norms = [norm for each in parts for norm in each.norms()]
     head_norms = [norm for each in parts for norm in _of_heads(each)]
@@ -193,7 +206,7 @@ def written_down(
         return None
     if not all(_knows_product(weight, dtype) for each in parts for weight in each.products()):
         return None
-    return Layers(native, parts, heads, middle)
+    return Layers(native, parts, heads, middle, places or [(0, index) for index in range(len(parts))])
 
 
 def _knows_product(weight: LinearWeight, dtype: torch.dtype) -> bool:
@@ -208,7 +221,7 @@ def _knows_product(weight: LinearWeight, dtype: torch.dtype) -> bool:
     return knows_bias and not weight.size % LANES and not weight.group % LANES
 
 
-def _numbers(parts: LayerParts) -> Iterator[int]:
+def _numbers(parts: LayerParts, place: tuple[int, int]) -> Iterator[int]:
     """A layer as C has it."""
     products = [_product(weight) for weight in parts.products()]
     if parts.cross is None:
@@ -220,7 +233,7 @@ def _numbers(parts: LayerParts) -> Iterator[int]:
     yield 0 if parts.cross is None else parts.cross.norm[0].data_ptr()
     yield parts.last_norm[0].data_ptr()
     yield from [norm.data_ptr() for norm in _of_heads(parts)] or (0, 0)
-    yield parts.window or 0
+    yield from (parts.window or 0, *place)
 
 
 def _of_heads(parts: LayerParts) -> tuple[Tensor, ...]:

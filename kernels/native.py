@@ -59,8 +59,8 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
     "silu_mul": (_INT, _POINTER, _LONG, _LONG, _POINTER, _LONG, _INT),
     "attention": (
         *(_INT, _INT, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, _POINTER),
-        *([_LONG] * 6),
-        *(_INT, _FLOAT, _POINTER, _INT),
+        *([_LONG] * 7),
+        *(_INT, _FLOAT, _POINTER, _POINTER, _INT),
     ),
     "cross_attention": (
         *(_INT, _INT, _POINTER, _LONG, _POINTER, _POINTER, _POINTER, *[_LONG] * 3),

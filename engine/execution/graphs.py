@@ -139,24 +139,29 @@ class _StaticBatches:
 
         self._token_ids = zeros(max_rows)
         self._positions = zeros(*positions)
-        self._slots = zeros(max_rows)
-        self._tables = zeros(max_rows, widest, dtype=torch.int32)
+        self._slots = [zeros(max_rows) for _ in limits.groups]
+        self._tables = [zeros(max_rows, widest, dtype=torch.int32) for _ in limits.groups]
         self._lengths = zeros(max_rows, dtype=torch.int32)
         self._starts = torch.arange(max_rows + 1, dtype=torch.int32, device=device)
 
     def batch(self, size: int) -> StepBatch:
         """The first `size` rows as a step."""
+        paged, *more_paged = (
+            PagedBatch(
+                block_size=self._limits.block_size,
+                block_tables=tables[:size],
+                query_starts=self._starts[: size + 1],
+                context_lengths=self._lengths[:size],
+                write_slots=slots[:size],
+                num_queries=(1,) * size,
+            )
+            for tables, slots in zip(self._tables, self._slots, strict=True)
+        )
         return StepBatch(
             token_ids=self._token_ids[:size],
             positions=self._positions[..., :size],
-            paged=PagedBatch(
-                block_size=self._limits.block_size,
-                block_tables=self._tables[:size],
-                query_starts=self._starts[: size + 1],
-                context_lengths=self._lengths[:size],
-                write_slots=self._slots[:size],
-                num_queries=(1,) * size,
-            ),
+            paged=paged,
+            more_paged=tuple(more_paged),
         )
 
     def fill(self, fed: Sequence[FedSequence], size: int) -> None:
@@ -165,10 +170,11 @@ class _StaticBatches:
         spare = self._limits.num_blocks
         _put(self._token_ids[:size], step.token_ids, 0)
         _put(self._positions[..., :size], step.positions, 0)
-        _put(self._slots[:size], step.paged.write_slots, spare * self._limits.block_size)
         _put(self._lengths[:size], step.paged.context_lengths, 1)
         width = max(step.paged.block_tables.shape[1], 1)
-        _put(self._tables[:size, :width], step.paged.block_tables, spare)
+        for paged, tables, slots in zip(step.groups, self._tables, self._slots, strict=True):
+            _put(slots[:size], paged.write_slots, spare * self._limits.block_size)
+            _put(tables[:size, :width], paged.block_tables, spare)
 
 
 def _put(target: Tensor, values: Tensor, padding: int) -> None:

@@ -7,10 +7,11 @@ Owns the paged KV cache, the encodings by slot and what is remembered of each se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
+import msgspec
 import torch
 
 from ...kernels.host_memory import Ahead, lazy_zeros
@@ -93,6 +94,7 @@ class Runner:
         self.block_size = block_size
         self._model = model
         self._grammars = grammars
+        kv_dtype = kv_dtype or model.dtype
         self._limits = Limits(
             num_blocks=num_blocks,
             block_size=block_size,
@@ -101,6 +103,7 @@ class Runner:
             has_cross_attention=model.info.attended_shape is not None,
             rotary_axes=model.rotary_axes,
             num_state_slots=num_state_slots,
+            groups=model.kv_shape.layout(kv_dtype).groups,
         )
         self._sampling = SampleTask(model)
         self._tasks: dict[type[Task], SequenceTask[Any]] = {
@@ -111,7 +114,7 @@ class Runner:
         self._rules = RuleBook(model.info.vocab_size, model.device)
         self._threads = StepThreads(num_threads, model.weight_bytes)
         graphs = cuda_graphs if model.info.replayable else False
-        kv_dtype, spare = kv_dtype or model.dtype, graphs is not False  # a block for replays
+        spare = graphs is not False  # a block for replays
         shape = model.kv_shape.cache_shape(num_blocks + spare, block_size, kv_dtype)
         self._graphs: DecodeGraphs | None = None
         with torch.inference_mode():
@@ -160,11 +163,27 @@ class Runner:
             RequestId("warm-up"), prompt, (), Sample(SamplingParams(max_tokens=2, ignore_eos=True))
         )
         state_slot = 0 if self._states else None
-        whole = SequenceStep(sequence, prompt, 0, table, slot, begin=begin, state_slot=state_slot)
-        self.execute(Plan(0, encodes=encodes, sequences=(whole,)))
+        num_more = len(self._limits.groups) - 1  # whose content nobody looks at: all in the same blocks
+        first = SequenceStep(
+            sequence,
+            prompt,
+            0,
+            table,
+            slot,
+            begin=begin,
+            state_slot=state_slot,
+            more_tables=(table,) * num_more,
+        )
+        self.execute(Plan(0, encodes=encodes, sequences=(first,)))
         if self.num_blocks > 1:
-            again = SequenceStep(
-                sequence, (), len(prompt), (0, 1), slot, feeds_sampled=True, state_slot=state_slot
+            again = msgspec.structs.replace(
+                first,
+                token_ids=(),
+                start=len(prompt),
+                block_table=(0, 1),
+                more_tables=((0, 1),) * num_more,
+                begin=None,
+                feeds_sampled=True,
             )
             self.execute(Plan(0, sequences=(again,)))
         self.execute(Plan(0, ends=(sequence,), frees=() if slot is None else (slot,)))
@@ -191,7 +210,7 @@ class Runner:
             if self._transduce is not None:
                 self._transduce.copy(plan.copies)
         encode_errors = self._encode(plan.encodes)
-        with self._ahead.waiting(step.block_table[-1] for step in plan.sequences if step.block_table):
+        with self._ahead.waiting(_newest_blocks(plan.sequences)):
             outcomes = self._run_sequences(plan.sequences)
         return StepResult(
             step=plan.step,
@@ -412,6 +431,14 @@ class Runner:
                 raise
         self._release_memory()
         return TaskFailed(request_id, reason, "out_of_memory")
+
+
+def _newest_blocks(steps: Iterable[SequenceStep]) -> Iterator[int]:
+    """Those that are written to, of each table one."""
+    for step in steps:
+        if step.block_table:
+            yield step.block_table[-1]
+            yield from (table[-1] for table in step.more_tables if table)
 
 
 def _without_memory(fed: FedSequence, reason: str) -> TokensSampled:

@@ -6,16 +6,17 @@ state this reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import torch
 
-from ...kernels.attention.paged_attention import PagedBatch, PagedSequence, paged_batch
+from ...kernels.attention.paged_attention import PagedBatch, PagedSequence, paged_batch, with_tables
 from ...kernels.transfer import to_device
 from ...protocols.engine.messages import Sample
 from ..models.base import CrossAttendingRows, EncoderOutput, MediaEmbedding, StepBatch, WantedRows
+from ..planning.kv.groups import ONE_GROUP, PagedGroup
 from ..planning.plan import SequenceStep, Slot
 from .sequence import SequenceState
 
@@ -33,6 +34,8 @@ class Limits:
     rotary_axes: int
     num_state_slots: int = 0
     """0 for a model without states."""
+    groups: tuple[PagedGroup, ...] = ONE_GROUP
+    """Layers that share a block table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +97,21 @@ def fault_of(
 
 
 def _table_fault(step: SequenceStep, state: SequenceState, end: int, limits: Limits) -> str | None:
-    table = step.block_table
-    if end > len(table) * limits.block_size:
-        return f"{end} tokens do not fit {len(table)} blocks of {limits.block_size}"
+    size, tables = limits.block_size, (step.block_table, *step.more_tables)
+    if len(tables) != len(limits.groups):
+        return f"the step has {len(tables)} block tables, and the layers are in {len(limits.groups)} groups"
     if step.state_slot not in (range(limits.num_state_slots) if limits.num_state_slots else (None,)):
         return f"the state slot {step.state_slot} is not one of {limits.num_state_slots}"
-    # A table grows at its end; looking at all of it in every step would cost more the longer it gets.
-    fresh = table[min(step.start // limits.block_size, state.num_table_blocks) :]
-    if not (min(fresh) >= 0 and max(fresh) < limits.num_blocks):
-        return f"a block of the table is not one of {limits.num_blocks}"
-    if step.more_tables or table[0] < 0:
-        return "this model's layers share one block table, and keep all of it"
-    state.num_table_blocks = len(table)
+    for group, table in zip(limits.groups, tables, strict=True):
+        if end > len(table) * size:
+            return f"{end} tokens do not fit {len(table)} blocks of {size}"
+        needed = group.spec.first_needed(step.start) // size
+        # A table grows at its end, and lets go at its front; looking at all of it in every step would cost
+        # more the longer it gets.
+        fresh = table[max(needed, min(step.start // size, state.num_table_blocks)) :]
+        if not (table[needed] >= 0 and min(fresh) >= 0 and max(fresh) < limits.num_blocks):
+            return f"a block of the table is not one of {limits.num_blocks}"
+    state.num_table_blocks = min(map(len, tables))
     return None
 
 
@@ -149,33 +155,47 @@ def step_batch(
             output = encodings[rows.slot]
             media.append(MediaEmbedding(output, first + rows.first_row, rows.num_rows, rows.offset))
     paged = paged_batch(sequences, limits.block_size, device)
+    more_paged = tuple(_more_paged(fed, paged, len(limits.groups) - 1))
     return StepBatch(
         token_ids=to_device(torch.tensor(token_ids, dtype=torch.int64), device),
         positions=to_device(torch.tensor(_positions(fed, limits.rotary_axes), dtype=torch.int64), device),
         paged=paged,
+        more_paged=more_paged,
         media=tuple(media),
         cross_attending=tuple(_cross_attending(fed, encodings)) if limits.has_cross_attention else (),
         state_slots=_state_slots(fed, device) if limits.num_state_slots else None,
-        wanted=None if wanted is None else _wanted_rows(wanted, paged, device),
+        wanted=None if wanted is None else _wanted_rows(wanted, (paged, *more_paged), device),
     )
 
 
-def _wanted_rows(wanted: Sequence[int], paged: PagedBatch, device: torch.device) -> WantedRows | None:
+def _more_paged(fed: Sequence[FedSequence], paged: PagedBatch, num_more: int) -> Iterator[PagedBatch]:
+    """The step in the groups of layers behind the first."""
+    for number in range(num_more):
+        yield with_tables(
+            paged,
+            [
+                PagedSequence(each.step.more_tables[number], each.step.start, len(each.token_ids))
+                for each in fed
+            ],
+        )
+
+
+def _wanted_rows(
+    wanted: Sequence[int], groups: tuple[PagedBatch, ...], device: torch.device
+) -> WantedRows | None:
     """None where leaving rows out gains little."""
-    counts = tuple(wanted)
-    ends = tuple(accumulate(paged.num_queries))
-    if 2 * sum(counts) >= sum(paged.num_queries):
+    counts, num_queries = tuple(wanted), groups[0].num_queries
+    ends = tuple(accumulate(num_queries))
+    if 2 * sum(counts) >= sum(num_queries):
         return None
     indices = [row for end, count in zip(ends, counts, strict=True) for row in range(end - count, end)]
     rows = to_device(torch.tensor(indices, dtype=torch.int64), device)
-    starts = torch.tensor([0, *accumulate(counts)], dtype=torch.int32)
+    starts = to_device(torch.tensor([0, *accumulate(counts)], dtype=torch.int32), device)
     return WantedRows(
         rows,
-        replace(
-            paged,
-            query_starts=to_device(starts, device),
-            write_slots=paged.write_slots[rows],
-            num_queries=counts,
+        tuple(
+            replace(each, query_starts=starts, write_slots=each.write_slots[rows], num_queries=counts)
+            for each in groups
         ),
     )
 

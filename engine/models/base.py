@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import msgspec
 import torch
 from torch import Tensor
 
 from ...kernels.attention.kv_quantization import stored_size
 from ...kernels.attention.paged_attention import PagedBatch
 from ...protocols.engine.messages import FLOAT_BYTES, Align, Features, InputChunk, Transduce
+from ..planning.kv.groups import CacheLayout, layout_of
+from ..planning.kv.specs import ChunkedLocal, FullAttention, LayerSpec, SlidingWindow
 from .info import ModelInfo
 
 
@@ -46,20 +49,58 @@ class EncoderOutput(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KvShape:
-    """What one position of the cache holds, per layer: a key and a value of [num_kv_heads, head_dim]."""
+    """What layers keep of the positions they attend to: a key and a value of [num_kv_heads, head_dim]."""
 
     num_layers: int
     num_kv_heads: int
     head_dim: int
+    specs: tuple[LayerSpec, ...] = ()
+    """Of each layer which positions, sizes left out (`engine/planning/kv/specs.py`); empty: all attend to
+    all."""
+    heads: tuple[tuple[int, int], ...] = ()
+    """Of each layer its key-value heads and their size, where layers differ in them; empty: those above."""
+
+    def layout(self, dtype: torch.dtype) -> CacheLayout:
+        """Which layers share a block table, in a cache with elements of `dtype`, which may be
+        `kv_codes.CODED`."""
+        specs = self.specs or (FullAttention(),) * self.num_layers
+        return layout_of(
+            [
+                _sized(spec, 2 * num_heads * stored_size(dim, dtype) * dtype.itemsize)
+                for spec, (num_heads, dim) in zip(specs, self.heads_of_layers, strict=True)
+            ]
+        )
+
+    @property
+    def heads_of_layers(self) -> tuple[tuple[int, int], ...]:
+        """Of each layer its key-value heads and their size."""
+        return self.heads or ((self.num_kv_heads, self.head_dim),) * self.num_layers
 
     def cache_shape(self, num_blocks: int, block_size: int, dtype: torch.dtype) -> tuple[int, ...]:
-        """Of all layers' caches with elements of `dtype`, which may be `kv_codes.CODED`."""
+        """Of a cache of so many blocks. Layers of equal heads lie one after the other, as many as a block has
+        a part of: all of them where they share one table. Of others a block lies in one piece."""
+        token_size = self.layout(dtype).token_bytes // dtype.itemsize
+        if self.heads:
+            return (1, num_blocks, 1, 1, block_size, token_size)
         size = stored_size(self.head_dim, dtype)
-        return (self.num_layers, num_blocks, 2, self.num_kv_heads, block_size, size)
+        num_planes = token_size // max(2 * self.num_kv_heads * size, 1)
+        return (num_planes, num_blocks, 2, self.num_kv_heads, block_size, size)
 
     def num_bytes(self, dtype: torch.dtype) -> int:
-        """Bytes of one position, all layers, in a cache of `dtype`."""
+        """Bytes of one position of a block in a cache of `dtype`."""
         return math.prod(self.cache_shape(1, 1, dtype)) * dtype.itemsize
+
+
+def attention_spec(window: int | None, max_context: int) -> LayerSpec:
+    """Of a layer that sees so many positions, its own included (None: all). A window that is no shorter than
+    the context is none."""
+    return FullAttention() if window is None or window >= max_context else SlidingWindow(window)
+
+
+def _sized(spec: LayerSpec, num_bytes: int) -> LayerSpec:
+    if isinstance(spec, FullAttention | SlidingWindow | ChunkedLocal):
+        return msgspec.structs.replace(spec, token_bytes=num_bytes)
+    return spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +129,8 @@ class WantedRows:
     sequence; `paged` is the step of them alone. The others are fed for their keys and values."""
 
     rows: Tensor
-    paged: PagedBatch
+    paged: tuple[PagedBatch, ...]
+    """One for each group of layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +138,8 @@ class StepBatch:
     """One ragged step: all sequences' fed tokens, one after the other.
 
     `token_ids` is int64 [rows]; `positions` is int64 [rows], or [3, rows] if the model's `rotary_axes` is 3.
+    `paged` is the step in the first group of layers, `more_paged` in the others: they differ in tables and
+    slots (`engine/planning/kv/groups.py`).
     """
 
     token_ids: Tensor
@@ -107,6 +151,12 @@ class StepBatch:
     """None: all of them."""
     state_slots: Tensor | None = None
     """int64 [sequences] of a model with states: where each sequence's are."""
+    more_paged: tuple[PagedBatch, ...] = ()
+
+    @property
+    def groups(self) -> tuple[PagedBatch, ...]:
+        """The step in each group of layers."""
+        return (self.paged, *self.more_paged)
 
 
 class Model(Protocol):
@@ -133,8 +183,9 @@ class Model(Protocol):
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """Hidden states [rows, hidden] of prompts and answers alike; writes the rows' keys and values into
-        `cache`, which is [layers, blocks, 2, kv_heads, block_size, head_dim], or coded
-        (`kernels/attention/kv_quantization.py`). Rows that nobody looks at may hold anything."""
+        `cache`, which is of `KvShape.cache_shape`: [layers of a block, blocks, 2, kv_heads, block_size,
+        head_dim], or coded (`kernels/attention/kv_quantization.py`). Where a layer's lie in it, and by which
+        of the step's groups, is in `CacheLayout.places`. Rows that nobody looks at may hold anything."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 [rows, vocab] of hidden states as `forward` gives them."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -15,6 +16,7 @@ from typing import Final, Literal
 from ...protocols.errors import ModelLoadError
 from ..control_groups import control_groups
 from ..memory_limits import limited_bytes
+from ..planning.kv.groups import ONE_GROUP, PagedGroup
 
 _MIB: Final = 1024**2
 _GIB: Final = 1024**3
@@ -61,13 +63,18 @@ class MemoryRequest:
     device: Literal["cpu", "cuda"]
     weight_bytes: int
     token_bytes: int
-    """Key-value memory of one token, all layers."""
+    """Key-value memory of one token of a block (`CacheLayout.token_bytes`): where all layers share one table,
+    of all layers."""
     kv_dtype: str = ""
     """What it is kept as, to be told."""
     model_context: int
     """The model's own limit of prompt and answer, in tokens."""
     block_size: int
     max_running: int
+    groups: tuple[PagedGroup, ...] = ONE_GROUP
+    """Layers that share a block table."""
+    max_tokens_per_step: int = 1
+    """Tokens of a request in one step, by which it needs more than a window for a while."""
     max_context: int | None = None
     kv_memory: MemorySize | None = None
     num_blocks: int | None = None
@@ -88,6 +95,11 @@ class MemoryRequest:
         """Tokens of prompt and answer that are served."""
         return min(self.max_context or self.model_context, self.model_context)
 
+    def blocks_of(self, num_tokens: int, max_tokens_per_step: int | None = None) -> int:
+        """The most blocks that a request of so many tokens holds, fed so many at once."""
+        size, most = self.block_size, max_tokens_per_step or self.max_tokens_per_step
+        return sum(each.max_blocks(num_tokens, size, most) for each in self.groups)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
@@ -101,6 +113,8 @@ class MemoryPlan:
     block_size: int
     block_bytes: int
     context: int
+    context_blocks: int
+    """Blocks that a request holds at the end of the full context, while it is fed token by token."""
     device: Literal["cpu", "cuda"] = "cpu"
     kv_dtype: str = ""
 
@@ -116,11 +130,12 @@ class MemoryPlan:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens the key-value memory holds."""
-        return self.num_blocks * self.block_size
+        """Tokens the key-value memory holds, of requests of the full context: of shorter ones windows keep a
+        larger part."""
+        least = -(-self.context // self.block_size)
+        return self.num_blocks * self.block_size * least // self.context_blocks
 
     def __str__(self) -> str:
-        blocks_each = blocks_of(self.context, self.block_size)
         encoder = f", encoder cache {show(self.encoder_bytes)}" if self.encoder_bytes else ""
         if self.activation_bytes:
             encoder += f", encoding the largest image {show(self.activation_bytes)}"
@@ -129,17 +144,13 @@ class MemoryPlan:
                 f"weights {show(self.weight_bytes)}, no KV, {self.context} tokens of context; "
                 f"{show(self.free_bytes)} were free"
             )
+        num_requests = self.num_blocks / self.context_blocks
         return (
             f"weights {show(self.weight_bytes)}, KV {show(self.num_blocks * self.block_bytes)}"
             f"{' of ' + self.kv_dtype if self.kv_dtype else ''} = "
-            f"{self.num_tokens} tokens = {self.num_blocks / blocks_each:.1f} requests of the full context "
+            f"{self.num_tokens} tokens = {num_requests:.1f} requests of the full context "
             f"({self.context} tokens){encoder}; {show(self.free_bytes)} were free"
         )
-
-
-def blocks_of(num_tokens: int, block_size: int) -> int:
-    """Blocks that hold so many tokens."""
-    return -(-num_tokens // block_size)
 
 
 def show(num_bytes: float) -> str:
@@ -171,7 +182,7 @@ def plan_memory(request: MemoryRequest, free_bytes: int) -> MemoryPlan:
     block_bytes = request.token_bytes * request.block_size
     after_encoder = left - encoder_bytes
     num_blocks = _num_blocks(request, after_encoder)
-    needed = blocks_of(request.context, request.block_size)
+    needed = request.blocks_of(request.context)
     plan = MemoryPlan(
         free_bytes=free_bytes,
         weight_bytes=request.weight_bytes,
@@ -181,6 +192,7 @@ def plan_memory(request: MemoryRequest, free_bytes: int) -> MemoryPlan:
         block_size=request.block_size,
         block_bytes=block_bytes,
         context=request.context,
+        context_blocks=request.blocks_of(request.context, 1),
         device=request.device,
         kv_dtype=request.kv_dtype,
     )
@@ -221,7 +233,7 @@ def _num_blocks(request: MemoryRequest, free_bytes: int) -> int:
     everybodys = DEFAULT_SHARE[request.device] * (free_bytes + request.promised_kv_bytes)
     num_blocks = int(max(0.0, everybodys - request.promised_kv_bytes) / request.num_models) // block_bytes
     if request.device == "cpu":
-        each = blocks_of(request.context, request.block_size)
+        each = request.blocks_of(request.context)
         if num_blocks < each <= _SHARE_FOR_ONE * free_bytes // block_bytes:
             return each
         num_blocks = min(num_blocks, request.max_running * each)
@@ -230,7 +242,7 @@ def _num_blocks(request: MemoryRequest, free_bytes: int) -> int:
 
 def _too_small(request: MemoryRequest, plan: MemoryPlan, needed: int, free_bytes: int) -> str:
     """Why not one request fits, and what would help."""
-    fits = max(0, plan.num_tokens)
+    fits = bisect_right(range(request.context + 1), plan.num_blocks, key=request.blocks_of) - 1
     remedies = [f"--max-context {fits}"] if fits else []
     needed_bytes = needed * plan.block_bytes
     if needed_bytes <= free_bytes:

@@ -20,6 +20,7 @@ import torch
 from ...kernels.attention.kv_quantization import CODED, MULTIPLE, KvDtype
 from ...kernels.linear.weight_codes import Quantization
 from ...protocols.errors import ModelLoadError
+from ..planning.kv.groups import CacheLayout
 from ..planning.positions import PositionRule, plain_positions
 from .base import KvShape, Model
 from .info import ModelInfo
@@ -108,19 +109,24 @@ class ModelSource:
         return CODED if self.kv_dtype == "int8" else self.dtype
 
     @property
+    def layout(self) -> CacheLayout:
+        """How the caches of its layers share blocks."""
+        return self.kv_shape.layout(self.cache_dtype)
+
+    @property
     def cache_name(self) -> str:
         """The same for people."""
         return str(self.dtype).removeprefix("torch.") if self.kv_dtype == "auto" else self.kv_dtype
 
     def check_cache(self, block_size: int) -> None:
         """Raise ModelLoadError naming the option if a cache of such blocks cannot be kept as wished."""
-        head_dim = self.kv_shape.head_dim
         if self.kv_dtype == "auto":
             return
-        if head_dim % MULTIPLE:
+        odd = [head_dim for _, head_dim in self.kv_shape.heads_of_layers if head_dim % MULTIPLE]
+        if odd:
             raise ModelLoadError(
                 f"--kv-dtype {self.kv_dtype} is for heads of a multiple of {MULTIPLE}; those of "
-                f"{self.info.name} are of {head_dim}"
+                f"{self.info.name} are of {odd[0]}"
             )
         if block_size % MULTIPLE:
             raise ModelLoadError(

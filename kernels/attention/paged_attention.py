@@ -1,14 +1,15 @@
 """Causal self-attention of ragged queries over a paged cache, with grouped key-value heads.
 
 A step's tokens are rows of one tensor, sequence after sequence; each row sees its sequence's cache
-positions up to its own. `paged_batch` computes tables and slots once per step for all layers.
+positions up to its own. `paged_batch` computes tables and slots once per step for all layers that share a
+table, `with_tables` for those of another.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -22,7 +23,8 @@ from .kv_quantization import CODED, head_size
 
 
 class PagedSequence(NamedTuple):
-    """Rows at positions `start` to `start + num_rows` of a sequence whose KV lies in `block_table`."""
+    """Rows at positions `start` to `start + num_rows` of a sequence whose KV lies in `block_table`. Entries
+    that lie in front of every row's window may be anything: they are not read."""
 
     block_table: Sequence[int]
     start: int
@@ -47,29 +49,47 @@ class PagedBatch:
 
 def paged_batch(sequences: Sequence[PagedSequence], block_size: int, device: torch.device) -> PagedBatch:
     """Lay out a step. Rows are numbered through the sequences in order. Takes time by the block."""
-    ends = tuple(sequence.start + sequence.num_rows for sequence in sequences)
-    widths = [-(-end // block_size) for end in ends]
-    widest = max(widths, default=0)
-    tables, starts, slots = array("i"), array("i", [0]), array("q")
+    starts, ends = array("i", [0]), array("i")
+    for _, start, num_rows in sequences:
+        starts.append(starts[-1] + num_rows)
+        ends.append(start + num_rows)
+    tables, slots = _laid_out(sequences, block_size, device)
+    return PagedBatch(
+        block_size=block_size,
+        block_tables=tables,
+        query_starts=_tensor(starts, torch.int32, device),
+        context_lengths=_tensor(ends, torch.int32, device),
+        write_slots=slots,
+        num_queries=tuple(sequence.num_rows for sequence in sequences),
+    )
+
+
+def with_tables(batch: PagedBatch, sequences: Sequence[PagedSequence]) -> PagedBatch:
+    """The same step for layers whose keys and values lie in other tables."""
+    tables, slots = _laid_out(sequences, batch.block_size, batch.write_slots.device)
+    return replace(batch, block_tables=tables, write_slots=slots)
+
+
+def _laid_out(
+    sequences: Sequence[PagedSequence], block_size: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """The tables of a step and its rows' slots."""
+    widest = max((-(-(start + num_rows) // block_size) for _, start, num_rows in sequences), default=0)
+    tables, slots = array("i"), array("q")
     padding = array("i", bytes(4 * widest))
-    for (table, start, num_rows), end, width in zip(sequences, ends, widths, strict=True):
+    for table, start, num_rows in sequences:
+        end = start + num_rows
+        width = -(-end // block_size)
         tables.extend(table[:width])
         tables.extend(padding[width:])
-        starts.append(starts[-1] + num_rows)
         while start < end:
             block, offset = divmod(start, block_size)
             first = table[block] * block_size + offset
             count = min(block_size - offset, end - start)
             slots.extend(range(first, first + count))
             start += count
-    return PagedBatch(
-        block_size=block_size,
-        block_tables=_tensor(tables, torch.int32, device).view(len(ends), widest),
-        query_starts=_tensor(starts, torch.int32, device),
-        context_lengths=_tensor(array("i", ends), torch.int32, device),
-        write_slots=_tensor(slots, torch.int64, device),
-        num_queries=tuple(sequence.num_rows for sequence in sequences),
-    )
+    shape = (len(sequences), widest)
+    return _tensor(tables, torch.int32, device).view(shape), _tensor(slots, torch.int64, device)
 
 
 def _tensor(values: array[int], dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -85,16 +105,21 @@ def paged_attention(
     *,
     scale: float | None = None,
     window: int | None = None,
+    chunk: int | None = None,
     softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """query [rows, heads, dim], cache [blocks, 2, kv_heads, block_size, dim] → [rows, heads, dim].
 
     A cache of codes (`kv_quantization.py`) is read as it is; the 16 bits that queries and softmax are rounded
     to for it are far finer than codes.
 
-    `scale` is 1/√dim unless given. With a `window` a row sees its last `window` positions, itself included;
-    `softcap` c bends scores to c·tanh(score/c).
+    `scale` is 1/√dim unless given. With a `window` a row sees its last `window` positions, itself included,
+    with a `chunk` those of its own of the chunks of so many positions (one of them at most is given);
+    `softcap` c bends scores to c·tanh(score/c). `sinks` [heads] are scores of nothing: each takes a part of
+    its head's weights, and adds no value.
     """
+    sinks = None if sinks is None else sinks.to(query.device, torch.float32).contiguous()
     native = native_for(query)
     heads, dim = query.shape[1:]
     kv_heads, block_size = cache.shape[2:4]
@@ -112,9 +137,13 @@ def paged_attention(
     if has_triton(query) and cache.dtype is query.dtype:
         from ..gpu.paged_attention import paged_attention as on_gpu
 
-        return on_gpu(query, cache, batch, scale=scale, window=window, softcap=softcap)
+        return on_gpu(
+            query, cache, batch, scale=scale, window=window, chunk=chunk, softcap=softcap, sinks=sinks
+        )
     if native is None or not usable:
-        return paged_attention_reference(query, cache, batch, scale=scale, window=window, softcap=softcap)
+        return paged_attention_reference(
+            query, cache, batch, scale=scale, window=window, chunk=chunk, softcap=softcap, sinks=sinks
+        )
     if query.stride()[1:] != (dim, 1):
         query = query.contiguous()
     out = torch.empty(query.shape, dtype=query.dtype)
@@ -134,8 +163,10 @@ def paged_attention(
         dim,
         block_size,
         window or 0,
+        chunk or 0,
         1,
         dim**-0.5 if scale is None else scale,
+        None if sinks is None else sinks.data_ptr(),
         out.data_ptr(),
         torch.get_num_threads(),
     )
@@ -149,7 +180,9 @@ def paged_attention_reference(
     *,
     scale: float | None = None,
     window: int | None = None,
+    chunk: int | None = None,
     softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """The same, one sequence at a time, in float32."""
     heads, dim = query.shape[1:]
@@ -159,18 +192,29 @@ def paged_attention_reference(
     for index, (num_rows, length) in enumerate(
         zip(batch.num_queries, batch.context_lengths.tolist(), strict=True)
     ):
-        key, value = gather_kv(cache, batch.block_tables[index], length)
+        own = torch.arange(length - num_rows, length, device=query.device)[:, None]
+        seen_from = _first_seen(own, window, chunk)
+        # Blocks in front of what all rows see are another's by now.
+        least = int(seen_from[0]) // batch.block_size if num_rows else 0
+        skipped = least * batch.block_size
+        key, value = gather_kv(cache, batch.block_tables[index, least:], length - skipped)
         key, value = (each.float().repeat_interleave(heads // each.shape[0], 0) for each in (key, value))
         rows = query[first : first + num_rows].float().transpose(0, 1) * factor
         scores = rows @ key.transpose(1, 2)
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
-        own = torch.arange(length - num_rows, length, device=query.device)[:, None]
-        positions = torch.arange(length, device=query.device)[None]
-        hidden = positions > own
-        if window is not None:
-            hidden |= positions <= own - window
-        weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
+        positions = torch.arange(skipped, length, device=query.device)[None]
+        scores = scores.masked_fill((positions > own) | (positions < seen_from), float("-inf"))
+        if sinks is not None:
+            scores = torch.cat([scores, sinks.to(scores).view(-1, 1, 1).expand(-1, num_rows, 1)], -1)
+        weights = scores.softmax(-1)[..., : length - skipped]
         out.append((weights @ value).transpose(0, 1).to(query.dtype))
         first += num_rows
     return torch.cat(out) if out else query.new_empty((0, heads, dim))
+
+
+def _first_seen(own: Tensor, window: int | None, chunk: int | None) -> Tensor:
+    """The first positions that rows at `own` see."""
+    if chunk is not None:
+        return own - own % chunk
+    return torch.zeros_like(own) if window is None else (own - window + 1).clamp_min(0)

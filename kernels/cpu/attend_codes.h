@@ -109,7 +109,7 @@ INLINE void begin_codes(int bf16, const Call *call, long first_row, long rows, l
         else
             round_query(0, query_at(0, call, first_row, kv_head, m), call->dim, to);
     }
-    clear(rows * group, s, v);
+    clear(call, kv_head, rows * group, s, v);
 }
 
 /* As `attend_few`. Positions come 16 at a time, whatever of them is seen. */
@@ -119,8 +119,7 @@ INLINE void attend_codes(int bf16, const int vectors, const Call *call, const in
     long end = position + (call->causal ? rows : 0), record = record_bytes(bs, dim);
     long plane = call->kv_heads * record;
     for (long h = head; h < last; h++) begin_codes(bf16, call, first_row, rows, h, s, (h - head) * vectors);
-    long start = call->window > 0 && position + 1 > call->window ? position + 1 - call->window : 0;
-    for (long at = start / LANES * LANES; at < end; at += LANES) {
+    for (long at = first_seen(call, position) / LANES * LANES; at < end; at += LANES) {
         long count = end - at < LANES ? end - at : LANES;
         const char *keys = call->cache + table[at / bs] * 2 * plane, *values = keys + plane;
         long codes = at % bs * dim, scales = bs * dim + at % bs * 2;
@@ -134,7 +133,7 @@ INLINE void attend_codes(int bf16, const int vectors, const Call *call, const in
             *(floats *)(s->scales + CHUNK) = widen_each(*(const halves *)(values + h * record + scales));
             for (long m = v; m < v + vectors; m++) {
                 long own = position + (m - v) / group - at, high = own + 1 < count ? own + 1 : count;
-                long low = call->window > 0 && own >= call->window ? own + 1 - call->window : 0;
+                long first = first_seen(call, own + at) - at, low = first > 0 ? first : 0;
                 weigh(0, 1, s->s + m * CHUNK, s->p + m * CHUNK, s->scales, low < LANES ? low : LANES,
                       high < 0 ? 0 : high, LANES, call->scale, s->top + m, s->sum + m * LANES,
                       s->o + m * s->padded, s->padded);

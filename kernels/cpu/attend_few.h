@@ -94,8 +94,7 @@ INLINE void attend_few(const int bf16, const int vectors, const Call *call, cons
     long group = call->heads / call->kv_heads, n = call->dim * (bf16 ? 2 : 4) / 4, end = position + (call->causal ? rows : 0);
     long bs = call->block_size, p_stride = bf16 ? CHUNK / 2 : CHUNK, plane = call->kv_heads * bs * n;
     for (long h = head; h < last; h++) begin(bf16, call, first_row, rows, h, s, (h - head) * vectors);
-    long start = call->window > 0 && position + 1 > call->window ? position + 1 - call->window : 0;
-    for (long at = start, count; at < end; at += count) {
+    for (long at = first_seen(call, position), count; at < end; at += count) {
         long left = bs - at % bs;
         count = left < end - at ? left : end - at;
         count = count < CHUNK ? count : CHUNK;
@@ -112,7 +111,7 @@ INLINE void attend_few(const int bf16, const int vectors, const Call *call, cons
                           n, count - c < WIDE ? count - c : WIDE, s->s + v * CHUNK + c);
             for (long m = v; m < v + vectors; m++) {
                 long own = position + (m - v) / group - at, high = own + 1 < count ? own + 1 : count;
-                long low = call->window > 0 && own >= call->window ? own + 1 - call->window : 0;
+                long first = first_seen(call, own + at) - at, low = first > 0 ? first : 0;
                 weigh(bf16, 0, s->s + m * CHUNK, s->p + m * p_stride, 0, low < wide ? low : wide,
                       high < 0 ? 0 : high, wide, call->scale, s->top + m, s->sum + m * LANES,
                       s->o + m * s->padded, s->padded);

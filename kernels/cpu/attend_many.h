@@ -80,9 +80,12 @@ INLINE void begin_many(const int bf16, const Call *call, long first_row, long ro
         for (; w + LANES <= n; w += LANES) turn(lines + w, n, s->q + w * wide + m, wide, count);
         for (; w < n; w++)
             for (long i = 0; i < LANES; i++) s->q[w * wide + m + i] = i < count ? lines[i * n + w] : 0;
-        for (long i = 0; i < LANES; i++) s->own[m + i] = (int32_t)(position + (m + i) / group);
-        *(floats *)(s->top + m) = (floats){} - INFINITY;
-        *(floats *)(s->sum + m) = (floats){};
+        for (long i = 0; i < LANES; i++) {
+            s->own[m + i] = (int32_t)(position + (m + i) / group);
+            s->first[m + i] = (int32_t)first_seen(call, s->own[m + i]);
+        }
+        for (long i = 0; i < LANES; i++) s->top[m + i] = sink_of(call, kv_head, m + i) * 1.44269504f;
+        *(floats *)(s->sum + m) = (floats){} + (call->sinks ? 1.0f : 0.0f);
     }
     memset(s->o, 0, (size_t)(call->dim * wide) * 4);
 }
@@ -187,14 +190,14 @@ INLINE void weigh_many(const int bf16, const int coded, const int masked, const 
     float *score = s->s + m;
     const wide_floats nothing = (wide_floats){} - INFINITY;
     const wide_integers own = *(const wide_integers *)(s->own + m) - (int)start;
-    const wide_integers low = own - (call->window > 0 ? (int)call->window : INT32_MAX / 2);
+    const wide_integers low = *(const wide_integers *)(s->first + m) - (int)start;
     float scale = call->scale * 1.44269504f;
     wide_floats most = *(wide_floats *)(s->top + m);
     for (long j = 0; j < count; j++) {
         wide_floats x = *(wide_floats *)(score + j * wide) * (coded ? scale * s->scales[j] : scale);
         if (masked) {
             wide_integers at = (wide_integers){} + (int)j;
-            x = wide_pick((wide_words)((at <= own) & (at > low)), x, nothing);
+            x = wide_pick((wide_words)((at <= own) & (at >= low)), x, nothing);
             *(wide_floats *)(score + j * wide) = x;
         }
         most = wide_larger(x, most);
@@ -282,8 +285,8 @@ INLINE const uint32_t *find(const Call *call, const int32_t *table, long head, l
 INLINE void attend_pairs(const Call *call, const int32_t *table, long first_row, long rows, long position,
                          long kv_head, Scratch *s) {
     long vectors = rows * (call->heads / call->kv_heads), wide = (vectors + LANES - 1) / LANES * LANES;
-    long window = call->window, end = position + (call->causal ? rows : 0);
-    long begin = window > 0 && position + 1 > window ? (position + 1 - window) / CHUNK * CHUNK : 0;
+    long end = position + (call->causal ? rows : 0);
+    long begin = first_read(call, position);
     const word *keys[2 * CHUNK + 7];
     Pairs pairs = {keys, s->q, s->low, s->high, s->top, call->scale * 1.44269504f, call->dim / 2, 0, s->p, s->part};
     begin_many(1, call, first_row, rows, position, kv_head, wide, s);
@@ -293,10 +296,10 @@ INLINE void attend_pairs(const Call *call, const int32_t *table, long first_row,
         integers last = (integers){} + (int)pairs.count;
         for (long m = 0; m < wide; m += LANES) {
             integers high = *(integers *)(s->own + m) - (int)start + 1;
-            *(integers *)(s->low + m) = high - (window > 0 ? (int)window : INT32_MAX / 2);
+            *(integers *)(s->low + m) = *(integers *)(s->first + m) - (int)start;
             *(integers *)(s->high + m) = (integers)pick((words)(high < last), (floats)high, (floats)last);
         }
-        int masked = start + pairs.count > position + 1 || (window > 0 && start + window < position + rows);
+        int masked = hides(call, position, rows, start, pairs.count);
         if (start == begin) look(call, &pairs, pairs.count < FIRST ? pairs.count : FIRST, wide, s);
         if (!weigh_group(wide, masked, &pairs)) {
             look(call, &pairs, pairs.count, wide, s);
@@ -324,10 +327,9 @@ INLINE void attend(const int bf16, const int coded, const Call *call, const int3
     }
 #endif
     long vectors = rows * (call->heads / call->kv_heads), wide = (vectors + LANES - 1) / LANES * LANES;
-    long n = call->dim * (bf16 ? 2 : 4) / 4, window = call->window, end = position + (call->causal ? rows : 0);
+    long n = call->dim * (bf16 ? 2 : 4) / 4, end = position + (call->causal ? rows : 0);
     begin_many(bf16, call, first_row, rows, position, kv_head, wide, s);
-    long start = window > 0 && position + 1 > window ? (position + 1 - window) / CHUNK * CHUNK : 0;
-    for (; start < end; start += CHUNK) {
+    for (long start = first_read(call, position); start < end; start += CHUNK) {
         long count = end - start < CHUNK ? end - start : CHUNK;
         const uint32_t *values = s->v;
         if (coded) {
@@ -340,7 +342,7 @@ INLINE void attend(const int bf16, const int coded, const Call *call, const int3
             values = (const uint32_t *)call->values + (item * pairs + (bf16 ? start / 2 : start)) * s->padded;
         } else
             score_many(bf16, call, table, kv_head, start, count, wide, s);
-        int masked = start + count > position + 1 || (window > 0 && start + window < position + rows);
+        int masked = hides(call, position, rows, start, count);
         for (long m = 0; m < wide; m += WIDE) {
             if (masked)
                 weigh_many(bf16, coded, 1, call, start, count, wide, m, s);

@@ -152,8 +152,7 @@ INLINE const uint32_t *turned_values(const Call *call, const int32_t *table, lon
 static __attribute__((noinline)) void attend_tiles(const Call *call, const int32_t *table, long first_row, long rows,
                                                    long position, long kv_head, Scratch *s) {
     long vectors = rows * (call->heads / call->kv_heads), wide = (vectors + LANES - 1) / LANES * LANES;
-    long window = call->window, end = position + (call->causal ? rows : 0), stride;
-    long start = window > 0 && position + 1 > window ? (position + 1 - window) / CHUNK * CHUNK : 0;
+    long end = position + (call->causal ? rows : 0), start = first_read(call, position), stride;
     Pairs pairs = {0, s->q, s->low, s->high, s->top, call->scale * 1.44269504f, call->dim / 2, 0, s->p, s->part};
     begin_many(1, call, first_row, rows, position, kv_head, wide, s);
     begin_tiles();
@@ -163,10 +162,10 @@ static __attribute__((noinline)) void attend_tiles(const Call *call, const int32
         integers last = (integers){} + (int)pairs.count;
         for (long m = 0; m < wide; m += LANES) {
             integers high = *(integers *)(s->own + m) - (int)start + 1;
-            *(integers *)(s->low + m) = high - (window > 0 ? (int)window : INT32_MAX / 2);
+            *(integers *)(s->low + m) = *(integers *)(s->first + m) - (int)start;
             *(integers *)(s->high + m) = (integers)pick((words)(high < last), (floats)high, (floats)last);
         }
-        int masked = start + pairs.count > position + 1 || (window > 0 && start + window < position + rows);
+        int masked = hides(call, position, rows, start, pairs.count);
         weigh_tiles(masked || pairs.count % 2, call, &pairs, wide, s);
         const uint32_t *values = turned_values(call, table, kv_head, start, pairs.count, &stride, s);
         for (long d = 0; d < call->dim; d += 32)

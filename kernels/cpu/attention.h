@@ -22,6 +22,8 @@ typedef struct {
     const char *const *memories; /* in place of a cache, each sequence's one block */
     const char *keys, *values; /* in place of a cache [sequences, heads, context, dim]; values in pairs, padded */
     long span; /* one of those */
+    long chunk; /* 0: rows see all before them, or a window */
+    const float *sinks; /* of each head, or 0: the score of nothing, which takes a part of the weights */
 } Call;
 
 typedef struct {
@@ -30,7 +32,7 @@ typedef struct {
         *sum; /* scores, outputs not yet divided, largest score and LANES sums of each vector */
     float *scales; /* of coded keys, then values */
     float *part;   /* sums of a chunk */
-    int32_t *own, *low, *high; /* position of each vector; which ones of a chunk it sees */
+    int32_t *own, *first, *low, *high; /* position of each vector, the first it sees; which ones of a chunk it sees */
     long padded;
 } Scratch;
 
@@ -54,6 +56,7 @@ static void lay_out(Scratch *s, char *base, long vectors, long dim) {
     s->scales = (float *)take(&at, 2 * CHUNK);
     s->part = (float *)take(&at, vectors);
     s->own = (int32_t *)take(&at, vectors);
+    s->first = (int32_t *)take(&at, vectors);
     s->low = (int32_t *)take(&at, vectors);
     s->high = (int32_t *)take(&at, vectors);
 }
@@ -61,7 +64,7 @@ static void lay_out(Scratch *s, char *base, long vectors, long dim) {
 static size_t scratch_bytes(long vectors, long dim) {
     long padded = dim + LANES;
     return 4 *
-           (size_t)(vectors * (2 * padded + 2 * CHUNK + LANES + 5) + 2 * CHUNK * (padded + 1) + 16 * 64) / 64 * 64;
+           (size_t)(vectors * (2 * padded + 2 * CHUNK + LANES + 6) + 2 * CHUNK * (padded + 1) + 17 * 64) / 64 * 64;
 }
 
 INLINE float largest(floats x) {
@@ -157,11 +160,36 @@ INLINE Later later(const Call *call, const int32_t *table, long at, long end, lo
     return (Later){table[on / call->block_size], on % call->block_size, then};
 }
 
-/* `vectors` of the scratch, from `v` on, have seen nothing yet. */
-INLINE void clear(long vectors, Scratch *s, long v) {
+/* The first position that one at `own` sees. */
+INLINE long first_seen(const Call *call, long own) {
+    if (call->chunk > 0) return own - own % call->chunk;
+    return call->window > 0 && own >= call->window ? own + 1 - call->window : 0;
+}
+
+/* Where rows from `position` on begin to read, but for what they do not see of the first block. Blocks in front of it
+ * may be another sequence's, and their entries of the table no blocks. */
+INLINE long first_read(const Call *call, long position) {
+    return first_seen(call, position) / call->block_size * call->block_size;
+}
+
+/* Whether some of `rows` rows from `position` on do not see all of `count` positions from `start` on. */
+INLINE int hides(const Call *call, long position, long rows, long start, long count) {
+    if (start + count > position + 1) return 1;
+    return (call->window > 0 || call->chunk > 0) && first_seen(call, position + rows - 1) > start;
+}
+
+/* What vector `m` of a key-value head has seen before any position: the largest score. Its weight is 1. */
+INLINE float sink_of(const Call *call, long kv_head, long m) {
+    long group = call->heads / call->kv_heads;
+    return call->sinks ? call->sinks[kv_head * group + m % group] : -INFINITY;
+}
+
+/* `vectors` of the scratch, from `v` on, have seen nothing yet but a sink. */
+INLINE void clear(const Call *call, long kv_head, long vectors, Scratch *s, long v) {
     for (long m = v; m < v + vectors; m++) {
-        s->top[m] = -INFINITY;
+        s->top[m] = sink_of(call, kv_head, m - v);
         *(floats *)(s->sum + m * LANES) = (floats){};
+        if (call->sinks) s->sum[m * LANES] = 1.0f;
     }
     memset(s->o + v * s->padded, 0, (size_t)(vectors * s->padded) * 4);
 }
@@ -172,5 +200,5 @@ INLINE void begin(const int bf16, const Call *call, long first_row, long rows, l
     long vectors = rows * (call->heads / call->kv_heads), n = call->dim * (bf16 ? 2 : 4) / 4;
     for (long m = 0; m < vectors; m++)
         memcpy(s->q + (v + m) * n, query_at(bf16, call, first_row, kv_head, m), (size_t)(n * 4));
-    clear(vectors, s, v);
+    clear(call, kv_head, vectors, s, v);
 }

@@ -15,7 +15,8 @@ void sensorium_activate(int bf16, int activation, const void *x, void *y, long c
 void sensorium_attention(int bf16, int coded, const void *query, long query_stride, const void *cache,
                          const int32_t *tables, long table_width, const int32_t *query_starts,
                          const int32_t *contexts, long sequences, long heads, long kv_heads, long dim,
-                         long block_size, long window, int causal, float scale, void *out, int threads);
+                         long block_size, long window, long chunk, int causal, float scale,
+                         const float *sinks, void *out, int threads);
 
 void sensorium_cross_attention(int bf16, int coded, const void *query, long query_stride,
                                const char *const *memories, const int32_t *query_starts,

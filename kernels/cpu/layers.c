@@ -15,11 +15,11 @@ typedef struct {
 } Product;
 
 /* Norms are weights, of layer norms with their biases. `query` and `cross_out` are there where a decoder listens;
- * norms of heads may be 0. */
+ * norms of heads may be 0. Keys and values lie at `place` of the cache, under the tables of a `group` of layers. */
 typedef struct {
     Product qkv, out, query, cross_out, up, down;
     const void *norm, *cross_norm, *last_norm, *query_norm, *key_norm;
-    long window;
+    long window, group, place;
 } Layer;
 
 /* What all layers share. The middle is gated if `activation` is below 0. Queries and keys are turned where there
@@ -29,8 +29,9 @@ typedef struct {
     const float *cos, *sin;
     char *cache;
     long layer_bytes, coded, blocks, block_size;
-    const int64_t *slots;
-    const int32_t *tables, *starts, *contexts;
+    const int64_t *const *slots;  /* of each group */
+    const int32_t *const *tables; /* of each group */
+    const int32_t *starts, *contexts;
     long table_width, sequences;
     const char *const *memories; /* [layers, listeners] */
     const int32_t *listener_starts, *lengths;
@@ -57,7 +58,9 @@ INLINE void multiply(const Product *p, const Step *s, float eps, const void *x, 
 }
 
 /* Attention of the rows to their own sequences, to `mixed`; keys and values are in the cache then. */
-static long attend_own(const Layer *l, const Step *s, float head_eps, float scale, char *cache, Space at) {
+static long attend_own(const Layer *l, const Step *s, float head_eps, float scale, Space at) {
+    const int64_t *slots = s->slots[l->group];
+    char *cache = s->cache + l->place * s->layer_bytes;
     long width = s->heads * s->dim, stride = width + 2 * s->kv_heads * s->dim, size = s->bf16 ? 2 : 4, bad;
     int bf16 = (int)s->bf16, threads = (int)s->threads;
     char *key = at.qkv + size * width, *value = key + size * s->kv_heads * s->dim;
@@ -65,17 +68,17 @@ static long attend_own(const Layer *l, const Step *s, float head_eps, float scal
     if (s->cos)
         bad = sensorium_attention_inputs(bf16, (int)s->coded, at.qkv, stride, s->rows, s->heads, s->kv_heads,
                                          s->dim / 2, l->query_norm, l->key_norm, head_eps, s->cos, s->sin, cache,
-                                         s->blocks, s->block_size, s->slots, at.query, threads);
+                                         s->blocks, s->block_size, slots, at.query, threads);
     else if (s->coded)
-        bad = sensorium_write_codes(bf16, cache, s->blocks, s->slots, key, stride, value, stride, s->rows, s->kv_heads,
+        bad = sensorium_write_codes(bf16, cache, s->blocks, slots, key, stride, value, stride, s->rows, s->kv_heads,
                                     s->block_size, s->dim, threads);
     else
-        bad = sensorium_write_kv(cache, s->blocks, s->slots, key, size * stride, value, size * stride, s->rows,
+        bad = sensorium_write_kv(cache, s->blocks, slots, key, size * stride, value, size * stride, s->rows,
                                  s->kv_heads, s->block_size, size * s->dim);
     if (bad >= 0) return bad;
-    sensorium_attention(bf16, (int)s->coded, query, s->cos ? width : stride, cache, s->tables, s->table_width,
-                        s->starts, s->contexts, s->sequences, s->heads, s->kv_heads, s->dim, s->block_size, l->window,
-                        1, scale, at.mixed, threads);
+    sensorium_attention(bf16, (int)s->coded, query, s->cos ? width : stride, cache, s->tables[l->group],
+                        s->table_width, s->starts, s->contexts, s->sequences, s->heads, s->kv_heads, s->dim,
+                        s->block_size, l->window, 0, 1, scale, 0, at.mixed, threads);
     return -1;
 }
 
@@ -92,7 +95,7 @@ long sensorium_layers(const Layer *layers, const Step *s, float eps, float head_
         const Layer *l = layers + i;
         long size = l->qkv.in;
         multiply(&l->qkv, s, eps, x, size, norm, l->norm, NONE, 0, at.qkv);
-        bad = attend_own(l, s, head_eps, scale, s->cache + i * s->layer_bytes, at);
+        bad = attend_own(l, s, head_eps, scale, at);
         if (bad >= 0) break;
         multiply(&l->out, s, eps, at.mixed, width, AS_IT_IS, 0, NONE, x, x);
         if (s->listeners) {

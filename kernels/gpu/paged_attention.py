@@ -47,6 +47,7 @@ def _attend(
     table_stride: int,
     starts: tl.tensor,
     lengths: tl.tensor,
+    sinks: tl.tensor,
     num_sequences: int,
     splits: int,
     scale: float,
@@ -64,7 +65,9 @@ def _attend(
     tile_rows: tl.constexpr,
     is_split: tl.constexpr,
     window: tl.constexpr,
+    chunk: tl.constexpr,
     is_capped: tl.constexpr,
+    has_sinks: tl.constexpr,
     single_rows: tl.constexpr,
     precision: tl.constexpr,
 ) -> None:
@@ -96,19 +99,30 @@ def _attend(
 
     end = length - num_rows + tl.minimum(first_row + tile_rows, num_rows)
     begin = end * 0
+    least = begin
     if window > 0:
-        begin = tl.maximum(length - num_rows + first_row - window + 1, 0) // block_keys * block_keys
+        # The table has no blocks for what lies in front of it.
+        least = tl.maximum(length - num_rows + first_row - window + 1, 0)
+        begin = least // block_keys * block_keys
+    if chunk > 0:
+        least = (length - num_rows + first_row) // chunk * chunk
+        begin = least // block_keys * block_keys
     share = tl.cdiv(tl.cdiv(end - begin, splits), block_keys) * block_keys
     begin += split * share
     end = tl.minimum(end, begin + share)
 
     high = tl.full([block_queries], float("-inf"), tl.float32)
     total = tl.zeros([block_queries], tl.float32)
+    if has_sinks:
+        is_first = (split == 0) & is_query  # of a split context one share has it
+        sink = tl.load(sinks + head, mask=is_first, other=float("-inf"))
+        high = sink * 1.4426950408889634
+        total = tl.where(is_first, 1.0, total)
     mixed = tl.zeros([block_queries, block_dim], tl.float32)
     head_start = cache + kv_head * (block_size * dim)
     for first_key in range(begin, end, block_keys):
         key_at = first_key + tl.arange(0, block_keys)
-        is_key = key_at < end
+        is_key = (key_at >= least) & (key_at < end)
         block = tl.load(tables + sequence.to(tl.int64) * table_stride + key_at // block_size, is_key, 0)
         place_of = block.to(tl.int64) * (2 * kv_heads * block_size * dim) + (key_at % block_size) * dim
         pointers = head_start + place_of[:, None] + column[None, :]
@@ -121,6 +135,8 @@ def _attend(
         visible = is_key[None, :] & (key_at[None, :] <= position[:, None])
         if window > 0:
             visible = visible & (key_at[None, :] > position[:, None] - window)
+        if chunk > 0:
+            visible = visible & (key_at[None, :] // chunk == position[:, None] // chunk)
         score = tl.where(visible, score, float("-inf"))
         new_high = tl.maximum(high, tl.max(score, 1))
         base = tl.where(new_high == float("-inf"), 0.0, new_high)  # a row may see nothing of this share
@@ -178,7 +194,9 @@ def paged_attention(
     *,
     scale: float | None = None,
     window: int | None = None,
+    chunk: int | None = None,
     softcap: float | None = None,
+    sinks: Tensor | None = None,
     splits: int | None = None,
 ) -> Tensor:
     """See `kernels/attention/paged_attention.py`; query and cache are of one dtype. `splits` (at most
@@ -214,6 +232,7 @@ def paged_attention(
         batch.block_tables.stride(0),
         batch.query_starts,
         batch.context_lengths,
+        out if sinks is None else sinks,
         sequences,
         splits,
         dim**-0.5 if scale is None else scale,
@@ -231,7 +250,9 @@ def paged_attention(
         tile_rows,
         splits > 1,
         window or 0,
+        chunk or 0,
         softcap is not None,
+        sinks is not None,
         single_rows,
         "ieee" if query.dtype is torch.float32 else "tf32",
         num_warps=8 if block_queries * block_dim * query.itemsize >= _WIDE_TILE else 4,

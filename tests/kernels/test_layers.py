@@ -17,6 +17,7 @@ from sensorium.kernels.attention.paged_attention import (
     PagedSequence,
     paged_attention,
     paged_batch,
+    with_tables,
 )
 from sensorium.kernels.layers import CrossParts, Heads, LayerParts, Layers, Norm, written_down
 from sensorium.kernels.linear.fused_input import MOST_ROWS, LayerNorm, RmsNorm
@@ -231,9 +232,35 @@ def compare(
     other = step.copy()
     want = one_by_one(parts, heads, other)
     assert layers.take(len(step.x), step.cache, spans)
-    layers.run(step.x, step.cache, step.batch, table=None if spans else step.table, spans=spans)
+    layers.run(step.x, step.cache, [step.batch], table=None if spans else step.table, spans=spans)
     assert torch.equal(step.x, want)
     assert torch.equal(step.cache, other.cache)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_layers_of_two_groups_are_those_of_one_each_under_its_own_table(name: str) -> None:
+    """The second layer's keys and values lie in other blocks of the first one's plane; those in front of its
+    window are nowhere."""
+    torch.manual_seed(11)
+    parts, sequences = grouped(dtype=torch.float32), STEPS[name]
+    layers = written_down(parts, GROUPED, "silu_mul", turned=True, places=[(0, 0), (1, 0)])
+    if layers is None:
+        pytest.skip("there is no C compiler")
+    step = make_step(sequences, GROUPED, coded=False, dtype=torch.float32)
+    other = step.copy()
+    want = one_by_one(parts, GROUPED, other)
+    first_needed = [max(each.start - 6, 0) // BLOCK for each in sequences]
+    more = [
+        each._replace(block_table=[-1] * first + [entry + 6 for entry in each.block_table[first:]])
+        for each, first in zip(sequences, first_needed, strict=True)
+    ]
+    cache = step.cache.flatten(0, 1)[None].contiguous()
+    layers.run(step.x, cache, [step.batch, with_tables(step.batch, more)], table=step.table)
+    assert torch.equal(step.x, want)
+    assert torch.equal(cache[0], other.cache.flatten(0, 1))
+    more[-1].block_table[-1] = 99
+    with pytest.raises(IndexError, match="outside a cache of 12 blocks"):
+        layers.run(step.x, cache, [step.batch, with_tables(step.batch, more)], table=step.table)
 
 
 def test_what_it_does_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +311,7 @@ def test_a_slot_outside_the_cache_is_an_error() -> None:
     step = make_step(STEPS["several"], LISTENING, coded=False)
     step.batch.write_slots[1] = 6 * BLOCK
     with pytest.raises(IndexError, match="96"):
-        layers.run(step.x, step.cache, step.batch, spans=step.spans)
+        layers.run(step.x, step.cache, [step.batch], spans=step.spans)
 
 
 @pytest.mark.skipif(library() is None, reason="there is no C compiler")
@@ -295,9 +322,9 @@ def test_a_row_does_not_depend_on_others() -> None:
     sequences = STEPS["several"]
     together = make_step(sequences, LISTENING, coded=False)
     alone = together.copy()
-    layers.run(together.x, together.cache, together.batch, spans=together.spans)
+    layers.run(together.x, together.cache, [together.batch], spans=together.spans)
     for row, sequence in enumerate(sequences):
         own = alone.copy()
         x, span = own.x[row : row + 1].clone(), alone.spans[row]._replace(start=0, end=1)
-        layers.run(x, own.cache, paged_batch([sequence], BLOCK, CPU), spans=[span])
+        layers.run(x, own.cache, [paged_batch([sequence], BLOCK, CPU)], spans=[span])
         assert torch.equal(x, together.x[row : row + 1])

@@ -18,10 +18,11 @@ import torch
 from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.base import EncoderOutput, MediaEmbedding, Model, StepBatch
 from sensorium.engine.models.qwen3_vl.positions import rotary_positions
+from sensorium.engine.planning.kv.groups import HOLE, PagedGroup
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import Slot
 from sensorium.engine.planning.scheduler import Scheduler
-from sensorium.kernels.attention.paged_attention import PagedSequence, paged_batch
+from sensorium.kernels.attention.paged_attention import PagedSequence, paged_batch, with_tables
 from sensorium.protocols.engine.messages import (
     ContentHash,
     EncoderItem,
@@ -109,11 +110,11 @@ def run_model(
     """
     rng = random.Random(seed)
     per_case = max(-(-(len(case.prompt) + NUM_TOKENS) // block_size) for case in cases)
-    blocks = list(range(per_case * len(cases)))
+    groups = model.kv_shape.layout(model.dtype).groups
+    blocks = list(range(per_case * len(cases) * len(groups)))
     rng.shuffle(blocks)  # scattered, so that paging is exercised
-    tables = [tuple(blocks[i * per_case : (i + 1) * per_case]) for i in range(len(cases))]
-    k = model.kv_shape
-    shape = (k.num_layers, len(blocks), 2, k.num_kv_heads, block_size, k.head_dim)
+    tables = [blocks[first : first + per_case] for first in range(0, len(blocks), per_case)]
+    shape = model.kv_shape.cache_shape(len(blocks), block_size, model.dtype)
     cache = torch.full(shape, float("nan"), dtype=model.dtype)  # so that reading too far shows
     tokens, fed = [list(case.prompt) for case in cases], [0] * len(cases)
     outputs = [model.encode([item.features for item in case.items]) if case.items else [] for case in cases]
@@ -121,14 +122,21 @@ def run_model(
         live = [i for i, case in enumerate(cases) if len(tokens[i]) < len(case.prompt) + NUM_TOKENS]
         ends = [min(len(tokens[i]), fed[i] + rng.choice((1, 3, 16, 100))) for i in live]
         spans = [(i, fed[i], end) for i, end in zip(live, ends, strict=True)]
+        fed_groups = [
+            [
+                PagedSequence(
+                    _with_holes(tables[number * len(cases) + i], group, start, block_size), start, end - start
+                )
+                for i, start, end in spans
+            ]
+            for number, group in enumerate(groups)
+        ]
+        paged = paged_batch(fed_groups[0], block_size, model.device)
         batch = StepBatch(
             torch.tensor([token for i, start, end in spans for token in tokens[i][start:end]]),
             torch.tensor([position for _, start, end in spans for position in range(start, end)]),
-            paged_batch(
-                [PagedSequence(tables[i], start, end - start) for i, start, end in spans],
-                block_size,
-                model.device,
-            ),
+            paged,
+            more_paged=tuple(with_tables(paged, each) for each in fed_groups[1:]),
             media=tuple(_media_rows(cases, outputs, spans)),
         )
         logits = model.logits(model.forward(batch, cache))
@@ -139,6 +147,12 @@ def run_model(
             if end == len(tokens[i]):
                 tokens[i].append(int(logits[row].argmax()))
     return [known[len(case.prompt) :] for known, case in zip(tokens, cases, strict=True)]
+
+
+def _with_holes(table: Sequence[int], group: PagedGroup, start: int, block_size: int) -> list[int]:
+    """What a sequence has of a table when rows from `start` on are fed."""
+    first = group.spec.first_needed(start) // block_size
+    return [HOLE] * first + list(table[first:])
 
 
 def _media_rows(
@@ -169,6 +183,7 @@ class Engine:
         self.runner = Runner(model, num_blocks=num_blocks, block_size=BLOCK_SIZE, kv_dtype=kv_dtype)
         config = SchedulerConfig(
             num_blocks=num_blocks,
+            groups=model.kv_shape.layout(model.dtype).groups,
             block_size=BLOCK_SIZE,
             positions=rotary_positions,
             max_context=model.info.max_context,
@@ -267,6 +282,7 @@ class _Check:
         self.cases = cases
         self.rng = rng
         self.stop = stop_token_ids
+        self.layout = model.kv_shape.layout(model.dtype)
         self.blocks = sum(self._num_blocks(case) for case in cases)
 
     def alone(self) -> None:
@@ -278,7 +294,8 @@ class _Check:
 
     def among_strangers_and_from_cache(self) -> None:
         """Sixteen others, two plans in flight; then the same prompts again, with drafts of all sorts."""
-        engine = self._engine(num_blocks=8 * self.blocks + 8 * _NUM_STRANGERS, in_flight=2)
+        strangers = 8 * _NUM_STRANGERS * len(self.layout.groups)
+        engine = self._engine(num_blocks=8 * self.blocks + strangers, in_flight=2)
         self._strangers(engine, _NUM_STRANGERS)
         first = [self._submit(engine, case) for case in self.cases]
         engine.run()
@@ -304,10 +321,14 @@ class _Check:
 
     def in_chunks_and_preempted(self) -> None:
         """Prompts in pieces of 16 tokens; blocks for what has arrived, but not for the answers."""
-        prompts = sum(-(-len(case.prompt) // BLOCK_SIZE) for case in self.cases)
+        prompts = sum(self.layout.num_blocks(len(case.prompt), BLOCK_SIZE, 16) for case in self.cases)
         most = max(self._num_blocks(case) for case in self.cases)
-        engine = self._engine(num_blocks=max(most, prompts + 4), chunk=16)
-        for _ in range(2):  # they came first, so the cases are preempted
+        num_blocks, num_others = max(most, prompts + 4), 2
+        if all(group.spec.reach is not None for group in self.layout.groups):
+            # Each grows by one block of each group at most.
+            num_others = num_blocks // len(self.layout.groups) - 2 * len(self.cases)
+        engine = self._engine(num_blocks=num_blocks, chunk=16)
+        for _ in range(num_others):  # they came first, so the cases are preempted
             engine.submit(Case(self._noise(8), (), ()), num_tokens=40)
         request_ids = [self._submit(engine, case) for case in self.cases]
         engine.run()
@@ -333,7 +354,7 @@ class _Check:
 
     def _take_all_blocks(self, engine: Engine) -> None:
         """Let others need every block there is at the same time."""
-        total = engine.scheduler.config.num_blocks * BLOCK_SIZE
+        total = engine.scheduler.config.num_blocks // len(self.layout.groups) * BLOCK_SIZE
         number = -(-total // (self.model.info.max_context - BLOCK_SIZE))
         for _ in range(number):
             engine.submit(Case(self._noise(total // number - BLOCK_SIZE), (), ()), num_tokens=BLOCK_SIZE)
@@ -367,7 +388,7 @@ class _Check:
         return tuple(self.rng.randrange(self.model.info.vocab_size) for _ in range(length))
 
     def _num_blocks(self, case: Case) -> int:
-        return -(-(len(case.prompt) + NUM_TOKENS) // BLOCK_SIZE)
+        return self.layout.num_blocks(len(case.prompt) + NUM_TOKENS, BLOCK_SIZE, 4096)
 
 
 def _certain(case: Case) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Literal, NamedTuple
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
 
 import torch
+from sensorium.engine.planning.kv.groups import HOLE
 from sensorium.kernels.attention.kv_cache import write_kv
 from sensorium.kernels.attention.kv_quantization import CODED, decode, stored_size
 from sensorium.kernels.attention.paged_attention import (
@@ -78,22 +80,42 @@ def distance(got: torch.Tensor, want: torch.Tensor) -> float:
     return float((got.double() - want.double()).norm() / want.double().norm())
 
 
+def with_holes(case: Case, window: int | None, chunk: int | None = None) -> PagedBatch:
+    """The step as it is where windows let go of blocks: in their places the tables have one that nobody
+    wrote, or none at all if there is no such block."""
+    tables, size = case.batch.block_tables.clone(), case.batch.block_size
+    unwritten = case.cache.isnan().flatten(1).all(1).nonzero()[:, 0].tolist()
+    ends = zip(case.batch.context_lengths.tolist(), case.batch.num_queries, strict=True)
+    for table, (length, rows) in zip(tables, ends, strict=True):
+        start = length - rows
+        first = start - start % chunk if chunk else 0 if window is None else max(start - window + 1, 0)
+        table[: first // size] = unwritten[0] if unwritten else HOLE
+    return replace(case.batch, block_tables=tables)
+
+
 def check_attention(
-    plain: Case, kept: Kept = "numbers", *, window: int | None = None, softcap: float | None = None
+    plain: Case,
+    kept: Kept = "numbers",
+    *,
+    window: int | None = None,
+    chunk: int | None = None,
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> None:
     """Attention over numbers, or over codes of them, whichever way it is computed: against float64 over what
     is kept, and of codes over the numbers that were coded."""
     case = coded(plain) if kept == "codes" else plain
-    got = paged_attention(case.query, case.cache, case.batch, window=window, softcap=softcap)
+    seen: dict[str, Any] = {"window": window, "chunk": chunk, "softcap": softcap, "sinks": sinks}
+    got = paged_attention(case.query, case.cache, with_holes(plain, window, chunk), **seen)
     assert got.dtype is case.query.dtype
     numbers = plain.cache.double().nan_to_num()
     query, clean = (
         case.query.double(),
         decode(case.cache).double().nan_to_num() if kept == "codes" else numbers,
     )
-    want = paged_attention_reference(query, clean, case.batch, window=window, softcap=softcap)
+    want = paged_attention_reference(query, clean, case.batch, **seen)
     tolerance = TOLERANCE[kept, got.dtype]
     torch.testing.assert_close(got.double(), want.double(), rtol=tolerance, atol=tolerance)
     if kept == "codes":
-        want = paged_attention_reference(query, numbers, case.batch, window=window, softcap=softcap)
+        want = paged_attention_reference(query, numbers, case.batch, **seen)
         assert distance(got, want) < WORST

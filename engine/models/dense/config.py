@@ -18,7 +18,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from ....kernels.linear.weight_codes import Quantization
 from ....protocols.errors import ModelLoadError
-from ..base import KvShape
+from ..base import KvShape, attention_spec
 from ..info import generation_config, token_ids
 from ..weights import Shape, num_bytes
 from .traits import QWEN3, Traits
@@ -59,7 +59,8 @@ class DecoderConfig:
     @property
     def kv_shape(self) -> KvShape:
         """What the cache holds of a position."""
-        return KvShape(self.num_layers, self.num_kv_heads, self.head_dim)
+        specs = tuple(attention_spec(window, self.max_context) for window in self.windows)
+        return KvShape(self.num_layers, self.num_kv_heads, self.head_dim, specs)
 
 
 def parse_config(

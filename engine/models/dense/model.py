@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ....kernels.attention.attention_inputs import HeadNorms, attention_inputs
 from ....kernels.attention.paged_attention import PagedBatch, paged_attention
-from ....kernels.layers import Heads, LayerParts, written_down
+from ....kernels.layers import Heads, LayerParts, Layers, written_down
 from ....kernels.linear.fused_input import RmsNorm
 from ....kernels.linear.linear import LinearWeight, arrange_linear, linear
 from ....kernels.linear.logits import head_logits
@@ -73,7 +73,11 @@ class Decoder:
         self._layers = [_layer(c, tensors, f"{prefix}layers.{i}", i) for i in range(c.num_layers)]
         heads = Heads(c.num_heads, c.num_kv_heads, c.head_dim)
         can_turn = all(c.has_rotary)
-        self._few = written_down(self._layers, heads, "silu_mul", turned=True) if can_turn else None
+        places = c.kv_shape.layout(tensors.dtype).places
+        self._places = [place for place in places if place is not None]
+        self._few: Layers | None = None
+        if can_turn:
+            self._few = written_down(self._layers, heads, "silu_mul", turned=True, places=self._places)
         self._norm = tensors.take(f"{prefix}norm.weight")
         self._head = self._output_projection(tensors, prefix)
         self._frequencies = torch.tensor(c.inverse_frequencies, dtype=torch.float32, device=tensors.device)
@@ -99,7 +103,7 @@ class Decoder:
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """Hidden states [rows, hidden] before the final norm; see `engine/models/base.py`."""
-        c, batches = self.config, batch.paged
+        c, groups = self.config, batch.groups
         x = _place(self._embed(batch.token_ids), batch.media)
         table = rotary_table(batch.positions, self._frequencies, axes=self._axes, scaling=c.rotary_scaling)
         few = self._few
@@ -109,7 +113,7 @@ class Decoder:
             and few.take(x.shape[0], cache)
             and not _num_levels(batch.media)
         ):
-            few.run(x, cache, batches, table=table)
+            few.run(x, cache, groups, table=table)
             return x
         still = table
         if not all(c.has_rotary):
@@ -117,13 +121,14 @@ class Decoder:
         last = len(self._layers) - 1
         for i, layer in enumerate(self._layers):
             turns = table if c.has_rotary[i] else still
-            query = self._query(layer, x, turns, cache[i], batches)
+            group, plane = self._places[i]
+            query = self._query(layer, x, turns, cache[plane], groups[group])
             if i == last and batch.wanted is not None and _num_levels(batch.media) <= last:
-                rows, batches = batch.wanted.rows, batch.wanted.paged
+                rows, paged = batch.wanted.rows, batch.wanted.paged[group]
                 all_rows = torch.zeros_like(x)
-                all_rows[rows] = self._rest(layer, query[rows], x[rows], cache[i], batches)
+                all_rows[rows] = self._rest(layer, query[rows], x[rows], cache[plane], paged)
                 return all_rows
-            x = self._rest(layer, query, x, cache[i], batches)
+            x = self._rest(layer, query, x, cache[plane], groups[group])
             _add_deepstack(x, batch.media, i)
         return x
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, cast
 
@@ -26,7 +26,12 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils import ModelOutput
 
 from ....kernels.attention.kv_cache import write_kv
-from ....kernels.attention.paged_attention import PagedBatch, PagedSequence, paged_attention, paged_batch
+from ....kernels.attention.paged_attention import (
+    PagedSequence,
+    paged_attention,
+    paged_batch,
+    with_tables,
+)
 from ....kernels.linear.weight_codes import Quantization
 from ....protocols.engine.messages import Features
 from ....protocols.errors import ModelLoadError
@@ -39,6 +44,7 @@ from ..info import ModelInfo
 from ..quantization_config import FIELDS
 from ..source import ModelSource, Opening, tensor_reader
 from ..weights import check_files, num_bytes
+from .caches import CachedLayers, SeenLayer, kv_shape_of
 from .reading import message_of, model_class, read_model
 from .rounded import linear_names, round_linears, rounded_in
 
@@ -55,11 +61,9 @@ up make it 1."""
 class _Step:
     """What `_paged` needs of the step being run by this thread, and what it saw of each layer."""
 
-    paged: PagedBatch | None = None
-    cache: Tensor | None = None
-    shapes: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    """Layer → its key-value heads, and the sizes of their keys and values."""
-    windows: dict[int, int | None] = field(default_factory=dict)
+    layers: CachedLayers | None = None
+    """None: only to see what each layer's attention is given."""
+    seen: dict[int, SeenLayer] = field(default_factory=dict)
 
 
 _thread = threading.local()
@@ -87,18 +91,17 @@ def _paged(
     **kwargs: object,
 ) -> tuple[Tensor, None]:
     """transformers' attention interface: query [1, heads, rows, dim] → [1, rows, heads, dim]."""
-    if s_aux is not None:
-        raise ValueError("its attention has sinks")
     step: _Step = _thread.step
     layer = cast(int, module.layer_idx)
-    step.shapes[layer] = (key.shape[1], key.shape[3], value.shape[3])
-    step.windows[layer] = sliding_window
-    if step.cache is None or step.paged is None:  # only to see the shapes
+    if step.layers is None:
+        step.seen[layer] = SeenLayer(key, value, sliding_window)
         return torch.empty_like(query[..., : value.shape[3]]).transpose(1, 2), None
-    cache = step.cache[layer]
-    write_kv(cache, step.paged.write_slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
+    cache, paged = step.layers.of(layer)
+    if step.layers.writes(layer):
+        write_kv(cache, paged.write_slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
     rows = query[0].transpose(0, 1).contiguous()
-    mixed = paged_attention(rows, cache, step.paged, scale=scaling, window=sliding_window, softcap=softcap)
+    seen = step.layers.seen(layer)
+    mixed = paged_attention(rows, cache, paged, scale=scaling, softcap=softcap, sinks=s_aux, **seen)
     return mixed[None], None
 
 
@@ -136,6 +139,7 @@ class TransformersModel:
     ) -> None:
         """Raises ModelLoadError if the model does not give packed what it gives one by one."""
         self.info, self.kv_shape, self.device, self.dtype = info, kv_shape, device, model.dtype
+        self._num_groups = len(kv_shape.layout(model.dtype).groups)
         with _refusing(info.folder):
             plain = _plain_logits(model, info, device)
         model.set_attn_implementation(_ATTENTION)
@@ -170,24 +174,27 @@ class TransformersModel:
     def _packed_logits(self) -> list[Tensor]:
         """The check's sequences in one step up to their middles, in another to their ends."""
         prompts = _check_prompts(self.info)
-        shape = self.kv_shape
-        cache = torch.zeros(
-            (shape.num_layers, 2 * len(prompts), 2, shape.num_kv_heads, 8, shape.head_dim),
-            dtype=self.dtype,
-            device=self.device,
-        )
+        shape = self.kv_shape.cache_shape(2 * len(prompts) * self._num_groups, 8, self.dtype)
+        cache = torch.zeros(shape, dtype=self.dtype, device=self.device)
         rows: list[list[Tensor]] = [[] for _ in prompts]
         for half in range(2):
             spans = [((len(p) // 2) * half, len(p) if half else len(p) // 2) for p in prompts]
+            firsts = range(0, shape[1], 2 * len(prompts))
             sequences = [
-                PagedSequence((2 * i + 1, 2 * i), start, end - start) for i, (start, end) in enumerate(spans)
+                [
+                    PagedSequence((first + 2 * i + 1, first + 2 * i), start, end - start)
+                    for i, (start, end) in enumerate(spans)
+                ]
+                for first in firsts
             ]
+            paged = paged_batch(sequences[0], 8, self.device)
             batch = StepBatch(
                 torch.cat([p[start:end] for p, (start, end) in zip(prompts, spans, strict=True)]).to(
                     self.device
                 ),
                 torch.cat([torch.arange(start, end) for start, end in spans]).to(self.device),
-                paged_batch(sequences, 8, self.device),
+                paged,
+                more_paged=tuple(with_tables(paged, each) for each in sequences[1:]),
             )
             logits = self.logits(self.forward(batch, cache))
             for i, each in enumerate(torch.split(logits, [end - start for start, end in spans])):
@@ -204,7 +211,7 @@ class TransformersModel:
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """See `engine/models/base.py`."""
-        with _running(_Step(batch.paged, cache)):
+        with _running(_Step(CachedLayers(self.kv_shape, batch.groups, cache))):
             output = self._decoder(
                 input_ids=batch.token_ids[None], position_ids=batch.positions[None], use_cache=False
             )
@@ -241,14 +248,15 @@ def open_source(opening: Opening) -> ModelSource:
     num_layers = check_size(config, "num_hidden_layers", path)
     skeleton = _skeleton(folder, parsed)
     step = _layer_step(folder, skeleton, num_layers)
-    kv_shape = _uniform(folder, step, num_layers)
+    context = min([max_context(config, path), *_limits(config, step)])
+    kv_shape = _kv_shape(folder, config, step, context)
     text = TextTokenizer.from_folder(folder)
     info = ModelInfo(
         name=opening.name,
         folder=folder,
         family="transformers",
         vocab_size=check_size(config, "vocab_size", path),
-        max_context=min([max_context(config, path), *_limits(config, step)]),
+        max_context=context,
         stop_token_ids=stop_token_ids(folder, config.eos_token_id, text.end_ids),
         embedding=decoder_embedding(folder, int(getattr(config, "hidden_size", 0))),
     )
@@ -297,41 +305,36 @@ def _layer_step(folder: Path, skeleton: PreTrainedModel, num_layers: int) -> _St
     with _refusing(folder), _running(_Step()) as step, torch.inference_mode():
         decoder = getattr(skeleton, skeleton.base_model_prefix)
         decoder(input_ids=token_ids, position_ids=positions, use_cache=False)
-    if len(step.shapes) != num_layers:
+    if len(step.seen) != num_layers:
         raise ModelLoadError(
             _refusal(
-                folder, f"{num_layers - len(step.shapes)} of its {num_layers} layers do not attend through it"
+                folder, f"{num_layers - len(step.seen)} of its {num_layers} layers do not attend through it"
             )
         )
     return step
 
 
-def _uniform(folder: Path, step: _Step, num_layers: int) -> KvShape:
-    """What all layers keep of a token."""
-    shapes = set(step.shapes.values())
-    kv_heads, key_dim, value_dim = step.shapes[0]
-    if len(shapes) > 1:
-        raise ModelLoadError(
-            _refusal(folder, f"its layers keep keys and values of different shapes: {sorted(shapes)}")
-        )
-    if key_dim != value_dim:
-        raise ModelLoadError(
-            _refusal(folder, f"its keys are of {key_dim} numbers, its values of {value_dim}")
-        )
-    return KvShape(num_layers, kv_heads, key_dim)
+def _kv_shape(folder: Path, config: PreTrainedConfig, step: _Step, context: int) -> KvShape:
+    """What the layers keep of a token, and how long each needs it in such a context."""
+    layers = [step.seen[layer] for layer in sorted(step.seen)]
+    for layer, kind in enumerate(getattr(config, "layer_types", None) or ()):
+        # Said by masks alone, and masks are not made for us.
+        if kind == "sliding_attention" and layers[layer].window is None:
+            layers[layer] = replace(layers[layer], window=config.sliding_window)
+        elif kind == "chunked_attention":
+            layers[layer] = replace(layers[layer], chunk=int(config.attention_chunk_size))
+    try:
+        return kv_shape_of(layers, context)
+    except ValueError as error:
+        raise ModelLoadError(_refusal(folder, str(error))) from None
 
 
 def _limits(config: PreTrainedConfig, step: _Step) -> Iterator[int]:
     """Context lengths up to which what we do not do makes no difference."""
     window = getattr(config, "sliding_window", None)
-    kinds = getattr(config, "layer_types", None) or ["sliding_attention" if window else ""] * len(
-        step.windows
-    )
-    for layer, kind in enumerate(kinds):
-        if kind == "sliding_attention" and window and step.windows[layer] is None:
-            yield int(window)  # by a mask, and masks are not made for us
-        elif kind == "chunked_attention":
-            yield int(config.attention_chunk_size)
+    # By a mask, and masks are not made for us; which layers have it is not said.
+    if window and not getattr(config, "layer_types", None):
+        yield from (int(window) for seen in step.seen.values() if seen.window is None)
 
 
 def _check_prompts(info: ModelInfo) -> list[Tensor]:

@@ -198,7 +198,7 @@ class WhisperModel:
         spans_of_layers = _cross_spans(batch.cross_attending)
         few = self._few
         if few is not None and not scores and few.take(rows, cache, spans_of_layers):
-            few.run(x, cache, batch.paged, spans=spans_of_layers)
+            few.run(x, cache, batch.groups, spans=spans_of_layers)
             return x
         for i, layer in enumerate(self._decoder_layers):
             cross, spans = layer.cross, [each.of_layer(i) for each in spans_of_layers]

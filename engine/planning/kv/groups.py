@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from math import lcm
+from typing import Final, NamedTuple
 
 from .specs import CrossAttention, FullAttention, LayerSpec, NoCache, PagedSpec, SharedWith, State
 
@@ -43,6 +44,13 @@ ONE_GROUP: Final = (PagedGroup(FullAttention()),)
 """All layers attend to all tokens."""
 
 
+class Place(NamedTuple):
+    """Where a layer's cache lies: under the table of a group, as one of the layers of each block."""
+
+    group: int
+    index: int
+
+
 @dataclass(frozen=True, slots=True)
 class CacheLayout:
     """How the caches of a model's layers lie in the pool of blocks and the pool of state slots."""
@@ -52,11 +60,17 @@ class CacheLayout:
     """Of one token in one block: the same in each group."""
     state_bytes: int
     """Of one state slot: the states of all layers."""
+    places: tuple[Place | None, ...] = ()
+    """Of each layer, that of the layer it shares with included; None: its cache is in no block."""
+
+    def num_blocks(self, num_tokens: int, block_size: int, max_tokens_per_step: int) -> int:
+        """The most blocks a sequence of so many tokens ever holds, fed at most so many in a step."""
+        return sum(each.max_blocks(num_tokens, block_size, max_tokens_per_step) for each in self.groups)
 
     def num_bytes(self, num_tokens: int, block_size: int, max_tokens_per_step: int) -> int:
         """What one sequence of that length holds at most, its state included."""
-        blocks = sum(each.max_blocks(num_tokens, block_size, max_tokens_per_step) for each in self.groups)
-        return blocks * block_size * self.token_bytes + self.state_bytes
+        num_blocks = self.num_blocks(num_tokens, block_size, max_tokens_per_step)
+        return num_blocks * block_size * self.token_bytes + self.state_bytes
 
 
 def layout_of(layers: Sequence[LayerSpec]) -> CacheLayout:
@@ -75,16 +89,30 @@ def layout_of(layers: Sequence[LayerSpec]) -> CacheLayout:
             case _:
                 kinds.setdefault(spec, []).append(index)
     if not kinds:
-        return CacheLayout(ONE_GROUP, 0, state_bytes)  # blocks of no bytes, by which prefixes are named
+        # blocks of no bytes, by which prefixes are named
+        return CacheLayout(ONE_GROUP, 0, state_bytes, (None,) * len(layers))
+    # A block is whole layers of each spec.
+    unit = lcm(*(spec.token_bytes for spec in kinds))
     rarest = min(len(members) * spec.token_bytes for spec, members in kinds.items())
-    token_bytes = max(rarest, *(spec.token_bytes for spec in kinds))
+    token_bytes = -(-rarest // unit) * unit if unit else 0
     groups: list[PagedGroup] = []
     for spec, members in kinds.items():
         size = token_bytes // spec.token_bytes if spec.token_bytes else len(members)
         groups += (PagedGroup(spec, part) for part in _parts(members, size))
     # A full group first: its table is a request's `blocks`, which most of the planning looks at.
     groups.sort(key=lambda group: group.spec.reach is not None)
-    return CacheLayout(tuple(groups), token_bytes, state_bytes)
+    return CacheLayout(tuple(groups), token_bytes, state_bytes, _places(layers, groups))
+
+
+def _places(layers: Sequence[LayerSpec], groups: Sequence[PagedGroup]) -> tuple[Place | None, ...]:
+    found = {
+        layer: Place(number, index)
+        for number, group in enumerate(groups)
+        for index, layer in enumerate(group.layers)
+    }
+    return tuple(
+        found.get(spec.layer if isinstance(spec, SharedWith) else layer) for layer, spec in enumerate(layers)
+    )
 
 
 def _check_shared(layers: Sequence[LayerSpec], index: int, layer: int) -> None:

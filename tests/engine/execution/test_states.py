@@ -109,7 +109,7 @@ def test_what_a_model_cannot_is_refused() -> None:
         make(ToyModel()).execute(Plan(0, copies=(Copy(0, 1),)))
     plain, recurrent = make(ToyModel()), make_runner(ToyRecurrentModel(), 64)
     for runner, changes, message in (
-        (plain, {"more_tables": ((0, 1),)}, "share one block table"),
+        (plain, {"more_tables": ((0, 1),)}, "2 block tables, and the layers are in 1 groups"),
         (plain, {"block_table": (-1, 1)}, "a block of the table is not one"),
         (plain, {"state_slot": 0}, "state slot 0"),
         (recurrent, {"state_slot": None}, "state slot None"),

@@ -51,10 +51,11 @@ def test_of_prompts_the_last_rows_are() -> None:
     wanted = batch.wanted
     assert wanted is not None
     assert wanted.rows.tolist() == [9, 39, 45, 46, 47, 63, 64, 65, 66, 67, 68]
-    assert wanted.paged.num_queries == (1, 1, 3, 5, 1)
-    assert wanted.paged.query_starts.tolist() == [0, 1, 2, 5, 10, 11]
-    assert wanted.paged.write_slots.tolist() == batch.paged.write_slots[wanted.rows].tolist()
-    assert wanted.paged.context_lengths.tolist() == batch.paged.context_lengths.tolist()
+    (paged,) = wanted.paged
+    assert paged.num_queries == (1, 1, 3, 5, 1)
+    assert paged.query_starts.tolist() == [0, 1, 2, 5, 10, 11]
+    assert paged.write_slots.tolist() == batch.paged.write_slots[wanted.rows].tolist()
+    assert paged.context_lengths.tolist() == batch.paged.context_lengths.tolist()
 
 
 def test_where_most_are_nobody_is_left_out() -> None:

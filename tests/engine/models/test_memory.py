@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from sensorium.engine.control_groups import control_groups
 from sensorium.engine.models import memory
 from sensorium.engine.models.memory import MemoryPlan, MemoryRequest, MemorySize, host_bytes, plan_memory
+from sensorium.engine.planning.kv.groups import PagedGroup
+from sensorium.engine.planning.kv.specs import FullAttention, SlidingWindow
 from sensorium.protocols.errors import ModelLoadError
 
 GIB = 1024**3
@@ -54,6 +56,31 @@ def test_a_gpu_gives_most_of_what_is_left() -> None:
         "weights 2.00 GiB, KV 9.00 GiB = 147456 tokens = 36.0 requests of the full context (4096 tokens); "
         "12.00 GiB were free"
     )
+
+
+WINDOWED = replace(
+    REQUEST,
+    groups=(PagedGroup(FullAttention()), *[PagedGroup(SlidingWindow(512))] * 5),
+    max_tokens_per_step=256,
+)
+
+
+def test_windows_hold_no_more_than_they_are_long() -> None:
+    """Of 4,096 tokens: 256 blocks of full attention, and of each window 34, or 49 right behind 256 tokens
+    that are fed at once."""
+    plan = plan_memory(WINDOWED, 12 * GIB)
+    assert plan.context_blocks == 256 + 5 * 34
+    assert str(plan) == (
+        "weights 2.00 GiB, KV 9.00 GiB = 88612 tokens = 21.6 requests of the full context (4096 tokens); "
+        "12.00 GiB were free"
+    )
+    with pytest.raises(ModelLoadError, match=r"one request of 4096 tokens .* room for 64 tokens"):
+        plan_memory(replace(WINDOWED, num_blocks=24), 12 * GIB)
+    least = WINDOWED.blocks_of(4096)
+    assert least == 256 + 5 * 49
+    assert plan_memory(replace(WINDOWED, num_blocks=least), 12 * GIB).num_blocks == least
+    with pytest.raises(ModelLoadError, match=f"--max-context 4080 or --num-blocks {least}"):
+        plan_memory(replace(WINDOWED, num_blocks=least - 1), 12 * GIB)
 
 
 def test_a_cpu_gives_a_quarter_and_no_more_than_can_be_used() -> None:
@@ -196,6 +223,8 @@ sizes = st.one_of(
         token_bytes=st.integers(1, 10**6),
         model_context=st.integers(1, 10**5),
         block_size=st.integers(1, 64),
+        groups=st.sampled_from([REQUEST.groups, WINDOWED.groups, WINDOWED.groups[1:]]),
+        max_tokens_per_step=st.sampled_from([1, 512]),
         max_running=st.integers(1, 300),
         max_context=st.one_of(st.none(), st.integers(1, 10**5)),
         kv_memory=sizes,

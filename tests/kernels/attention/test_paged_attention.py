@@ -34,7 +34,8 @@ spans = st.lists(
     dtype=st.sampled_from(DTYPES),
     kv_heads=st.sampled_from([1, 2, 3]),
     group=st.sampled_from([1, 2, 3, 4, 8]),
-    window=st.sampled_from([None, 1, 5, 64]),
+    seen=st.sampled_from([{}, {"window": 1}, {"window": 5}, {"window": 64}, {"chunk": 1}, {"chunk": 24}]),
+    sinks=st.sampled_from([None, 0.0, 4.0]),
 )
 def test_equals_reference(
     kept: Kept,
@@ -43,18 +44,35 @@ def test_equals_reference(
     dtype: torch.dtype,
     kv_heads: int,
     group: int,
-    window: int | None,
+    seen: dict[str, int],
+    sinks: float | None,
 ) -> None:
+    """`sinks` are about so large, if there are any."""
     dim, block_size = data.draw(st.sampled_from(DIMS[kept])), data.draw(st.sampled_from(BLOCK_SIZES[kept]))
     case = make_case(spans, dtype=dtype, kv_heads=kv_heads, group=group, dim=dim, block_size=block_size)
-    check_attention(case, kept, window=window)
+    scores = None if sinks is None else torch.arange(kv_heads * group) % 3 - 1.0 + sinks
+    check_attention(case, kept, sinks=scores, **seen)
 
 
+@pytest.mark.parametrize("kept", KEPT)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("window", [None, 100])
-def test_long_prompts_and_chunks_behind_a_long_context(dtype: torch.dtype, window: int | None) -> None:
+@pytest.mark.parametrize("seen", [{}, {"window": 100}, {"chunk": 100}], ids=str)
+def test_long_prompts_and_chunks_behind_a_long_context(
+    dtype: torch.dtype, seen: dict[str, int], kept: Kept
+) -> None:
     case = make_case([(0, 300), (400, 130)], dtype=dtype, kv_heads=2, group=2, dim=32, block_size=16)
-    check_attention(case, window=window)
+    check_attention(case, kept, **seen)
+
+
+@pytest.mark.parametrize("size", [-100.0, 100.0])
+@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sinks_far_from_all_scores(dtype: torch.dtype, rows: int, size: float) -> None:
+    """One that is far below takes nothing, one that is far above all."""
+    case = make_case([(70, rows)], dtype=dtype, kv_heads=2, group=2, dim=32, block_size=16)
+    got = paged_attention(case.query, case.cache, case.batch, sinks=torch.full((4,), size))
+    plain = paged_attention(case.query, case.cache, case.batch)
+    torch.testing.assert_close(got, plain if size < 0 else torch.zeros_like(plain))
 
 
 @pytest.mark.parametrize("kept", KEPT)

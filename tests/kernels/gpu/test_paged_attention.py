@@ -19,6 +19,7 @@ from sensorium.kernels.attention.paged_attention import (
 )
 from sensorium.kernels.gpu.kv_cache import write_kv
 from sensorium.kernels.gpu.paged_attention import paged_attention
+from support.paged_case import Case, with_holes
 from torch import Tensor
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of what a GPU computes silently
@@ -49,9 +50,12 @@ def make(
     return query, cache, paged_batch(sequences, block_size, CPU)
 
 
-def check(query: Tensor, cache: Tensor, batch: PagedBatch, **options: float | None) -> None:
-    """Against float64, which sees nothing of the positions nobody owns."""
-    got = paged_attention(query, cache, batch, **options)  # type: ignore[arg-type]
+def check(query: Tensor, cache: Tensor, batch: PagedBatch, **options: float | Tensor | None) -> None:
+    """Against float64, which sees nothing of the positions nobody owns; in front of windows the tables have
+    no blocks."""
+    seen = options.get("window"), options.get("chunk")
+    holed = with_holes(Case(query, cache, batch), *seen)  # type: ignore[arg-type]
+    got = paged_attention(query, cache, holed, **options)  # type: ignore[arg-type]
     options.pop("splits", None)
     clean = cache.double().nan_to_num()
     want = paged_attention_reference(query.double(), clean, batch, **options)  # type: ignore[arg-type]
@@ -80,9 +84,10 @@ def test_any_ragged_step(seed: int) -> None:
         cache,
         batch,
         scale=rng.choice([None, 0.3]),
-        window=rng.choice([None, None, 1, 9, 50]),
+        **rng.choice([{}, {"window": 1}, {"window": 9}, {"window": 50}, {"chunk": 7}, {"chunk": 40}]),
         softcap=rng.choice([None, None, 2.0]),
         splits=rng.choice([None, 1, 2, 3, 4]),
+        sinks=rng.choice([None, torch.linspace(-1, 3, query.shape[1])]),
     )
 
 

@@ -16,7 +16,7 @@ from sensorium.engine.models.dense.config import decoder_config, decoder_tensors
 from sensorium.engine.models.dense.model import Decoder, EmbeddedRows
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.weights import read_tensors
-from sensorium.kernels.attention.paged_attention import PagedSequence, paged_batch
+from sensorium.kernels.attention.paged_attention import PagedSequence, paged_batch, with_tables
 from sensorium.kernels.rms_norm import rms_norm
 from sensorium.kernels.rotary import interleaved_axes
 from sensorium.protocols.engine.messages import Features
@@ -170,12 +170,19 @@ def test_rows_that_are_looked_at_are_as_in_a_whole_step(
     paged = paged_batch(fed, 16, torch.device("cpu"))
     rows = torch.tensor([18, 22, 23, 24, 25, 26, 27])
     starts = torch.tensor([0, 1, 5, 7], dtype=torch.int32)
-    alone = replace(paged, query_starts=starts, write_slots=paged.write_slots[rows], num_queries=wanted)
+    others = [each._replace(block_table=[entry + 12 for entry in each.block_table]) for each in fed]
+    groups = (paged, with_tables(paged, others))[: len(model.kv_shape.layout(model.dtype).groups)]
+    assert len(groups) == (1 if window is None else 2)
+    alone = tuple(
+        replace(each, query_starts=starts, write_slots=each.write_slots[rows], num_queries=wanted)
+        for each in groups
+    )
     levels = tuple(torch.randn(3, 32) for _ in range(num_levels))
     media = (MediaEmbedding(EmbeddedRows(torch.randn(3, 32), levels), 17, 3, 0),)
     token_ids = torch.randint(0, 300, (28,))
-    batch = StepBatch(token_ids, torch.arange(28), paged, media)
-    caches = [torch.randn(2, 12, 2, 2, 16, 8, generator=torch.Generator().manual_seed(2)) for _ in range(2)]
+    batch = StepBatch(token_ids, torch.arange(28), paged, media, more_paged=groups[1:])
+    shape = model.kv_shape.cache_shape(24, 16, model.dtype)
+    caches = [torch.randn(shape, generator=torch.Generator().manual_seed(2)) for _ in range(2)]
     whole = model.forward(batch, caches[0])
     some = model.forward(replace(batch, wanted=WantedRows(rows, alone)), caches[1])
     torch.testing.assert_close(some[rows], whole[rows], rtol=1e-4, atol=1e-4)

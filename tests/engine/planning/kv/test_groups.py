@@ -30,6 +30,7 @@ def test_windows_are_split_into_groups_as_large_as_the_full_one() -> None:
     assert layout.groups[0] == PagedGroup(FullAttention(1024), (5, 11, 17))
     assert sorted(layer for group in layout.groups for layer in group.layers) == list(range(18))
     assert layout.token_bytes == 3 * 1024
+    assert layout.places[:7] == ((1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (0, 0), (2, 2))
     assert layout.num_bytes(32_768, 16, 1) == (2048 + 5 * 34) * 16 * 3 * 1024
 
 
@@ -50,6 +51,7 @@ def test_one_kind_of_layer_is_one_group() -> None:
     assert latent.num_bytes(131_072, 16, 1) / 2**30 == pytest.approx(8.58, rel=1e-3)
     whisper = layout_of([FullAttention(1024), CrossAttention()] * 4)
     assert [group.layers for group in whisper.groups] == [(0, 2, 4, 6)]
+    assert whisper.places[:4] == ((0, 0), None, (0, 1), None)
 
 
 def test_the_last_group_of_a_spec_may_have_fewer_layers_and_larger_tokens_fewer_a_group() -> None:
@@ -59,6 +61,8 @@ def test_the_last_group_of_a_spec_may_have_fewer_layers_and_larger_tokens_fewer_
     wide = layout_of([FullAttention(200)] * 2 + [window] * 6)
     assert [len(group.layers) for group in wide.groups] == [2, 4, 2]
     assert wide.token_bytes == 400
+    odd = layout_of([FullAttention(300)] + [window] * 2 + [SlidingWindow(9, 200)] * 2)
+    assert (odd.token_bytes, [group.layers for group in odd.groups]) == (600, [(0,), (1, 2), (3, 4)])
 
 
 def test_layers_without_anything_of_their_own_are_in_no_group() -> None:

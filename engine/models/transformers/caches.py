@@ -1,0 +1,114 @@
+"""Where the keys and values of a `transformers` model's layers lie.
+
+What each layer keeps is seen on a model without weights; its part of the cache is found in each step. Layers
+may have windows or chunks, share the cache of an earlier one, and differ in their heads. Knows what attention
+layers are given, no models. `engine/models/transformers/model.py` is next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ....kernels.attention.kv_quantization import stored_size
+from ....kernels.attention.paged_attention import PagedBatch
+from ...planning.kv.specs import ChunkedLocal, LayerSpec, SharedWith, SlidingWindow
+from ..base import KvShape, attention_spec
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLayer:
+    """What a layer's attention was given: keys and values [1, heads, rows, dim], and how many positions it
+    sees. A `chunk` is that of a layer which sees those of its own chunk."""
+
+    key: Tensor
+    value: Tensor
+    window: int | None
+    chunk: int | None = None
+
+    def spec(self, context: int) -> LayerSpec:
+        """What it keeps in such a context."""
+        if self.chunk is not None and self.chunk < context:
+            return ChunkedLocal(self.chunk)
+        return attention_spec(self.window, context)
+
+
+def kv_shape_of(layers: Sequence[SeenLayer], context: int) -> KvShape:
+    """What such layers keep of a token. One that is given the very keys of an earlier one shares its cache.
+
+    Raises ValueError with what no cache is kept for.
+    """
+    specs = [each.spec(context) for each in layers]
+    first_of: dict[int, int] = {}
+    for index, layer in enumerate(layers):
+        source = first_of.setdefault(id(layer.key), index)
+        if source != index:
+            if specs[source] != specs[index]:
+                raise ValueError(f"layers {source} and {index} share keys and have different windows")
+            specs[index] = SharedWith(source)
+        if layer.key.shape[3] != layer.value.shape[3]:
+            raise ValueError(
+                f"its keys are of {layer.key.shape[3]} numbers, its values of {layer.value.shape[3]}"
+            )
+    heads = tuple((layer.key.shape[1], layer.key.shape[3]) for layer in layers)
+    num_kv_heads, head_dim = max(heads, key=lambda each: each[0] * each[1])
+    differ = len(set(heads)) > 1
+    return KvShape(len(layers), num_kv_heads, head_dim, tuple(specs), heads if differ else ())
+
+
+class CachedLayers:
+    """The layers' parts of a cache in one step."""
+
+    def __init__(self, shape: KvShape, groups: Sequence[PagedBatch], cache: Tensor) -> None:
+        """`cache` is of `shape.cache_shape`, and `groups` are the step in each group of layers."""
+        self._shape = shape
+        self._places = shape.layout(cache.dtype).places
+        self._groups = groups
+        self._cache = cache
+        self._moved: dict[tuple[int, int, int], PagedBatch] = {}
+
+    def writes(self, layer: int) -> bool:
+        """Whether the layer's keys and values are its own, and not written by the one it shares with."""
+        return not isinstance(self._shape.specs[layer], SharedWith)
+
+    def seen(self, layer: int) -> dict[str, int]:
+        """Which positions a layer's rows see, as `paged_attention` takes it."""
+        spec = self._shape.specs[layer]
+        if isinstance(spec, SharedWith):
+            return self.seen(spec.layer)
+        match spec:
+            case SlidingWindow(window):
+                return {"window": window}
+            case ChunkedLocal(chunk):
+                return {"chunk": chunk}
+            case _:
+                return {}
+
+    def of(self, layer: int) -> tuple[Tensor, PagedBatch]:
+        """A layer's cache and step, as `paged_attention` takes them."""
+        place = self._places[layer]
+        assert place is not None, "each layer attends"
+        group = self._groups[place.group]
+        if not self._shape.heads:
+            return self._cache[place.index], group
+        # A block is in one piece: it is as many blocks of this layer's size as fit, of which one is its.
+        num_heads, dim = self._shape.heads[layer]
+        block_size, token_size = self._cache.shape[4:]
+        size = stored_size(dim, self._cache.dtype)
+        parts = token_size // (2 * num_heads * size)
+        cache = self._cache.view(-1, 2, num_heads, block_size, size)
+        key = (place.group, parts, place.index)
+        if key not in self._moved:
+            self._moved[key] = _moved(group, parts, place.index)
+        return cache, self._moved[key]
+
+
+def _moved(batch: PagedBatch, parts: int, index: int) -> PagedBatch:
+    """The step in part `index` of each block. Entries without a block stay as they are."""
+    size = batch.block_size
+    blocks = torch.div(batch.write_slots, size, rounding_mode="floor") * parts + index
+    tables = torch.where(batch.block_tables < 0, batch.block_tables, batch.block_tables * parts + index)
+    return replace(batch, block_tables=tables, write_slots=blocks * size + batch.write_slots % size)
