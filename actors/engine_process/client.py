@@ -175,13 +175,15 @@ class RemoteFedRun(FedReader):
 
     async def feed(self, chunk: InputChunk) -> None:
         """See `FedRun.feed`."""
+        feed, buffers = messages.feed_of(self._index, self._number, chunk, log_context())
         async with self._in_order:  # large messages of two calls take turns
-            feed, buffers = messages.feed_of(self._index, self._number, chunk, log_context())
+            self.stream.raise_if_lost()
             async with self._line.call(feed, buffers=buffers) as call:
                 await call.answer(messages.Accepted)
 
     def fork(self, request: TransduceRequest) -> AbstractAsyncContextManager[FedRun]:
         """See `FedRun.fork`."""
+        self.stream.raise_if_lost()
         fork = messages.Fork(self._index, self._number, request, log_context())
         return fed_run(self._line, self._index, request, fork)
 

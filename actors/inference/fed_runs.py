@@ -49,8 +49,10 @@ class FreshStream(TransduceStream):
         super().__init__(request_id)
         self.num_frames = 0
         self._num_frames_now = 0
-        """What is answered since the input began last."""
+        """What is answered since the input began last, by the parent of a fork too."""
         self._awaits_first = False
+        self._goes_on = False
+        """Its input began with its parent's, and is not fed again."""
         self._num_fed = 0
         self._num_answered = 0
         self._forks: list[tuple[int, FreshStream]] = []
@@ -65,14 +67,15 @@ class FreshStream(TransduceStream):
 
     def forked(self, fork: FreshStream) -> None:
         """`fork` is of a request that goes on behind what was fed so far."""
-        fork.num_frames = self._num_frames_now
+        fork._goes_on = True
+        fork.num_frames = fork._num_frames_now = self._num_frames_now
         if self._num_answered < self._num_fed:
             self._forks.append((self._num_fed, fork))
 
     def take(self, event: TransduceEvent) -> bool:
         """Give the reader what is new in `event`; False as `put_nowait` gives it."""
         if isinstance(event, StateEvicted):
-            self._awaits_first = True
+            self._awaits_first, self._goes_on = True, False
             self._num_fed = self._num_answered = self._num_frames_now = 0
             self._forks.clear()
             return self.put_nowait(event)
@@ -84,6 +87,8 @@ class FreshStream(TransduceStream):
         while self._forks and self._forks[0][0] <= self._num_answered:
             _, fork = self._forks.pop(0)
             fork.num_frames = max(fork.num_frames, event.num_frames)
+            if fork._goes_on and not fork._num_answered:
+                fork._num_frames_now = event.num_frames
         return self.put_nowait(event) if is_new or event.token_ids else True
 
 

@@ -15,7 +15,7 @@ from typing import Final, Generic, Self, TypeVar
 import trio
 
 from ...protocols.engine.messages import RequestId
-from ...protocols.errors import SensoriumError
+from ...protocols.errors import SensoriumError, UnavailableError
 from ..telemetry.logs import log_context
 
 EventT = TypeVar("EventT")
@@ -97,6 +97,11 @@ class EventStream(ABC, Generic[EventT]):
             self._error = error
             self.is_finished = True
             self._wake()
+
+    def raise_if_lost(self) -> None:
+        """Raise what `receive` will, if the engine has gone down."""
+        if isinstance(self._error, UnavailableError):
+            raise copy(self._error)
 
     def _wake(self) -> None:
         if self._reader is not None:

@@ -98,6 +98,13 @@ async def feed(run: FedRun, frames: Sequence[float], *, size: int = 2, is_again:
         await trio.sleep(2 * STEP_S)
 
 
+async def fill(run: FedRun, taken: list[float]) -> None:
+    """Feed frame after frame until one is refused."""
+    for frame in FRAMES:
+        await run.feed(chunk_of((frame,)))
+        taken.append(frame)
+
+
 async def expect_next(run: FedRun, kind: type[TransduceEvent]) -> TransduceEvent:
     event = await anext(aiter(run))
     assert isinstance(event, kind)
@@ -212,11 +219,10 @@ async def test_who_loses_its_states_is_told_and_gives_what_is_new(
 
 async def test_refusals_leave_the_request_as_it_was(autojump_clock: MockClock, engine: EngineClient) -> None:
     async with engine.placed() as place, place.run(fed("a")) as run:
-        num_fed = FED_CONFIG.max_unread_chunks + 1  # the first one runs
-        for number in range(num_fed):
-            await run.feed(chunk_of(FRAMES[number : number + 1]))
+        taken: list[float] = []
         with pytest.raises(OverloadedError, match="5 chunks of the request wait"):
-            await run.feed(chunk_of(FRAMES[num_fed : num_fed + 1]))
+            await fill(run, taken)
+        assert len(taken) > FED_CONFIG.max_unread_chunks, "those that run do not wait"
         with pytest.raises(BadRequestError, match="num_valid is 1 of 3 frames"):
             await run.feed(chunk_of(FRAMES[:1], num_padding=2))
         with pytest.raises(BadRequestError, match="lookahead and condition"):
@@ -226,7 +232,7 @@ async def test_refusals_leave_the_request_as_it_was(autojump_clock: MockClock, e
             async with place.run(fed("a")):
                 raise AssertionError("it runs")
         await trio.sleep(10 * STEP_S)
-        await run.feed(chunk_of(FRAMES[num_fed:], is_last=True))
+        await run.feed(chunk_of(FRAMES[len(taken) :], is_last=True))
         with pytest.raises(BadRequestError, match="ended"):
             await run.feed(chunk_of(FRAMES))
         assert tokens_of(await run.outcome()) == expected(FRAMES)
