@@ -164,7 +164,7 @@ class Runner:
         )
         state_slot = 0 if self._states else None
         num_more = len(self._limits.groups) - 1  # whose content nobody looks at: all in the same blocks
-        first = SequenceStep(
+        whole = SequenceStep(
             sequence,
             prompt,
             0,
@@ -174,10 +174,10 @@ class Runner:
             state_slot=state_slot,
             more_tables=(table,) * num_more,
         )
-        self.execute(Plan(0, encodes=encodes, sequences=(first,)))
+        self.execute(Plan(0, encodes=encodes, sequences=(whole,)))
         if self.num_blocks > 1:
             again = msgspec.structs.replace(
-                first,
+                whole,
                 token_ids=(),
                 start=len(prompt),
                 block_table=(0, 1),

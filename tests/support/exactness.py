@@ -324,9 +324,9 @@ class _Check:
         prompts = sum(self.layout.num_blocks(len(case.prompt), BLOCK_SIZE, 16) for case in self.cases)
         most = max(self._num_blocks(case) for case in self.cases)
         num_blocks, num_others = max(most, prompts + 4), 2
-        if all(group.spec.reach is not None for group in self.layout.groups):
-            # Each grows by one block of each group at most.
-            num_others = num_blocks // len(self.layout.groups) - 2 * len(self.cases)
+        if any(group.spec.reach is not None for group in self.layout.groups):
+            # Windows hold little of what has arrived: the others leave a first block for each case.
+            num_others = num_blocks // len(self.layout.groups) - len(self.cases)
         engine = self._engine(num_blocks=num_blocks, chunk=16)
         for _ in range(num_others):  # they came first, so the cases are preempted
             engine.submit(Case(self._noise(8), (), ()), num_tokens=40)
