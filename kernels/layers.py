@@ -27,8 +27,9 @@ from .attention.paged_attention import PagedBatch
 from .autotune import Choice
 from .linear.float32_tiles import CODES_OF_KINDS, WIDTH, TiledWeight
 from .linear.fused_input import MOST_ROWS, LayerNorm, RmsNorm
-from .linear.linear import PAIRS, DenseWeight, LinearWeight
+from .linear.linear import PAIRS, AdaptedWeight, DenseWeight, LinearWeight, PlainWeight
 from .linear.quantized_linear import BitsWeight, whole_tiles
+from .linear.row_adapters import is_adapting
 from .native import CODES, Native, library
 from .rotary import RotaryTable
 from .silu_mul import LANES
@@ -59,12 +60,11 @@ class LayerParts(NamedTuple):
     head_norms: HeadNorms | None = None
     window: int | None = None
 
-    def products(self) -> Iterator[LinearWeight]:
-        """In the order in which `cpu/layers.c` has them."""
-        yield from (self.qkv, self.out)
-        if self.cross is not None:
-            yield from (self.cross.query, self.cross.out)
-        yield from (self.up, self.down)
+    def products(self) -> Iterator[PlainWeight]:
+        """In the order in which `cpu/layers.c` has them, which knows no adapters."""
+        cross = () if self.cross is None else (self.cross.query, self.cross.out)
+        for weight in (self.qkv, self.out, *cross, self.up, self.down):
+            yield weight.weight if isinstance(weight, AdaptedWeight) else weight
 
     def norms(self) -> tuple[Norm, ...]:
         """Of whole rows."""
@@ -112,7 +112,10 @@ class Layers:
         self.choices: tuple[Choice, ...] = tuple(choice for choice in found if choice is not None)
 
     def take(self, rows: int, cache: Tensor, spans: Sequence[CrossSpan] = ()) -> bool:
-        """Whether `run` gives for so many rows, such a cache and such spans what layer by layer would."""
+        """Whether `run` gives for so many rows, such a cache and such spans what layer by layer would: not where
+        rows have adapters."""
+        if is_adapting():
+            return False
         if not 0 < rows <= MOST_ROWS or any(choice.at(rows) != "c" for choice in self.choices):
             return False
         return cache.is_contiguous() and all(map(self._knows, (cache[0], *(span.memory for span in spans))))
@@ -209,7 +212,7 @@ def written_down(
     return Layers(native, parts, heads, middle, places or [(0, index) for index in range(len(parts))])
 
 
-def _knows_product(weight: LinearWeight, dtype: torch.dtype) -> bool:
+def _knows_product(weight: PlainWeight, dtype: torch.dtype) -> bool:
     if isinstance(weight, TiledWeight):
         return weight.dtype is dtype and not weight.size % LANES
     if isinstance(weight, DenseWeight):
@@ -240,7 +243,7 @@ def _of_heads(parts: LayerParts) -> tuple[Tensor, ...]:
     return () if parts.head_norms is None else (parts.head_norms.query, parts.head_norms.key)
 
 
-def _product(weight: LinearWeight) -> list[int]:
+def _product(weight: PlainWeight) -> list[int]:
     assert isinstance(weight, DenseWeight | TiledWeight | BitsWeight)
     bias = 0 if weight.bias is None else weight.bias.data_ptr()
     if isinstance(weight, BitsWeight):

@@ -7,14 +7,17 @@ Owns the paged KV cache, the encodings by slot and what is remembered of each se
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
 import torch
+from torch import Tensor
 
 from ...kernels.host_memory import Ahead, lazy_zeros
+from ...kernels.linear.row_adapters import ALL_ROWS, AdaptedRows, Adapter, adapting
 from ...kernels.transfer import to_device
 from ...protocols.engine.messages import (
     Align,
@@ -33,7 +36,7 @@ from ...protocols.engine.messages import (
     Transduce,
 )
 from ...protocols.shared.panics import native_call
-from ..models.base import BidirectionalModel, EncoderOutput, Model, TransducingModel
+from ..models.base import BidirectionalModel, EncoderOutput, Model, StepBatch, TransducingModel
 from ..planning.plan import (
     ChunkOutcome,
     EncodeStep,
@@ -82,11 +85,13 @@ class Runner:
         max_running: int = 256,
         kv_dtype: torch.dtype | None = None,
         num_state_slots: int = 0,
+        adapters: Mapping[str, Adapter] | None = None,
     ) -> None:
         """`num_threads` is the most torch may use (None: leave torch as it is). Keys and values are kept as
         `kv_dtype`: the model's (None) or `kernels.kv_codes.CODED`. With `cuda_graphs` decode
         steps of up to `max_running` sequences are replayed (ValueError where they cannot be). A model with
-        states has `num_state_slots` of them."""
+        states has `num_state_slots` of them. `adapters` are those of a model opened as adaptable, by their
+        names; there may be more or fewer of them later."""
         if num_blocks < 1 or block_size < 1:
             raise ValueError("num_blocks and block_size must be at least 1")
         self.info = model.info
@@ -94,6 +99,7 @@ class Runner:
         self.block_size = block_size
         self._model = model
         self._grammars = grammars
+        self._adapters: Mapping[str, Adapter] = {} if adapters is None else adapters
         kv_dtype = kv_dtype or model.dtype
         self._limits = Limits(
             num_blocks=num_blocks,
@@ -239,10 +245,24 @@ class Runner:
                 good.append(step)
             except ValueError as error:
                 errors[step.slot] = str(error)
-        if good:
+        for name in dict.fromkeys(step.adapter for step in good):
+            part = [step for step in good if step.adapter == name]
+            try:
+                adapter = self._adapter(name)
+            except LookupError as error:
+                errors |= {step.slot: str(error) for step in part}
+                continue
             self._threads.take_for_encode()
-            self._encode_good(good, errors)
+            with nullcontext() if adapter is None else adapting((AdaptedRows(adapter, ALL_ROWS),)):
+                self._encode_good(part, errors)
         return errors
+
+    def _adapter(self, name: str | None) -> Adapter | None:
+        """Raises LookupError."""
+        if name is None or name in self._adapters:
+            return None if name is None else self._adapters[name]
+        loaded = ", ".join(self._adapters) or "none"
+        raise LookupError(f"the adapter {name} is not loaded; loaded are: {loaded}")
 
     def _encode_good(self, steps: Sequence[EncodeStep], errors: dict[Slot, str]) -> None:
         """All at once; what fails so is tried in halves, and what fails alone is in `errors`."""
@@ -295,7 +315,11 @@ class Runner:
         state = self._sequences.get(sequence_id)
         if start is not None:
             rules = self._rules.rules_of(start.task.sampling) if isinstance(start.task, Sample) else None
-            state = self._sequences[sequence_id] = SequenceState(start, rules)
+            try:
+                adapter = self._adapter(start.adapter)
+            except LookupError as error:
+                return TokensSampled(start.request_id, error=str(error), fault="defect")
+            state = self._sequences[sequence_id] = SequenceState(start, rules, adapter)
             if state.sampling.grammar is not None:
                 try:
                     state.follow(self._matcher(state.sampling.grammar))
@@ -350,7 +374,7 @@ class Runner:
         if self._states:
             self._states.clear(each.step.state_slot for each in fed if each.step.start == 0)
         batch = step_batch(fed, self._limits, self._encodings, device, wanted)
-        hidden = self._model.forward(batch, self._cache)
+        hidden = self._forward(batch)
         results: list[Any] = [None] * len(fed)
         starts = [0, *accumulate(len(each.token_ids) for each in fed)]
         chunks = [i for i, each in enumerate(fed) if not (each.step.answers and each.samples)]
@@ -366,6 +390,12 @@ class Runner:
                 for i, result in zip(members, found, strict=True):
                     results[i] = result if results[i] is None else results[i]
         return results
+
+    def _forward(self, batch: StepBatch) -> Tensor:
+        if not batch.rows.adapted:
+            return self._model.forward(batch, self._cache)
+        with adapting(batch.rows.adapted, batch.token_ids.shape[0]):
+            return self._model.forward(batch, self._cache)
 
     def _task_of(self, fed: FedSequence) -> SequenceTask[Any]:
         return self._tasks[type(fed.state.task)]

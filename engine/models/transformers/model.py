@@ -46,7 +46,7 @@ from ..source import ModelSource, Opening, tensor_reader
 from ..weights import check_files, num_bytes
 from .caches import CachedLayers, SeenLayer, kv_shape_of
 from .reading import message_of, model_class, read_model
-from .rounded import linear_names, round_linears, rounded_in
+from .rounded import adapt_linears, linear_names, round_linears, rounded_in
 
 _ATTENTION: Final = "sensorium_paged"
 _CHECK_LENGTHS: Final = (7, 3, 12)
@@ -136,6 +136,8 @@ class TransformersModel:
         model: PreTrainedModel,
         device: torch.device,
         quantization: Quantization = "none",
+        *,
+        adaptable: bool = False,
     ) -> None:
         """Raises ModelLoadError if the model does not give packed what it gives one by one."""
         self.info, self.kv_shape, self.device, self.dtype = info, kv_shape, device, model.dtype
@@ -152,6 +154,8 @@ class TransformersModel:
         self._model = model
         self._check(plain)
         round_linears(self._decoder, quantization)
+        if adaptable:
+            adapt_linears(self._decoder, prefix)
         parts = (self._decoder, model)
         numbers = {id(each): each.nbytes for part in parts for each in part.parameters()}
         codes = [each.codes.nbytes for part in parts for each in rounded_in(part)]
@@ -266,7 +270,8 @@ def open_source(opening: Opening) -> ModelSource:
     rounded = {f"{prefix}.{name}" for name in linear_names(getattr(skeleton, prefix))}
     tensors = None
     if opening.published is not None:
-        tensors = tensor_reader(opening, shapes, tied=skeleton.all_tied_weights_keys)
+        codes = replace(opening, adaptable=False)  # the layers made of them are
+        tensors = tensor_reader(codes, shapes, tied=skeleton.all_tied_weights_keys)
     return ModelSource(
         info=info,
         device=opening.device,
@@ -284,6 +289,7 @@ def open_source(opening: Opening) -> ModelSource:
             read_model(opening, parsed, skeleton, tensors),
             opening.device,
             opening.quantization,
+            adaptable=opening.adaptable,
         ),
     )
 
