@@ -60,10 +60,15 @@ class LayerParts(NamedTuple):
     head_norms: HeadNorms | None = None
     window: int | None = None
 
-    def products(self) -> Iterator[PlainWeight]:
-        """In the order in which `cpu/layers.c` has them, which knows no adapters."""
+    @property
+    def weights(self) -> tuple[LinearWeight, ...]:
+        """In the order in which `cpu/layers.c` has them."""
         cross = () if self.cross is None else (self.cross.query, self.cross.out)
-        for weight in (self.qkv, self.out, *cross, self.up, self.down):
+        return (self.qkv, self.out, *cross, self.up, self.down)
+
+    def products(self) -> Iterator[PlainWeight]:
+        """The weights as C knows them: without what adapters change."""
+        for weight in self.weights:
             yield weight.weight if isinstance(weight, AdaptedWeight) else weight
 
     def norms(self) -> tuple[Norm, ...]:
@@ -104,6 +109,7 @@ class Layers:
         self._num_planes = 1 + max(plane for _, plane in places)
         numbers = (number for each in zip(parts, places, strict=True) for number in _numbers(*each))
         self._table = array("q", numbers)
+        self._is_adaptable = any(isinstance(each, AdaptedWeight) for part in parts for each in part.weights)
         products = [weight for each in parts for weight in each.products()]
         self._scratch = max(  # bytes for each row
             (each.scratch_bytes for each in products if isinstance(each, BitsWeight)), default=0
@@ -112,9 +118,8 @@ class Layers:
         self.choices: tuple[Choice, ...] = tuple(choice for choice in found if choice is not None)
 
     def take(self, rows: int, cache: Tensor, spans: Sequence[CrossSpan] = ()) -> bool:
-        """Whether `run` gives for so many rows, such a cache and such spans what layer by layer would: not where
-        rows have adapters."""
-        if is_adapting():
+        """Whether `run` gives for so many rows, such a cache and such spans what layer by layer would."""
+        if self._is_adaptable and is_adapting():  # C knows the plain weights
             return False
         if not 0 < rows <= MOST_ROWS or any(choice.at(rows) != "c" for choice in self.choices):
             return False

@@ -8,13 +8,11 @@ Owns the paged KV cache, the encodings by slot and what is remembered of each se
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
 import torch
-from torch import Tensor
 
 from ...kernels.host_memory import Ahead, lazy_zeros
 from ...kernels.linear.row_adapters import ALL_ROWS, AdaptedRows, Adapter, adapting
@@ -36,7 +34,7 @@ from ...protocols.engine.messages import (
     Transduce,
 )
 from ...protocols.shared.panics import native_call
-from ..models.base import BidirectionalModel, EncoderOutput, Model, StepBatch, TransducingModel
+from ..models.base import BidirectionalModel, EncoderOutput, Model, TransducingModel
 from ..planning.plan import (
     ChunkOutcome,
     EncodeStep,
@@ -238,31 +236,26 @@ class Runner:
 
     def _encode(self, steps: Sequence[EncodeStep]) -> dict[Slot, str]:
         errors: dict[Slot, str] = {}
-        good: list[EncodeStep] = []
+        good: dict[str | None, list[EncodeStep]] = {}
         for step in steps:
             try:
                 self._model.check_features(step.features)
-                good.append(step)
+                good.setdefault(step.adapter, []).append(step)
             except ValueError as error:
                 errors[step.slot] = str(error)
-        for name in dict.fromkeys(step.adapter for step in good):
-            part = [step for step in good if step.adapter == name]
-            try:
-                adapter = self._adapter(name)
-            except LookupError as error:
-                errors |= {step.slot: str(error) for step in part}
-                continue
+        for name, part in good.items():
             self._threads.take_for_encode()
-            with nullcontext() if adapter is None else adapting((AdaptedRows(adapter, ALL_ROWS),)):
+            if name is None:
                 self._encode_good(part, errors)
+            elif name in self._adapters:
+                with adapting((AdaptedRows(self._adapters[name], ALL_ROWS),)):
+                    self._encode_good(part, errors)
+            else:
+                errors |= dict.fromkeys((step.slot for step in part), self._not_loaded(name))
         return errors
 
-    def _adapter(self, name: str | None) -> Adapter | None:
-        """Raises LookupError."""
-        if name is None or name in self._adapters:
-            return None if name is None else self._adapters[name]
-        loaded = ", ".join(self._adapters) or "none"
-        raise LookupError(f"the adapter {name} is not loaded; loaded are: {loaded}")
+    def _not_loaded(self, adapter: str) -> str:
+        return f"the adapter {adapter} is not loaded; loaded are: {', '.join(self._adapters) or 'none'}"
 
     def _encode_good(self, steps: Sequence[EncodeStep], errors: dict[Slot, str]) -> None:
         """All at once; what fails so is tried in halves, and what fails alone is in `errors`."""
@@ -315,10 +308,12 @@ class Runner:
         state = self._sequences.get(sequence_id)
         if start is not None:
             rules = self._rules.rules_of(start.task.sampling) if isinstance(start.task, Sample) else None
-            try:
-                adapter = self._adapter(start.adapter)
-            except LookupError as error:
-                return TokensSampled(start.request_id, error=str(error), fault="defect")
+            adapter = None
+            if start.adapter is not None:
+                adapter = self._adapters.get(start.adapter)
+                if adapter is None:
+                    reason = self._not_loaded(start.adapter)
+                    return TokensSampled(start.request_id, error=reason, fault="defect")
             state = self._sequences[sequence_id] = SequenceState(start, rules, adapter)
             if state.sampling.grammar is not None:
                 try:
@@ -374,7 +369,11 @@ class Runner:
         if self._states:
             self._states.clear(each.step.state_slot for each in fed if each.step.start == 0)
         batch = step_batch(fed, self._limits, self._encodings, device, wanted)
-        hidden = self._forward(batch)
+        if batch.rows.adapted:
+            with adapting(batch.rows.adapted, batch.token_ids.shape[0]):
+                hidden = self._model.forward(batch, self._cache)
+        else:
+            hidden = self._model.forward(batch, self._cache)
         results: list[Any] = [None] * len(fed)
         starts = [0, *accumulate(len(each.token_ids) for each in fed)]
         chunks = [i for i, each in enumerate(fed) if not (each.step.answers and each.samples)]
@@ -390,12 +389,6 @@ class Runner:
                 for i, result in zip(members, found, strict=True):
                     results[i] = result if results[i] is None else results[i]
         return results
-
-    def _forward(self, batch: StepBatch) -> Tensor:
-        if not batch.rows.adapted:
-            return self._model.forward(batch, self._cache)
-        with adapting(batch.rows.adapted, batch.token_ids.shape[0]):
-            return self._model.forward(batch, self._cache)
 
     def _task_of(self, fed: FedSequence) -> SequenceTask[Any]:
         return self._tasks[type(fed.state.task)]

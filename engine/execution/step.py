@@ -16,7 +16,15 @@ from ...kernels.attention.paged_attention import PagedBatch, PagedSequence, page
 from ...kernels.linear.row_adapters import AdaptedRows
 from ...kernels.transfer import to_device
 from ...protocols.engine.messages import Sample
-from ..models.base import CrossAttendingRows, EncoderOutput, MediaEmbedding, RowContext, StepBatch, WantedRows
+from ..models.base import (
+    NO_CONTEXT,
+    CrossAttendingRows,
+    EncoderOutput,
+    MediaEmbedding,
+    RowContext,
+    StepBatch,
+    WantedRows,
+)
 from ..planning.kv.groups import ONE_GROUP, PagedGroup
 from ..planning.plan import SequenceStep, Slot
 from .sequence import SequenceState
@@ -167,7 +175,9 @@ def step_batch(
         more_paged=more_paged,
         media=tuple(media),
         cross_attending=tuple(_cross_attending(fed, encodings)) if limits.has_cross_attention else (),
-        rows=RowContext(_state_slots(fed, device) if limits.num_state_slots else None, tuple(adapted)),
+        rows=RowContext(_state_slots(fed, limits, device), tuple(adapted))
+        if adapted or limits.num_state_slots
+        else NO_CONTEXT,
         # Adapters change products of all rows.
         wanted=None if wanted is None or adapted else _wanted_rows(wanted, (paged, *more_paged), device),
     )
@@ -205,7 +215,9 @@ def _wanted_rows(
     )
 
 
-def _state_slots(fed: Sequence[FedSequence], device: torch.device) -> torch.Tensor:
+def _state_slots(fed: Sequence[FedSequence], limits: Limits, device: torch.device) -> torch.Tensor | None:
+    if not limits.num_state_slots:
+        return None
     return to_device(torch.tensor([each.step.state_slot for each in fed], dtype=torch.int64), device)
 
 

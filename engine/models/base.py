@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 import torch
@@ -145,6 +145,9 @@ class RowContext:
     """Rows with adapters; the runner has `linear` apply them (`kernels/linear/row_adapters.py`)."""
 
 
+NO_CONTEXT: Final = RowContext()
+
+
 @dataclass(frozen=True, slots=True)
 class StepBatch:
     """One ragged step: all sequences' fed tokens, one after the other.
@@ -161,7 +164,7 @@ class StepBatch:
     cross_attending: tuple[CrossAttendingRows, ...] = ()
     wanted: WantedRows | None = None
     """None: all of them."""
-    rows: RowContext = RowContext()
+    rows: RowContext = NO_CONTEXT
     more_paged: tuple[PagedBatch, ...] = ()
 
     @property

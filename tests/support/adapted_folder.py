@@ -1,4 +1,4 @@
-"""Adapters with random low-rank changes of a checkpoint, and that checkpoint with the changes in its weights."""
+"""Adapters: random changes of a checkpoint of low rank, and that checkpoint with them in its weights."""
 
 from __future__ import annotations
 
