@@ -27,8 +27,9 @@ from .attention.paged_attention import PagedBatch
 from .autotune import Choice
 from .linear.float32_tiles import CODES_OF_KINDS, WIDTH, TiledWeight
 from .linear.fused_input import MOST_ROWS, LayerNorm, RmsNorm
-from .linear.linear import PAIRS, DenseWeight, LinearWeight
+from .linear.linear import PAIRS, AdaptedWeight, DenseWeight, LinearWeight, PlainWeight
 from .linear.quantized_linear import BitsWeight, whole_tiles
+from .linear.row_adapters import is_adapting
 from .native import CODES, Native, library
 from .rotary import RotaryTable
 from .silu_mul import LANES
@@ -59,12 +60,16 @@ class LayerParts(NamedTuple):
     head_norms: HeadNorms | None = None
     window: int | None = None
 
-    def products(self) -> Iterator[LinearWeight]:
+    @property
+    def weights(self) -> tuple[LinearWeight, ...]:
         """In the order in which `cpu/layers.c` has them."""
-        yield from (self.qkv, self.out)
-        if self.cross is not None:
-            yield from (self.cross.query, self.cross.out)
-        yield from (self.up, self.down)
+        cross = () if self.cross is None else (self.cross.query, self.cross.out)
+        return (self.qkv, self.out, *cross, self.up, self.down)
+
+    def products(self) -> Iterator[PlainWeight]:
+        """The weights as C knows them: without what adapters change."""
+        for weight in self.weights:
+            yield weight.weight if isinstance(weight, AdaptedWeight) else weight
 
     def norms(self) -> tuple[Norm, ...]:
         """Of whole rows."""
@@ -104,6 +109,7 @@ class Layers:
         self._num_planes = 1 + max(plane for _, plane in places)
         numbers = (number for each in zip(parts, places, strict=True) for number in _numbers(*each))
         self._table = array("q", numbers)
+        self._is_adaptable = any(isinstance(each, AdaptedWeight) for part in parts for each in part.weights)
         products = [weight for each in parts for weight in each.products()]
         self._scratch = max(  # bytes for each row
             (each.scratch_bytes for each in products if isinstance(each, BitsWeight)), default=0
@@ -113,6 +119,8 @@ class Layers:
 
     def take(self, rows: int, cache: Tensor, spans: Sequence[CrossSpan] = ()) -> bool:
         """Whether `run` gives for so many rows, such a cache and such spans what layer by layer would."""
+        if self._is_adaptable and is_adapting():  # C knows the plain weights
+            return False
         if not 0 < rows <= MOST_ROWS or any(choice.at(rows) != "c" for choice in self.choices):
             return False
         return cache.is_contiguous() and all(map(self._knows, (cache[0], *(span.memory for span in spans))))
@@ -209,7 +217,7 @@ def written_down(
     return Layers(native, parts, heads, middle, places or [(0, index) for index in range(len(parts))])
 
 
-def _knows_product(weight: LinearWeight, dtype: torch.dtype) -> bool:
+def _knows_product(weight: PlainWeight, dtype: torch.dtype) -> bool:
     if isinstance(weight, TiledWeight):
         return weight.dtype is dtype and not weight.size % LANES
     if isinstance(weight, DenseWeight):
@@ -240,7 +248,7 @@ def _of_heads(parts: LayerParts) -> tuple[Tensor, ...]:
     return () if parts.head_norms is None else (parts.head_norms.query, parts.head_norms.key)
 
 
-def _product(weight: LinearWeight) -> list[int]:
+def _product(weight: PlainWeight) -> list[int]:
     assert isinstance(weight, DenseWeight | TiledWeight | BitsWeight)
     bias = 0 if weight.bias is None else weight.bias.data_ptr()
     if isinstance(weight, BitsWeight):

@@ -98,6 +98,7 @@ class DecodeGraphs:
             and isinstance(each.state.task, Sample)
             and not each.step.media
             and each.step.probe is None
+            and each.state.adapter is None
             for each in fed
         )
 

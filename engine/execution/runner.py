@@ -7,7 +7,7 @@ Owns the paged KV cache, the encodings by slot and what is remembered of each se
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ import msgspec
 import torch
 
 from ...kernels.host_memory import Ahead, lazy_zeros
+from ...kernels.linear.row_adapters import ALL_ROWS, AdaptedRows, Adapter, adapting
 from ...kernels.transfer import to_device
 from ...protocols.engine.messages import (
     Align,
@@ -82,11 +83,13 @@ class Runner:
         max_running: int = 256,
         kv_dtype: torch.dtype | None = None,
         num_state_slots: int = 0,
+        adapters: Mapping[str, Adapter] | None = None,
     ) -> None:
         """`num_threads` is the most torch may use (None: leave torch as it is). Keys and values are kept as
         `kv_dtype`: the model's (None) or `kernels.kv_codes.CODED`. With `cuda_graphs` decode
         steps of up to `max_running` sequences are replayed (ValueError where they cannot be). A model with
-        states has `num_state_slots` of them."""
+        states has `num_state_slots` of them. `adapters` are those of a model opened as adaptable, by their
+        names; there may be more or fewer of them later."""
         if num_blocks < 1 or block_size < 1:
             raise ValueError("num_blocks and block_size must be at least 1")
         self.info = model.info
@@ -94,6 +97,7 @@ class Runner:
         self.block_size = block_size
         self._model = model
         self._grammars = grammars
+        self._adapters: Mapping[str, Adapter] = {} if adapters is None else adapters
         kv_dtype = kv_dtype or model.dtype
         self._limits = Limits(
             num_blocks=num_blocks,
@@ -232,17 +236,26 @@ class Runner:
 
     def _encode(self, steps: Sequence[EncodeStep]) -> dict[Slot, str]:
         errors: dict[Slot, str] = {}
-        good: list[EncodeStep] = []
+        good: dict[str | None, list[EncodeStep]] = {}
         for step in steps:
             try:
                 self._model.check_features(step.features)
-                good.append(step)
+                good.setdefault(step.adapter, []).append(step)
             except ValueError as error:
                 errors[step.slot] = str(error)
-        if good:
+        for name, part in good.items():
             self._threads.take_for_encode()
-            self._encode_good(good, errors)
+            if name is None:
+                self._encode_good(part, errors)
+            elif name in self._adapters:
+                with adapting((AdaptedRows(self._adapters[name], ALL_ROWS),)):
+                    self._encode_good(part, errors)
+            else:
+                errors |= dict.fromkeys((step.slot for step in part), self._not_loaded(name))
         return errors
+
+    def _not_loaded(self, adapter: str) -> str:
+        return f"the adapter {adapter} is not loaded; loaded are: {', '.join(self._adapters) or 'none'}"
 
     def _encode_good(self, steps: Sequence[EncodeStep], errors: dict[Slot, str]) -> None:
         """All at once; what fails so is tried in halves, and what fails alone is in `errors`."""
@@ -295,7 +308,13 @@ class Runner:
         state = self._sequences.get(sequence_id)
         if start is not None:
             rules = self._rules.rules_of(start.task.sampling) if isinstance(start.task, Sample) else None
-            state = self._sequences[sequence_id] = SequenceState(start, rules)
+            adapter = None
+            if start.adapter is not None:
+                adapter = self._adapters.get(start.adapter)
+                if adapter is None:
+                    reason = self._not_loaded(start.adapter)
+                    return TokensSampled(start.request_id, error=reason, fault="defect")
+            state = self._sequences[sequence_id] = SequenceState(start, rules, adapter)
             if state.sampling.grammar is not None:
                 try:
                     state.follow(self._matcher(state.sampling.grammar))
@@ -350,7 +369,11 @@ class Runner:
         if self._states:
             self._states.clear(each.step.state_slot for each in fed if each.step.start == 0)
         batch = step_batch(fed, self._limits, self._encodings, device, wanted)
-        hidden = self._model.forward(batch, self._cache)
+        if batch.rows.adapted:
+            with adapting(batch.rows.adapted, batch.token_ids.shape[0]):
+                hidden = self._model.forward(batch, self._cache)
+        else:
+            hidden = self._model.forward(batch, self._cache)
         results: list[Any] = [None] * len(fed)
         starts = [0, *accumulate(len(each.token_ids) for each in fed)]
         chunks = [i for i, each in enumerate(fed) if not (each.step.answers and each.samples)]

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from ...kernels.linear.row_adapters import Adapter
 from ...protocols.engine.messages import Sample, SamplingParams
 from ..planning.plan import SequenceStart
 from ..text.keyword_boosting import Places
@@ -82,6 +83,7 @@ class SequenceState:
     """One sequence on the device; `generated` includes what was generated before it came here."""
 
     __slots__ = (
+        "adapter",
         "counts",
         "finished",
         "generated",
@@ -100,7 +102,10 @@ class SequenceState:
         "unwanted",
     )
 
-    def __init__(self, start: SequenceStart, rules: Rules | None = None) -> None:
+    def __init__(
+        self, start: SequenceStart, rules: Rules | None = None, adapter: Adapter | None = None
+    ) -> None:
+        self.adapter = adapter
         self.request_id = start.request_id
         self.task = start.task
         sampling = start.task.sampling if isinstance(start.task, Sample) else _NO_SAMPLING

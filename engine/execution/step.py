@@ -13,9 +13,18 @@ from itertools import accumulate
 import torch
 
 from ...kernels.attention.paged_attention import PagedBatch, PagedSequence, paged_batch, with_tables
+from ...kernels.linear.row_adapters import AdaptedRows
 from ...kernels.transfer import to_device
 from ...protocols.engine.messages import Sample
-from ..models.base import CrossAttendingRows, EncoderOutput, MediaEmbedding, StepBatch, WantedRows
+from ..models.base import (
+    NO_CONTEXT,
+    CrossAttendingRows,
+    EncoderOutput,
+    MediaEmbedding,
+    RowContext,
+    StepBatch,
+    WantedRows,
+)
 from ..planning.kv.groups import ONE_GROUP, PagedGroup
 from ..planning.kv.specs import PagedSpec
 from ..planning.plan import SequenceStep, Slot
@@ -166,10 +175,13 @@ def step_batch(
     token_ids: list[int] = []
     sequences: list[PagedSequence] = []
     media: list[MediaEmbedding] = []
+    adapted: list[AdaptedRows] = []
     for each in fed:
         step, first = each.step, len(token_ids)
         token_ids += each.token_ids
         sequences.append(PagedSequence(step.block_table, step.start, len(each.token_ids)))
+        if each.state.adapter is not None:
+            adapted.append(AdaptedRows(each.state.adapter, slice(first, len(token_ids))))
         for rows in step.media:
             output = encodings[rows.slot]
             media.append(MediaEmbedding(output, first + rows.first_row, rows.num_rows, rows.offset))
@@ -182,8 +194,11 @@ def step_batch(
         more_paged=more_paged,
         media=tuple(media),
         cross_attending=tuple(_cross_attending(fed, encodings)) if limits.has_cross_attention else (),
-        state_slots=_state_slots(fed, device) if limits.num_state_slots else None,
-        wanted=None if wanted is None else _wanted_rows(wanted, (paged, *more_paged), device),
+        rows=RowContext(_state_slots(fed, limits, device), tuple(adapted))
+        if adapted or limits.num_state_slots
+        else NO_CONTEXT,
+        # Adapters change products of all rows.
+        wanted=None if wanted is None or adapted else _wanted_rows(wanted, (paged, *more_paged), device),
     )
 
 
@@ -219,7 +234,9 @@ def _wanted_rows(
     )
 
 
-def _state_slots(fed: Sequence[FedSequence], device: torch.device) -> torch.Tensor:
+def _state_slots(fed: Sequence[FedSequence], limits: Limits, device: torch.device) -> torch.Tensor | None:
+    if not limits.num_state_slots:
+        return None
     return to_device(torch.tensor([each.step.state_slot for each in fed], dtype=torch.int64), device)
 
 

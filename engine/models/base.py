@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ...kernels.attention.kv_quantization import stored_size
 from ...kernels.attention.paged_attention import PagedBatch
+from ...kernels.linear.row_adapters import AdaptedRows
 from ...protocols.engine.messages import FLOAT_BYTES, Align, Features, InputChunk, Transduce
 from ..planning.kv.groups import CacheLayout, layout_of
 from ..planning.kv.specs import ChunkedLocal, FullAttention, LayerSpec, SlidingWindow
@@ -105,7 +106,8 @@ def _sized(spec: LayerSpec, num_bytes: int) -> LayerSpec:
 
 @dataclass(frozen=True, slots=True)
 class MediaEmbedding:
-    """Rows `first_row` to `first_row + num_rows` of the step embed rows `offset`, … of `output`."""
+    """Rows `first_row` to `first_row + num_rows` of the step embed rows `offset`, … of `output`: in place of
+    their tokens' embeddings or added to them, which a family's models do always or never."""
 
     output: EncoderOutput
     first_row: int
@@ -134,6 +136,19 @@ class WantedRows:
 
 
 @dataclass(frozen=True, slots=True)
+class RowContext:
+    """What the rows of a step belong to beside their tokens."""
+
+    state_slots: Tensor | None = None
+    """int64 [sequences] of a model with states: where each sequence's are."""
+    adapted: tuple[AdaptedRows, ...] = ()
+    """Rows with adapters; the runner has `linear` apply them (`kernels/linear/row_adapters.py`)."""
+
+
+NO_CONTEXT: Final = RowContext()
+
+
+@dataclass(frozen=True, slots=True)
 class StepBatch:
     """One ragged step: all sequences' fed tokens, one after the other.
 
@@ -149,8 +164,7 @@ class StepBatch:
     cross_attending: tuple[CrossAttendingRows, ...] = ()
     wanted: WantedRows | None = None
     """None: all of them."""
-    state_slots: Tensor | None = None
-    """int64 [sequences] of a model with states: where each sequence's are."""
+    rows: RowContext = NO_CONTEXT
     more_paged: tuple[PagedBatch, ...] = ()
 
     @property
@@ -202,7 +216,7 @@ class AligningModel(Protocol):
 @runtime_checkable
 class RecurrentModel(Protocol):
     """A model some of whose layers keep a state of each sequence. `forward` reads and writes those at
-    `StepBatch.state_slots`; a step that failed leaves them as they may be."""
+    `RowContext.state_slots`; a step that failed leaves them as they may be."""
 
     def make_states(self, num_slots: int) -> Sequence[Tensor]:
         """The states of so many slots, which are the first dimension of each tensor; zeros are the state in

@@ -39,12 +39,14 @@ def open_model(
     dtype: DtypeName | str = "auto",
     quantization: Quantization | str = "none",
     kv_dtype: KvDtype | str = "auto",
+    adaptable: bool = False,
 ) -> ModelSource:
     """Open an embedded name, a local folder or a Hugging Face id; its tensors are not read yet.
 
     `auto` is CUDA where there is one, and bfloat16 where the device computes in it. `quantization` rounds
-    the weights of products when they are read, `kv_dtype` keys and values when they are kept. Raises
-    ModelLoadError naming the folder, file, field, option or tensors at fault.
+    the weights of products when they are read, `kv_dtype` keys and values when they are kept. Adapters may
+    change products of an `adaptable` model (`kernels/linear/row_adapters.py`). Raises ModelLoadError naming
+    the folder, file, field, option or tensors at fault.
     """
     chosen_device = choose_device(device)
     chosen_dtype = choose_dtype(dtype, chosen_device)
@@ -70,6 +72,7 @@ def open_model(
         quantization=quantization,
         kv_dtype=cast(KvDtype, kv_dtype),
         published=read_published(config, path),
+        adaptable=adaptable,
     )
     return replace(_family(path, config).open_source(opening), kv_dtype=opening.kv_dtype)
 

@@ -44,6 +44,8 @@ class Opening:
     kv_dtype: KvDtype = "auto"
     published: Published | None = None
     """How the checkpoint's weights are in fewer bits, if they are."""
+    adaptable: bool = False
+    """Whether adapters may change its products, each in rows of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ def tensor_reader(
         tied=tied,
         quantization=opening.quantization,
         published=opening.published,
+        adaptable=opening.adaptable,
     )
     checked = reader()
     if opening.published is not None:

@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ...kernels.linear.linear import LinearWeight, arrange_linear, arrange_parts
+from ...kernels.linear.linear import AdaptedWeight, LinearWeight, arrange_linear, arrange_parts
 from ...kernels.linear.quantized_linear import num_packed_bytes
 from ...kernels.linear.unpack import Unpacked
 from ...kernels.linear.weight_codes import GRIDS, HEAD_GRID, Grid, Quantization
@@ -66,8 +66,12 @@ class TensorReader:
         dtype: torch.dtype,
         quantization: Quantization = "none",
         packed: Mapping[str, PackedWeight] | None = None,
+        *,
+        adaptable: bool = False,
     ) -> None:
         self.folder = folder
+        self.adaptable = adaptable
+        """Whether adapters may change the products of `take_linear`."""
         self.device = device
         self.dtype = dtype
         self.quantization = quantization
@@ -118,9 +122,11 @@ class TensorReader:
 
     def take_linear(self, *names: str, bias: Tensor | None = None) -> LinearWeight:
         """Several weights, joined and arranged for products, in as few bits as was asked for."""
-        if not any(map(self.are_codes, names)):
-            return arrange_linear(self.take_all(*names), bias, GRIDS[self.quantization])
-        return arrange_parts([self._take_codes(name) for name in names], bias)
+        if any(map(self.are_codes, names)):
+            weight = arrange_parts([self._take_codes(name) for name in names], bias)
+        else:
+            weight = arrange_linear(self.take_all(*names), bias, GRIDS[self.quantization])
+        return AdaptedWeight(weight, names) if self.adaptable else weight
 
     def describe_packed(self) -> str:
         """What becomes of weights that were published in fewer bits, for people."""
@@ -264,6 +270,7 @@ def read_tensors(
     tied: Mapping[str, str] | None = None,
     quantization: Quantization = "none",
     published: Published | None = None,
+    adaptable: bool = False,
 ) -> TensorReader:
     """Check the names and shapes in the files' headers; the tensors are read when they are taken.
 
@@ -294,7 +301,7 @@ def read_tensors(
         raise ModelLoadError(
             f"{folder}: its weights are codes of few bits already; quantization {quantization} is for others"
         )
-    return TensorReader(folder, found, device, dtype, quantization, packed)
+    return TensorReader(folder, found, device, dtype, quantization, packed, adaptable=adaptable)
 
 
 def check_finite(tensor: Tensor, what: str) -> None:

@@ -38,6 +38,7 @@ class EncodeStep:
 
     slot: Slot
     features: Features
+    adapter: str | None = None
 
 
 class MediaRows(msgspec.Struct, frozen=True, gc=False):
@@ -58,6 +59,8 @@ class SequenceStart(msgspec.Struct, frozen=True):
     prompt_token_ids: tuple[int, ...]
     generated: tuple[int, ...]
     task: Task
+    adapter: str | None = None
+    """The name of what its rows are computed with beside the model's own weights."""
 
 
 class SequenceStep(msgspec.Struct, frozen=True):

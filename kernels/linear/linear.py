@@ -31,6 +31,7 @@ from .float32_tiles import WIDTH, TiledWeight, linear_tiled, tile_linear, tiled_
 from .fused_input import AS_IT_IS, MOST_ROWS, Before, NativeInput, native_input, prepared
 from .onednn import TILES, Tiles, can_pack, find_tiles, packed_by_onednn
 from .quantized_linear import BitsWeight, linear_bits, pack_codes, quantize_linear
+from .row_adapters import add_changes, is_adapting
 from .unpack import Unpacked
 from .weight_codes import Codes, Grid
 
@@ -74,8 +75,22 @@ class PartedWeight:
     parts: tuple[DenseWeight | TiledWeight | BitsWeight, ...]
 
 
-LinearWeight = DenseWeight | TiledWeight | BitsWeight | PartedWeight
+PlainWeight = DenseWeight | TiledWeight | BitsWeight | PartedWeight
+"""One that is the same for all rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptedWeight:
+    """A weight that adapters may change for some rows (`row_adapters.py`), made of the tensors `names`."""
+
+    weight: PlainWeight
+    names: tuple[str, ...]
+
+
+LinearWeight = PlainWeight | AdaptedWeight
 """Whatever `linear` takes."""
+
+_COMPOSED: Final = (PartedWeight, AdaptedWeight)
 
 
 def pack_linear(weight: Tensor, bias: Tensor | None = None) -> DenseWeight | TiledWeight:
@@ -97,12 +112,12 @@ def pack_linear(weight: Tensor, bias: Tensor | None = None) -> DenseWeight | Til
     return DenseWeight(weight.contiguous(), bias, packed=False)
 
 
-def arrange_linear(weight: Tensor, bias: Tensor | None, grid: Grid | None) -> LinearWeight:
+def arrange_linear(weight: Tensor, bias: Tensor | None, grid: Grid | None) -> PlainWeight:
     """As `pack_linear`, or rounded to codes on a `grid` if there is one."""
     return pack_linear(weight, bias) if grid is None else quantize_linear(weight, bias, grid)
 
 
-def arrange_parts(parts: Sequence[Unpacked | Tensor], bias: Tensor | None) -> LinearWeight:
+def arrange_parts(parts: Sequence[Unpacked | Tensor], bias: Tensor | None) -> PlainWeight:
     """Weights for the same inputs, some of them codes: one weight if the codes are alike."""
     first, *others = parts
     if isinstance(first, Unpacked) and all(_is_alike(first, each) for each in others):
@@ -141,9 +156,10 @@ def linear(
 ) -> Tensor:
     """x [rows, in], or what becomes such rows by `before` → [rows, out]; `residual` [rows, out] is added last
     and excludes an activation."""
-    if isinstance(weight, PartedWeight):
-        x = prepared(x, before)
-        y = activated(torch.cat([linear(x, part) for part in weight.parts], 1), activation)
+    if isinstance(weight, _COMPOSED):
+        if isinstance(weight, AdaptedWeight) and not is_adapting():
+            return linear(x, weight.weight, activation=activation, residual=residual, before=before)
+        y = activated(_composed(prepared(x, before), weight), activation)
         return y if residual is None else y + residual
     if isinstance(weight, BitsWeight):
         return activated(linear_bits(x, weight, residual=residual, before=before), activation)
@@ -161,6 +177,14 @@ def linear(
         # Not fused, so that both ways for few rows round alike.
         return activated(_linear_onednn(x, weight, residual), activation)
     return _linear_onednn(x, weight, residual, activation)
+
+
+def _composed(x: Tensor, weight: PartedWeight | AdaptedWeight) -> Tensor:
+    if isinstance(weight, PartedWeight):
+        return torch.cat([linear(x, part) for part in weight.parts], 1)
+    y = linear(x, weight.weight)
+    add_changes(y, x, weight.names)
+    return y
 
 
 def linear_planes(x: Tensor, weight: LinearWeight, out: Tensor) -> None:

@@ -64,6 +64,7 @@ class Job:
     probe: ProbabilityProbe | None = None
     joins_at: int = 0
     media: tuple[Placed, ...] = ()
+    adapter: str | None = None
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     top_logprobs: list[TopLogprobs] = field(default_factory=list)
@@ -137,7 +138,8 @@ def _step(job: Job, index: int, table: tuple[int, ...], prompt_chunk: int) -> Se
     draft = job.draft[: max(room, 0)] if is_last and not job.tokens else ()
     begin = None
     if start == 0:
-        begin = SequenceStart(RequestId(str(index)), job.prompt, tuple(job.tokens), Sample(job.sampling))
+        task = Sample(job.sampling)
+        begin = SequenceStart(RequestId(str(index)), job.prompt, tuple(job.tokens), task, job.adapter)
     return SequenceStep(
         sequence_id=job.sequence_id,
         token_ids=(*known, *draft),

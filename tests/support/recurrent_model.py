@@ -25,9 +25,9 @@ class ToyRecurrentModel(ToyModel):
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """The toy model's hidden states, and the state behind each row."""
         hidden = super().forward(batch, cache)
-        assert batch.state_slots is not None
+        assert batch.rows.state_slots is not None
         row = 0
-        for slot, num_rows in zip(batch.state_slots.tolist(), batch.paged.num_queries, strict=True):
+        for slot, num_rows in zip(batch.rows.state_slots.tolist(), batch.paged.num_queries, strict=True):
             for _ in range(num_rows):
                 self.states[slot] = DECAY * self.states[slot] + self.embedding[batch.token_ids[row]]
                 hidden[row] += self.states[slot]

@@ -61,9 +61,17 @@ class Decoder:
     """The weights of one decoder, taken from `tensors` under `prefix` and arranged for `forward`."""
 
     def __init__(
-        self, config: DecoderConfig, tensors: TensorReader, *, prefix: str = "", axes: Tensor | None = None
+        self,
+        config: DecoderConfig,
+        tensors: TensorReader,
+        *,
+        prefix: str = "",
+        axes: Tensor | None = None,
+        adds_media: bool = False,
     ) -> None:
-        """`axes` (see `kernels/rotary.py`) if positions have three."""
+        """`axes` (see `kernels/rotary.py`) if positions have three. Rows of encodings take the place of their
+        tokens' embeddings, or are added to them (`adds_media`)."""
+        self._adds_media = adds_media
         self.config = c = config
         self._dtype = tensors.dtype
         saved_bytes = tensors.saved_bytes(prefix)
@@ -104,7 +112,7 @@ class Decoder:
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """Hidden states [rows, hidden] before the final norm; see `engine/models/base.py`."""
         c, groups = self.config, batch.groups
-        x = _place(self._embed(batch.token_ids), batch.media)
+        x = _place(self._embed(batch.token_ids), batch.media, is_added=self._adds_media)
         table = rotary_table(batch.positions, self._frequencies, axes=self._axes, scaling=c.rotary_scaling)
         few = self._few
         if (
@@ -188,11 +196,12 @@ def _embedded(output: EncoderOutput) -> EmbeddedRows:
     return output
 
 
-def _place(x: Tensor, media: Sequence[MediaEmbedding]) -> Tensor:
+def _place(x: Tensor, media: Sequence[MediaEmbedding], *, is_added: bool) -> Tensor:
     """Put rows of encodings where their placeholders are."""
     for span in media:
         rows = _embedded(span.output).rows[span.offset : span.offset + span.num_rows]
-        x[span.first_row : span.first_row + span.num_rows] = rows
+        placed = x[span.first_row : span.first_row + span.num_rows]
+        placed.copy_(placed + rows if is_added else rows)
     return x
 
 

@@ -37,7 +37,7 @@ from ....kernels.linear.weight_codes import Quantization
 from ....protocols.engine.messages import Features
 from ....protocols.errors import ModelLoadError
 from ...text.tokenizer import TextTokenizer
-from ..base import EncoderOutput, KvShape, StepBatch
+from ..base import EncoderOutput, KvShape, RowContext, StepBatch
 from ..dense.config import check_size, max_context, parse_config, stop_token_ids
 from ..dense.side import side_of
 from ..embedding import decoder_embedding
@@ -48,7 +48,7 @@ from ..weights import check_files, num_bytes
 from .caches import CachedLayers, SeenLayer, kv_shape_of, with_states
 from .mixers import replace_mixers, state_bytes
 from .reading import message_of, model_class, plain_floats, read_model
-from .rounded import linear_names, round_linears, rounded_in
+from .rounded import adapt_linears, linear_names, round_linears, rounded_in
 
 _ATTENTION: Final = "sensorium_paged"
 _CHECK_LENGTHS: Final = (7, 3, 12)
@@ -153,6 +153,8 @@ class TransformersModel:
         model: PreTrainedModel,
         device: torch.device,
         quantization: Quantization = "none",
+        *,
+        adaptable: bool = False,
     ) -> None:
         """Raises ModelLoadError if the model does not give packed what it gives one by one."""
         self.info, self.kv_shape, self.device, self.dtype = info, kv_shape, device, model.dtype
@@ -170,6 +172,8 @@ class TransformersModel:
         self._states = replace_mixers(self._decoder)
         self._check(plain)
         round_linears(self._decoder, quantization)
+        if adaptable:
+            adapt_linears(self._decoder, prefix)
         parts = (self._decoder, model)
         numbers = {id(each): each.nbytes for part in parts for each in part.parameters()}
         codes = [each.codes.nbytes for part in parts for each in rounded_in(part)]
@@ -219,7 +223,7 @@ class TransformersModel:
                 torch.cat([torch.arange(start, end) for start, end in spans]).to(self.device),
                 paged,
                 more_paged=tuple(with_tables(paged, each) for each in sequences[1:]),
-                state_slots=slots,
+                rows=RowContext(slots),
             )
             logits = self.logits(self.forward(batch, cache))
             for i, each in enumerate(torch.split(logits, [end - start for start, end in spans])):
@@ -236,7 +240,7 @@ class TransformersModel:
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """See `engine/models/base.py`."""
-        slots = batch.state_slots
+        slots = batch.rows.state_slots
         states = nullcontext() if slots is None else self._states.step(slots, batch.paged.num_queries)
         with _running(_Step(CachedLayers(self.kv_shape, batch.groups, cache))), states:
             output = self._decoder(
@@ -305,7 +309,8 @@ def open_source(opening: Opening) -> ModelSource:
     rounded = {f"{prefix}.{name}" for name in linear_names(getattr(skeleton, prefix))}
     tensors = None
     if opening.published is not None:
-        tensors = tensor_reader(opening, shapes, tied=skeleton.all_tied_weights_keys)
+        codes = replace(opening, adaptable=False)  # the layers made of them are
+        tensors = tensor_reader(codes, shapes, tied=skeleton.all_tied_weights_keys)
     return ModelSource(
         info=info,
         device=opening.device,
@@ -323,6 +328,7 @@ def open_source(opening: Opening) -> ModelSource:
             read_model(opening, parsed, skeleton, tensors),
             opening.device,
             opening.quantization,
+            adaptable=opening.adaptable,
         ),
     )
 

@@ -82,7 +82,7 @@ def edit(folder: Path, **changes: Any) -> None:  # noqa: ANN401 (fields of a qua
     path.write_text(json.dumps(config))
 
 
-def refusal(folder: Path, **options: str) -> str:
+def refusal(folder: Path, **options: Any) -> str:  # noqa: ANN401 (of `open_model`)
     with pytest.raises(ModelLoadError) as caught:
         open_model(folder, device="cpu", **options)
     assert "\n" not in str(caught.value)

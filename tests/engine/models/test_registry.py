@@ -41,7 +41,7 @@ def edit_tensors(folder: Path, edit: Callable[[Tensors], object]) -> None:
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def refusal(folder: Path | str, **options: str) -> str:
+def refusal(folder: Path | str, **options: Any) -> str:  # noqa: ANN401 (of `open_model`)
     """Everything but tensors' values is checked before `load`."""
     with pytest.raises(ModelLoadError) as caught:
         open_model(folder, **{"device": "cpu", "dtype": "float32"} | options)

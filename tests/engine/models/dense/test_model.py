@@ -22,7 +22,7 @@ from sensorium.kernels.rotary import interleaved_axes
 from sensorium.protocols.engine.messages import Features
 from support.exactness import check_every_way, reference_case, run_model
 from support.text_folder import QwenShape, make_qwen3_folder
-from transformers import AutoModelForCausalLM, Qwen3VLTextConfig
+from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3VLTextConfig
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextModel
 
 NUM_CHECKPOINTS = 52
@@ -116,6 +116,29 @@ def test_rows_of_encodings_take_the_place_of_placeholders(tmp_path: Path) -> Non
     cache = torch.zeros(2, 9, 2, 2, 16, 8)
     hidden = model.forward(step(token_ids, torch.arange(7), media), cache)
     torch.testing.assert_close(model.logits(hidden), expected, rtol=1e-4, atol=1e-4)
+
+
+@torch.inference_mode()
+def test_rows_of_encodings_are_added_where_a_family_adds_them(tmp_path: Path) -> None:
+    """To the embeddings of tokens of any kind, in two spans; the others are as they were."""
+    folder = make_qwen3_folder(tmp_path)
+    _, reference = load(folder)
+    config = Qwen3Config.from_pretrained(folder)
+    numbers = decoder_config(config, folder, tied=True)
+    renames = (("model.", ""),)
+    tensors = read_tensors(
+        folder, decoder_tensors(numbers), torch.device("cpu"), torch.float32, renames=renames
+    )
+    decoder = Decoder(numbers, tensors, adds_media=True)
+    token_ids, rows = [5, 9, 1, 40, 1, 7, 30], torch.randn(6, 32)
+    embeds = reference.get_input_embeddings()(torch.tensor([token_ids]))
+    embeds[0, 2:5] += rows[3:6]
+    embeds[0, 6] += rows[1]
+    expected = reference(inputs_embeds=embeds).logits[0]
+    encoding = EmbeddedRows(rows)
+    media = (MediaEmbedding(encoding, 2, 3, 3), MediaEmbedding(encoding, 6, 1, 1))
+    hidden = decoder.forward(step(token_ids, torch.arange(7), media), torch.zeros(2, 9, 2, 2, 16, 8))
+    torch.testing.assert_close(decoder.logits(hidden), expected, rtol=1e-4, atol=1e-4)
 
 
 @torch.inference_mode()
