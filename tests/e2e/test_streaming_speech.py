@@ -69,7 +69,7 @@ def speech(lights: bytes) -> bytes:
 
 def reference(folder: Path, audio: bytes, lookahead: int, *, streamed: bool = False) -> str:
     """The text that `transformers` gives: of the whole, or of the full chunks as they come."""
-    samples = np.frombuffer(audio, "<i2").astype(np.float32) / 32_768
+    samples = (np.frombuffer(audio, "<i2") / 32_768).astype(np.float32)
     is_english = folder.name == "english"
     kind: Any = NemotronAsrStreamingForRNNT if is_english else Nemotron3_5AsrForRNNT
     model = kind.from_pretrained(folder, dtype=torch.float32).eval()

@@ -21,9 +21,9 @@ STREAMING = RealtimeModel("small", delays=DELAYS, takes_hints=False)
 OTHER = RealtimeModel("other")
 
 
-def dialog(**changes: object) -> Dialog:
+def dialog(*, detection: bool = True, **changes: object) -> Dialog:
     """A session of a model that streams."""
-    return Dialog(models=(STREAMING, OTHER), **changes)
+    return Dialog(detection=detection, models=(STREAMING, OTHER), **changes)
 
 
 def streamed(question: Transcribe, delay: ChunkDelay) -> Transcript:
