@@ -133,6 +133,11 @@ def open_engine(
         kv_dtype=config.kv_dtype,
     )
     source.check_cache(config.block_size)
+    if source.info.input_frames_per_row and source.side.speech is None:
+        raise ModelLoadError(
+            f"{name}: no route serves a {source.info.family} model yet; allowed: a model that transcribes "
+            "(Whisper, Qwen3-ASR, Nemotron ASR)"
+        )
     records = records_steps(name, source, config)
     is_cpu = source.device.type == "cpu"
     choices = _CHOICES["cpu" if is_cpu else "cuda"]

@@ -161,11 +161,10 @@ class MemoryPlan:
                 f", states {show(self.all_state_bytes)} = {self.num_state_slots} of "
                 f"{show(self.state_bytes)}{encoder}"
             )
+        context = f", {self.context} tokens of context" if self.context > 1 else ""
         if not self.block_bytes:
-            return (
-                f"weights {show(self.weight_bytes)}, no KV{encoder}, {self.context} tokens of context; "
-                f"{show(self.free_bytes)} were free"
-            )
+            free = show(self.free_bytes)
+            return f"weights {show(self.weight_bytes)}, no KV{encoder}{context}; {free} were free"
         num_requests = self.num_blocks / self.context_blocks
         return (
             f"weights {show(self.weight_bytes)}, KV {show(self.num_blocks * self.block_bytes)}"
