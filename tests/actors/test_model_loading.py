@@ -181,9 +181,7 @@ def test_what_does_not_fit_is_refused_with_what_would(folder: Path, monkeypatch:
 
 def test_a_model_that_no_route_serves_is_refused(tmp_path: Path) -> None:
     folder = make_parakeet_folder(tmp_path / "parakeet")
-    with pytest.raises(
-        ModelLoadError, match=r"no route serves a parakeet model yet; allowed: a model that"
-    ):
+    with pytest.raises(ModelLoadError, match=r"no route serves a parakeet model yet; allowed: a model that"):
         open_engine("parakeet", str(folder), EngineConfig(device="cpu", dtype="float32"))
 
 

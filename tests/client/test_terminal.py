@@ -150,7 +150,11 @@ class Hostile:
     def models(self) -> list[Any]:
         return [
             SimpleNamespace(
-                id=f"{HOSTILE}\nforged", abilities=[HOSTILE], input_modalities=[HOSTILE], languages=[]
+                id=f"{HOSTILE}\nforged",
+                abilities=[HOSTILE],
+                input_modalities=[HOSTILE],
+                languages=[],
+                delays_ms=[80, 560],
             )
         ]
 

@@ -97,6 +97,7 @@ def test_other_architectures_are_refused_with_what_is_supported(
     assert message.endswith(
         "is not supported; supported are WhisperForConditionalGeneration, LlamaForCausalLM, "
         "MinistralForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, SmolLM3ForCausalLM, "
+        "NemotronAsrStreamingForRNNT, Nemotron3_5AsrForRNNT, ParakeetForCTC, "
         "Qwen3ASRForConditionalGeneration, Qwen3VLForConditionalGeneration and the causal language models "
         "and text encoders that come with transformers (no code of a checkpoint is run)"
     )
