@@ -86,9 +86,10 @@ class Run(Protocol[AnswerT]):
 class FedRun(Run[TransduceEvent], Protocol):
     """A request whose input arrives while it runs: the caller feeds it chunks, which it answers in order.
 
-    Tokens are final when they are given, and each is given once. `StateEvicted` says that the request has
-    lost what it computed: it goes on once all of its input is fed again, from the first chunk on, and that of
-    a fork begins where its parent's does. Only what was not given before is then given.
+    Tokens are final when they are given. `StateEvicted` says that the request has lost what it computed: it
+    goes on once all of its input is fed again, from the first chunk on, and that of a fork begins where its
+    parent's does. All tokens are then given again, the same, each with its frame: `fed_runs.unanswered` drops
+    those that a caller has.
     """
 
     async def outcome(self) -> TransduceEvent:

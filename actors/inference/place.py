@@ -38,7 +38,7 @@ from ..telemetry.logs import REQUEST_ID
 from .beam_search import SearchRun, check_beams, search
 from .client import FedRun, OutcomeRun, Place, Run
 from .detokenizer import StreamId, TextReader, TextStream
-from .fed_runs import FedReader, FreshStream
+from .fed_runs import FedReader, TransduceStream
 from .grammars import GrammarCompiler
 from .incarnation import EngineGroup
 from .keyword_boosting import PhraseStream, check_phrased, expecting
@@ -48,7 +48,7 @@ from .scheduler import Part
 class EngineFedRun(FedReader):
     """A fed request of one incarnation."""
 
-    def __init__(self, stream: FreshStream, stream_id: StreamId, group: EngineGroup, fork: Fork) -> None:
+    def __init__(self, stream: TransduceStream, stream_id: StreamId, group: EngineGroup, fork: Fork) -> None:
         super().__init__(stream)
         self.stream_id = stream_id
         self.group = group
@@ -102,7 +102,7 @@ class EnginePlace(Place):
         if parent is not None and parent.group is not group:
             raise UnavailableError("the engine was restarted")
         name = request.request_id
-        stream = FreshStream(name)
+        stream = TransduceStream(name)
         stream_id = StreamId(next(self.ids))
         with self._noted(request), group.opened(stream):
             try:

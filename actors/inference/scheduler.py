@@ -43,7 +43,7 @@ from ...protocols.errors import BadRequestError, InternalError, SensoriumError
 from ..runtime.actor import Handle, Inbox, Reply
 from .client import failed_alone
 from .detokenizer import StreamId
-from .fed_runs import FreshStream
+from .fed_runs import TransduceStream
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class _OpenFed:
     """A request that is fed, whose events go to a stream; with a parent it goes on from that."""
 
     request: TransduceRequest
-    stream: FreshStream
+    stream: TransduceStream
     stream_id: StreamId
     parent: tuple[RequestId, StreamId] | None
     reply: Reply[None]
@@ -145,7 +145,7 @@ class SchedulerHandle:
     async def open_fed(
         self,
         request: TransduceRequest,
-        stream: FreshStream,
+        stream: TransduceStream,
         stream_id: StreamId,
         *,
         parent: tuple[RequestId, StreamId] | None = None,
@@ -198,7 +198,7 @@ class SchedulerActor:
         self._report = report
         self._streams: dict[RequestId, StreamId] = {}
         self._replies: dict[RequestId, Reply[Outcome]] = {}
-        self._fed: dict[RequestId, FreshStream] = {}
+        self._fed: dict[RequestId, TransduceStream] = {}
         self._clocks = RequestClocks()
         self._pause_until = -math.inf
         """While another engine of the process serves live requests."""
@@ -291,11 +291,9 @@ class SchedulerActor:
         try:
             self._check_is_open(message.request_id, message.stream_id)
             scheduler.feed(message.request_id, message.chunk)
+            message.reply.set(None)
         except SensoriumError as error:
             message.reply.fail(error)
-        else:
-            self._fed[message.request_id].fed(message.chunk)
-            message.reply.set(None)
 
     def _check_is_open(self, request_id: RequestId, stream_id: StreamId) -> None:
         if self._streams.get(request_id) != stream_id:
@@ -325,7 +323,6 @@ class SchedulerActor:
                 case _OpenFed(request=fed, parent=(parent_id, parent_stream_id)):
                     self._check_is_open(parent_id, parent_stream_id)
                     events = scheduler.fork(parent_id, fed)
-                    self._fed[parent_id].forked(message.stream)
                     self._open(message)
         except SensoriumError as error:
             message.reply.fail(error)
@@ -345,8 +342,8 @@ class SchedulerActor:
                     stream.fail(InternalError(f"The engine failed on this request: {failed_alone(event)}."))
                 case StateEvicted():
                     logger.info("%s: its states were evicted, it is to be fed again", event.request_id)
-                    stream.take(event)
-                case _ if not stream.take(event):
+                    stream.put_nowait(event)
+                case _ if not stream.put_nowait(event):
                     logger.warning("%s: its reader lags too far behind, aborted", event.request_id)
                     self.handle.abort(event.request_id, self._streams[event.request_id])
         if stream.is_finished and (isinstance(event, TaskFailed) or stream.is_last(event)):

@@ -27,6 +27,7 @@ from ....protocols.transcription.transcript import (
     TranscriptionOptions,
     Word,
 )
+from ...inference.fed_runs import unanswered
 from .family import StreamingFamily, TokenText
 
 
@@ -77,12 +78,12 @@ class TokenReader:
         return made
 
     def push(self, event: Transduced) -> str:
-        """Take what a chunk brought; the text that it adds."""
+        """Take what a chunk brought, but for what the stream has from before an eviction; the text that it
+        adds."""
+        event = unanswered(event, self.num_rows)
         before, fresh = len(self.text), list[int]()
         logprobs = event.logprobs or (0.0,) * len(event.token_ids)
         for token_id, frame, logprob in zip(event.token_ids, event.frames, logprobs, strict=True):
-            if frame < self.num_rows:
-                continue  # a fork that is fed from the beginning gives what its parent gave
             if (tag := self.family.text.tags.get(token_id)) is not None:
                 self._tags.append(tag.partition("-")[0])
                 continue
