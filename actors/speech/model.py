@@ -13,6 +13,8 @@ import trio
 from ...media.transcript.range_answer import Samples
 from ...protocols.engine.messages import Lane
 from ...protocols.engine.statistics import SpeechStatistics
+from ...protocols.errors import BadRequestError
+from ...protocols.shared.languages import check_language
 from ...protocols.transcription.streaming import ChunkDelay
 from ...protocols.transcription.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 
@@ -30,6 +32,16 @@ session's ends one goes before others' words: whoever commits ten times a second
 def is_first(lane: Lane) -> bool:
     """Whether it is about the first words of a turn, whoever asks."""
     return (lane.service, lane.priority) == (LIVE_FIRST.service, LIVE_FIRST.priority)
+
+
+def check_task(options: TranscriptionOptions, tasks: Sequence[Task], languages: Sequence[str]) -> None:
+    """Raise BadRequestError, naming the field, for a task or a language that is not among those known."""
+    if options.task not in tasks:
+        raise BadRequestError(f"this model cannot {options.task}", param="task", code="unsupported_task")
+    if options.language is not None:
+        check_language(options.language, languages)
+    for language in options.languages:
+        check_language(language, languages, param="languages")
 
 
 class LiveTurn(Protocol):

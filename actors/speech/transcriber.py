@@ -14,13 +14,11 @@ import trio
 
 from ...media.speech.voice_activity import VoiceActivityModel
 from ...media.transcript.joining import Passage
-from ...media.transcript.range_answer import Range, Samples
+from ...media.transcript.range_answer import Range, Samples, clip_ranges
 from ...media.transcript.silence_removal import Restorer, Splice, splice
 from ...protocols.engine.messages import Lane
 from ...protocols.engine.statistics import SpeechStatistics
 from ...protocols.errors import BadRequestError
-from ...protocols.shared.audio_format import INTERNAL_RATE
-from ...protocols.shared.languages import check_language
 from ...protocols.transcription.numerals import check_numerals
 from ...protocols.transcription.streaming import ChunkDelay
 from ...protocols.transcription.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
@@ -28,7 +26,7 @@ from ..runtime.compute_pool import compute, give_way, working_for
 from .channels import transcribe_channels
 from .families.family import SpeechFamily
 from .live import LiveTranscriber
-from .model import FILE, ReadAudio
+from .model import FILE, ReadAudio, check_task
 from .recipe import transcribe_ranges
 from .recording import Recording
 from .recording_state import Memory
@@ -81,12 +79,7 @@ class Transcriber:
             raise BadRequestError(
                 "this model has one answer only", param="beam_size", code="unsupported_parameter"
             )
-        if options.task not in self.tasks:
-            raise BadRequestError(f"this model cannot {options.task}", param="task", code="unsupported_task")
-        if options.language is not None:
-            check_language(options.language, self.languages)
-        for language in options.languages:
-            check_language(language, self.languages, param="languages")
+        check_task(options, self.tasks, self.languages)
         written = [options.language] if options.language else options.languages
         check_numerals(
             options.numerals,
@@ -147,12 +140,10 @@ class Transcriber:
 
     def _ranges(self, samples: Samples, clips: Sequence[float]) -> list[Range]:
         """What is asked about: all of the recording, or each of its clips, cut where it is too long."""
-        places = [min(round(second * INTERNAL_RATE), len(samples)) for second in clips or (0.0,)]
-        ends = [*places, len(samples)]
         rule = self.family.facts.cut_rule
         return [
             (start + first, start + last)
-            for start, end in zip(ends[::2], ends[1::2], strict=False)
+            for start, end in clip_ranges(len(samples), clips)
             for first, last in rule.split(samples[start:end], self._activity, give_way)
         ]
 

@@ -7,8 +7,13 @@ parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol, TypeVar
+
+import torch
+
+from ...protocols.engine.messages import Fault
+from .faults import NO_KERNELS, first_line, out_of_memory, spoils_thread
 
 _MEMORY_STEPS: Final = 64
 """Steps that keep to what the last failure taught; memory comes and goes with what else is on the device."""
@@ -23,6 +28,42 @@ class HasRows(Protocol):
 
 
 PartT = TypeVar("PartT", bound=HasRows)
+InputT = TypeVar("InputT")
+
+
+def run_in_halves(
+    inputs: Sequence[InputT],
+    run: Callable[[Sequence[InputT]], object],
+    failed: Callable[[InputT, str, Fault], object],
+    *,
+    release_memory: Callable[[], None],
+    too_large: Callable[[Sequence[InputT]], object] = lambda _: None,
+) -> None:
+    """`run` all at once; what fails so is run in halves, and for what fails alone `failed` gets the reason.
+
+    `too_large` gets several that the device had no memory for. An error after which nothing works, on the
+    device or in the thread, is raised.
+    """
+    try:
+        run(inputs)
+        return
+    except torch.AcceleratorError:  # nothing works on the device after one
+        raise
+    except Exception as error:  # a model that trips over one input must not take the others along
+        if spoils_thread(error):
+            raise RuntimeError(NO_KERNELS) from error
+        memory = out_of_memory(error)
+        reason = memory or f"this input cannot be encoded ({first_line(error)})"
+    if memory is not None:
+        release_memory()
+    if len(inputs) == 1:
+        failed(inputs[0], reason, "not_encoded" if memory is None else "out_of_memory")
+        return
+    if memory is not None:
+        too_large(inputs)
+    half = len(inputs) // 2
+    for part in (inputs[:half], inputs[half:]):
+        run_in_halves(part, run, failed, release_memory=release_memory, too_large=too_large)
 
 
 class BatchSplitter:

@@ -19,6 +19,7 @@ from ...kernels.linear.row_adapters import ALL_ROWS, AdaptedRows, Adapter, adapt
 from ...kernels.transfer import to_device
 from ...protocols.engine.messages import (
     Align,
+    Fault,
     Features,
     Grammar,
     Outcome,
@@ -48,11 +49,11 @@ from ..planning.plan import (
     TransduceStep,
     WholeStep,
 )
-from .faults import NO_KERNELS, first_line, naming_device_loss, out_of_memory, spoils_thread
+from .faults import naming_device_loss, out_of_memory
 from .grammar import GrammarError, GrammarMatcher
 from .grammar_store import GrammarStore
 from .graphs import DecodeGraphs, GraphBackend
-from .oom_split import BatchSplitter
+from .oom_split import BatchSplitter, run_in_halves
 from .sampler import NOT_FINITE
 from .sequence import SequenceState
 from .states import StateMemory
@@ -258,27 +259,15 @@ class Runner:
         return f"the adapter {adapter} is not loaded; loaded are: {', '.join(self._adapters) or 'none'}"
 
     def _encode_good(self, steps: Sequence[EncodeStep], errors: dict[Slot, str]) -> None:
-        """All at once; what fails so is tried in halves, and what fails alone is in `errors`."""
-        try:
+        def encode(steps: Sequence[EncodeStep]) -> None:
             with native_call:
                 outputs = self._model.encode([step.features for step in steps])
             self._encodings.update(zip((step.slot for step in steps), outputs, strict=True))
-            return
-        except torch.AcceleratorError:  # nothing works on the device after one
-            raise
-        except Exception as error:  # a model that trips over one input must not take the others along
-            if spoils_thread(error):
-                raise RuntimeError(NO_KERNELS) from error
-            memory = out_of_memory(error)
-            reason = memory or f"this input cannot be encoded ({first_line(error)})"
-        if memory is not None:
-            self._release_memory()
-        if len(steps) == 1:
-            errors[steps[0].slot] = reason
-            return
-        half = len(steps) // 2
-        self._encode_good(steps[:half], errors)
-        self._encode_good(steps[half:], errors)
+
+        def failed(step: EncodeStep, reason: str, _: Fault) -> None:
+            errors[step.slot] = reason
+
+        run_in_halves(steps, encode, failed, release_memory=self._release_memory)
 
     def _release_memory(self) -> None:
         if self._model.device.type == "cuda":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from ...protocols.shared.audio_format import INTERNAL_RATE
 from ...protocols.transcription.transcript import TokenLogProb
 
 Samples = npt.NDArray[np.float32]
@@ -14,6 +16,14 @@ Samples = npt.NDArray[np.float32]
 
 Range = tuple[int, int]
 """Start and end in samples of what is answered at once."""
+
+
+def clip_ranges(num_samples: int, clips: Sequence[float]) -> list[Range]:
+    """A recording's clips, whose starts and ends `clips` names in seconds; all of it if there are none, and
+    up to its end where the last end is missing."""
+    places = [min(round(second * INTERNAL_RATE), num_samples) for second in clips or (0.0,)]
+    ends = [*places, num_samples]
+    return list(zip(ends[::2], ends[1::2], strict=False))
 
 
 @dataclass(frozen=True, slots=True)

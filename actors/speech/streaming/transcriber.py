@@ -16,13 +16,12 @@ import trio
 
 from ....media.speech.voice_activity import VoiceActivityModel
 from ....media.transcript.joining import Passage, join_texts, separator, shifted
-from ....media.transcript.range_answer import Range, Samples
+from ....media.transcript.range_answer import Range, Samples, clip_ranges
 from ....media.transcript.silence_removal import Restorer, splice
 from ....protocols.engine.messages import Lane
 from ....protocols.engine.statistics import SpeechStatistics
 from ....protocols.errors import BadRequestError
 from ....protocols.shared.audio_format import INTERNAL_RATE
-from ....protocols.shared.languages import check_language
 from ....protocols.transcription.streaming import ChunkDelay
 from ....protocols.transcription.transcript import (
     SpokenText,
@@ -33,7 +32,7 @@ from ....protocols.transcription.transcript import (
 )
 from ...runtime.compute_pool import compute, give_way, working_for
 from ..channels import transcribe_channels
-from ..model import FILE, ReadAudio
+from ..model import FILE, ReadAudio, check_task
 from ..statistics import SpeechCounts
 from .family import StreamingFamily
 from .feed import MOST_ROWS, Feed
@@ -43,13 +42,13 @@ from .turn import StreamedTurn, request_of
 _DEFAULTS: Final = TranscriptionOptions()
 _UNSUPPORTED: Final = {
     "prompt": "takes no text before the audio",
-    "keywords": "cannot be told words to expect",
+    "keywords": "takes no keywords",
     "numerals": "writes numbers as it has learned to",
     "beam_size": "has one answer only",
     "temperature": "draws no answers",
     "best_of": "draws no answers",
 }
-"""Options that change nothing here, by what is said to who asks for them."""
+"""Options that change nothing here, with the reason that the error gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +90,7 @@ class StreamingTranscriber:
     def check(self, options: TranscriptionOptions) -> None:
         """Raise BadRequestError, naming the field, for a language or task it does not know, or an option that
         it could only ignore."""
-        if options.task != "transcribe":
-            raise BadRequestError(f"this model cannot {options.task}", param="task", code="unsupported_task")
-        if options.language is not None:
-            check_language(options.language, self.languages)
-        for language in options.languages:
-            check_language(language, self.languages, param="languages")
+        check_task(options, self.tasks, self.languages)
         for name, reason in _UNSUPPORTED.items():
             if getattr(options, name) != getattr(_DEFAULTS, name):
                 raise BadRequestError(
@@ -124,7 +118,7 @@ class StreamingTranscriber:
                 samples = kept.samples
                 restorer = Restorer(kept, self._bytes_of, options.cue_layout)
             heard: list[_Heard] = []
-            for part in _parts(samples, options.clips):
+            for part in clip_ranges(len(samples), options.clips):
                 found = await self._transcribe(samples, part, options, lane, heard, on_delta)
                 passage = found.passage if restorer is None else restorer.push(found.passage)
                 heard.append(replace(found, passage=passage))
@@ -152,18 +146,18 @@ class StreamingTranscriber:
         family, delay = self.family, self.family.delays[0]
         reader = TokenReader(family, options)
         feed = Feed(family, lambda first, last: samples[first:last], delay, start, reader)
-        told = join_texts(each.transcript.text for each in before)
-        num_told = num_tokens = 0
+        sent_before = join_texts(each.transcript.text for each in before)
+        num_sent = num_tokens = 0
 
-        def tell() -> None:
-            nonlocal num_told, num_tokens
+        def send() -> None:
+            nonlocal num_sent, num_tokens
             text = reader.text.strip()
-            if on_delta is None or len(text) == num_told:
+            if on_delta is None or len(text) == num_sent:
                 return
-            space = separator(told, text) if told and not num_told else ""
+            space = separator(sent_before, text) if sent_before and not num_sent else ""
             tokens = reader.tokens()[num_tokens:] if options.logprobs else ()
-            on_delta(SpokenText(space + text[num_told:], tokens))
-            num_told, num_tokens = len(text), num_tokens + len(tokens)
+            on_delta(SpokenText(space + text[num_sent:], tokens))
+            num_sent, num_tokens = len(text), num_tokens + len(tokens)
 
         async with (
             family.engine.placed(lane=lane) as place,
@@ -172,15 +166,15 @@ class StreamingTranscriber:
             step = MOST_ROWS * family.row_samples
             for position in range(start, end, step):
                 await feed.advance(run, min(position + step, end))
-                tell()
+                send()
             await feed.conclude(run, end)
-        tell()
+        send()
 
         def assemble() -> _Heard:
             transcript = reader.transcript(end - start)
             segments = reader.segments((end - start) / INTERNAL_RATE)
             num_before, by_s = sum(len(each.passage.segments) for each in before), start / INTERNAL_RATE
-            space = separator(told, transcript.text) if told and transcript.text else ""
+            space = separator(sent_before, transcript.text) if sent_before and transcript.text else ""
             return _Heard(
                 transcript,
                 Passage(
@@ -228,13 +222,6 @@ class StreamingTranscriber:
 
     def _bytes_of(self, token_id: int) -> bytes:
         return self.family.text.decode((token_id,)).encode()
-
-
-def _parts(samples: Samples, clips: Sequence[float]) -> list[Range]:
-    """All of a recording, or each of its clips."""
-    places = [min(round(second * INTERNAL_RATE), len(samples)) for second in clips or (0.0,)]
-    ends = [*places, len(samples)]
-    return list(zip(ends[::2], ends[1::2], strict=False))
 
 
 def _joined(heard: Sequence[_Heard], duration_s: float, options: TranscriptionOptions) -> Transcript:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, pairwise
 
 import torch
@@ -21,8 +22,7 @@ from ....protocols.engine.messages import Fault, Features, TaskFailed, Transduce
 from ....protocols.shared.panics import native_call
 from ...models.base import ChunkBatch, ChunkInput, Listened, TransducingModel, is_whole, values_of
 from ...planning.plan import ChunkOutcome, Copy, SequenceId, TransduceStep
-from ..faults import NO_KERNELS, first_line, out_of_memory, spoils_thread
-from ..oom_split import BatchSplitter
+from ..oom_split import BatchSplitter, run_in_halves
 from ..sampler import NOT_FINITE
 from ..states import StateMemory
 
@@ -71,9 +71,18 @@ class TransduceTask:
                 fed.append(prepared)
             else:
                 outcomes[step.sequence_id] = prepared
-        if fed:
-            for part in self._splitter.split(fed):
-                self._run(part, outcomes)
+
+        def failed(each: FedChunk, reason: str, fault: Fault) -> None:
+            outcomes[each.step.sequence_id] = _failed(each.step, reason, fault)
+
+        for part in self._splitter.split(fed) if fed else ():
+            run_in_halves(
+                part,
+                partial(self._attempt, outcomes=outcomes),
+                failed,
+                release_memory=self._release_memory,
+                too_large=self._splitter.fail,
+            )
         return tuple(outcomes[step.sequence_id] for step in steps)
 
     def _prepare(self, step: TransduceStep) -> FedChunk | ChunkOutcome:
@@ -93,30 +102,6 @@ class TransduceTask:
         except ValueError as error:
             return _failed(step, str(error))
         return FedChunk(step, -(-chunk.features.shape[-1] // self._frames_per_row))
-
-    def _run(self, fed: Sequence[FedChunk], outcomes: dict[SequenceId, ChunkOutcome]) -> None:
-        """All at once; what fails so is tried in halves, and what fails alone has failed."""
-        try:
-            self._attempt(fed, outcomes)
-            return
-        except torch.AcceleratorError:  # nothing works on the device after one
-            raise
-        except Exception as error:  # a model that trips over one input must not take the others along
-            if spoils_thread(error):
-                raise RuntimeError(NO_KERNELS) from error
-            memory = out_of_memory(error)
-            reason = memory or f"this input cannot be encoded ({first_line(error)})"
-        if memory is not None:
-            self._release_memory()
-        if len(fed) == 1:
-            step = fed[0].step
-            outcomes[step.sequence_id] = _failed(step, reason, "out_of_memory" if memory else "not_encoded")
-            return
-        if memory is not None:
-            self._splitter.fail(fed)
-        half = len(fed) // 2
-        self._run(fed[:half], outcomes)
-        self._run(fed[half:], outcomes)
 
     def _attempt(self, fed: Sequence[FedChunk], outcomes: dict[SequenceId, ChunkOutcome]) -> None:
         self._use_threads(sum(each.num_rows for each in fed))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .decays import decays_between
-from .sequences import Inputs, each_sequence
+from .sequences import Inputs, each_chunk, each_sequence
 
 _CHUNK: Final = 64
 """Rows of a triangular system."""
@@ -52,11 +52,7 @@ def gated_delta_rule(
         return (queries @ state)[..., 0, :], state
 
     def prompt(inputs: Inputs, state: Tensor) -> tuple[Tensor, Tensor]:
-        outputs: list[Tensor] = []
-        for start in range(0, len(inputs[0]), _CHUNK):
-            output, state = chunk([each[start : start + _CHUNK] for each in inputs], state)
-            outputs.append(output)
-        return torch.cat(outputs), state
+        return each_chunk(inputs, state, _CHUNK, chunk)
 
     def chunk(inputs: Inputs, state: Tensor) -> tuple[Tensor, Tensor]:
         queries, keys = (of_heads(each).transpose(0, 1) for each in inputs[:2])  # [heads, rows, size]

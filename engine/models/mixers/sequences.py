@@ -47,3 +47,12 @@ def each_sequence(
             sequence = [each[end - length : end] for each in inputs]
             outputs[index], after[index] = prompt(sequence, states[index])
     return torch.cat([outputs[index] for index in range(len(lengths))]), after
+
+
+def each_chunk(inputs: Inputs, state: Tensor, num_rows: int, advance: Advance) -> tuple[Tensor, Tensor]:
+    """Outputs [rows, …] of one sequence and the state behind it: `advance` gets so many rows at a time."""
+    outputs: list[Tensor] = []
+    for start in range(0, len(inputs[0]), num_rows):
+        output, state = advance([each[start : start + num_rows] for each in inputs], state)
+        outputs.append(output)
+    return torch.cat(outputs), state

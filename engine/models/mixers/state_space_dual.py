@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .decays import decays_between
-from .sequences import Inputs, each_sequence
+from .sequences import Inputs, each_chunk, each_sequence
 
 _CHUNK: Final = 64
 """Rows whose pairs are looked at: as many as a state has columns cost as much as the state does."""
@@ -53,11 +53,7 @@ def state_space_dual(
         return (state @ of_heads(c)[..., None])[..., 0], state
 
     def prompt(inputs: Inputs, state: Tensor) -> tuple[Tensor, Tensor]:
-        outputs: list[Tensor] = []
-        for start in range(0, len(inputs[0]), _CHUNK):
-            output, state = chunk([each[start : start + _CHUNK] for each in inputs], state)
-            outputs.append(output)
-        return torch.cat(outputs), state
+        return each_chunk(inputs, state, _CHUNK, chunk)
 
     def chunk(inputs: Inputs, state: Tensor) -> tuple[Tensor, Tensor]:
         x, dt, b, c = inputs
