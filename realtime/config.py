@@ -30,7 +30,7 @@ class RealtimeModel(msgspec.Struct, frozen=True):
     delays: tuple[ChunkDelay, ...] = ()
     """Its own, if it streams: text is final as it comes."""
     takes_hints: bool = True
-    """Whether it can be told a prompt, keywords or how to write numbers."""
+    """Whether `prompt`, `keywords` and `numerals` have an effect."""
     aliases: tuple[str, ...] = ()
     """Other names that mean it."""
 

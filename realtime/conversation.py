@@ -84,7 +84,7 @@ class Item:
 class Conversation:
     """Opens, asks about, commits and answers items.
 
-    `options` and `make_policy` apply to items first asked about later.
+    `options` and `make_policy` apply to items whose first hypothesis is requested later.
     """
 
     def __init__(

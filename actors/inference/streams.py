@@ -1,4 +1,4 @@
-"""The events of one request on their way to its reader, without a wait for whoever makes them.
+"""The events of one request on their way to its reader, without a wait for their maker.
 
 A reader that is so slow that the buffer is full loses its own request. What the events are is the business of
 `actors/inference/detokenizer.py` (texts) and `actors/inference/fed_runs.py` (answers to input).

@@ -1,7 +1,7 @@
 """What the log says and how: lines for people or JSON for machines, each with the request it belongs to.
 
-The id of a request and that of its trace are context variables, which tasks and threads inherit from whoever
-starts them: so no function passes them on, and none can forget them. An actor's task serves many requests: it
+The id of a request and that of its trace are context variables, which tasks and threads inherit from their
+starter: so no function passes them on, and none can forget them. An actor's task serves many requests: it
 takes the `LogContext` of one where it writes about it, and the models' process has it with each call.
 `actors/http/access_log.py` sets them; `log_writer.py` writes.
 """

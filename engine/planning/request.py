@@ -169,7 +169,7 @@ class ScheduledRequest:
     def leave(self) -> None:
         """Be on the device no longer: all known tokens are to be planned again."""
         self.sequence_id: SequenceId | None = None
-        self.waits_for: Wait | None = "slot"  # when it was last looked at; None: nothing
+        self.waits_for: Wait | None = "slot"  # when a step was planned last; None: nothing
         self.blocks: tuple[Block, ...] = ()
         self.more_tables: tuple[tuple[Block, ...], ...] = ()
         self.state: HeldState | None = None

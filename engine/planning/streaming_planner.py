@@ -2,8 +2,8 @@
 
 A request waits for input without a slot until its first chunk is there. From then on it keeps the slot, also
 between chunks, until its last chunk is answered or the slot goes to another: to one of the same or a better
-group the slot of the request that has been idle longest, or whose the policy names. What has lost its slot is
-told so (`StateEvicted`), and begins again when its input is fed again. A fork gets a copy of its parent's
+group the slot of the request that has been idle longest, or whose the policy names. What has lost its slot
+gets `StateEvicted`, and begins again when its input is fed again. A fork gets a copy of its parent's
 states, made in front of the first chunk of either that follows. Read `engine/planning/planner.py` for who
 calls, `engine/execution/tasks/transduce.py` for what a step does.
 """

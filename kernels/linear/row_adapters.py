@@ -1,7 +1,7 @@
 """Adapters: what is added to some rows of a product, on top of the weight that all rows share.
 
 A weight that adapters may change is an `AdaptedWeight` (`linear.py`) from its loading on, with the names of
-the checkpoint's tensors it was made of. Which rows have which adapter is known of each step: whoever runs it
+the checkpoint's tensors it was made of. Which rows have which adapter is known of each step: its runner
 enters `adapting`, in the thread that computes. A model that was loaded for no adapters has no such weight,
 and asks nothing here.
 """

@@ -493,7 +493,7 @@ class StateEvicted(msgspec.Struct, frozen=True, tag=True):
 
 
 TransduceEvent = Transduced | StateEvicted
-"""What a fed request is told, besides `TaskFailed`, which ends it."""
+"""The events of a fed request, besides `TaskFailed`, which ends it."""
 
 
 class TaskFailed(msgspec.Struct, frozen=True, tag=True):

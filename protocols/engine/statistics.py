@@ -51,7 +51,7 @@ class EngineStatistics(msgspec.Struct, frozen=True):
     """For what another request is computing."""
     num_waits_encoding: _Gauge = 0
     num_waits_input: _Gauge = 0
-    """For whoever feeds them."""
+    """For their feeders."""
     num_free_blocks: _Gauge = 0
     num_total_blocks: _Gauge = 0
     num_steps: int = 0

@@ -53,8 +53,8 @@ class AppendedPolicy:
         return self._delay.last_full(num_samples)
 
     def least_news(self, speech_ms: int, factor: float) -> int:
-        """Any chunk: questions cost nothing, chunks do, and they are the same however many are asked about at
-        once."""
+        """Any chunk: questions cost nothing, chunks do, and they are the same however many a question
+        covers."""
         return 1
 
     def take(

@@ -153,7 +153,7 @@ class TranscriptPolicy:
     def finish(self, text: str, *, unsent: str = "") -> str:
         """Take the final text; return the rest to send, "" where what was sent contradicts it.
 
-        `unsent` is the end of `released` that nobody has seen: it is given up.
+        `unsent` is the end of `released` that was not sent: it is given up.
         """
         self.released = self.released.removesuffix(unsent)
         self.corrected = not text.startswith(self.released)

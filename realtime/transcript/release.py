@@ -65,7 +65,7 @@ class ReleasePolicy(Protocol):
     def finish(self, text: str, *, unsent: str = "") -> str:
         """Take the final text; return the rest to send, "" where what was sent contradicts it.
 
-        `unsent` is the end of `released` that nobody has seen: it is given up.
+        `unsent` is the end of `released` that was not sent: it is given up.
         """
         ...
 

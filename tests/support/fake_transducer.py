@@ -1,7 +1,7 @@
 """The transducer of the fake runner: tokens from a hash of all input so far, whatever chunks it came in.
 
 A row is two frames; a frame that has no partner waits in the state for the next chunk, and is a row of its
-own at the end of the input. A row gives none to three tokens. What is padding is not looked at.
+own at the end of the input. A row gives none to three tokens. Padding has no effect.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class StepLoop:
         self.transduced: dict[RequestId, list[Transduced]] = {}
         """Of each fed request what it was given since its input last began."""
         self.evicted: list[RequestId] = []
-        """Those to be fed again: whoever does that takes them out."""
+        """Those to be fed again; the caller takes them out."""
         self.encode_events: list[WindowEncoded | EncodeFailed | EncodeDropped] = []
 
     @property

@@ -1,7 +1,7 @@
 """A speech model that streams: live turns are runs that are fed, and a recording is one in large steps.
 
 So a file's transcript is that of a turn with the same audio and the same delay. It has the default delay:
-nobody waits for its first word. Read `actors/speech/model.py` for what is promised.
+no one waits for its first word. Read `actors/speech/model.py` for what is promised.
 """
 
 from __future__ import annotations

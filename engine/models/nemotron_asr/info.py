@@ -1,4 +1,4 @@
-"""What others may know of a Nemotron ASR checkpoint: its delays, and the languages that it can be told.
+"""What others may know of a Nemotron ASR checkpoint: its delays, and the languages that it takes.
 
 Torch-free. A look-ahead is the number of encoder frames (rows of 80 ms) that a row may see behind itself; the
 model has learned a few of them, and a session chooses. `chunks.py` says what it means for chunks.
@@ -73,7 +73,7 @@ class NemotronAsrInfo(ModelInfo):
     lookaheads: tuple[int, ...]
     """That the model has learned, the default first."""
     conditions: dict[str, int]
-    """The languages that it can be told (`de`, `de-DE`, `auto`) and the `Transduce.condition` of each; empty
+    """The languages that it takes (`de`, `de-DE`, `auto`) and the `Transduce.condition` of each; empty
     for a model of one language."""
     default_condition: int
     """Of requests that name no language: the model recognises it, where there is more than one."""
@@ -81,7 +81,7 @@ class NemotronAsrInfo(ModelInfo):
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Codes and locales that it can be told."""
+        """Codes and locales that it takes."""
         return tuple(name for name in self.conditions if name != _AUTO)
 
     @property

@@ -1,7 +1,7 @@
 """Nemotron ASR as `engine/models/base.py` asks for it: chunks of fed requests → tokens that are final.
 
 A request's look-ahead and language hold for all of its chunks. The encoder is `encoder.py`, what makes tokens
-of its rows `transducer.py`; the multilingual model has a product between them that is told the language.
+of its rows `transducer.py`; the multilingual model has a product between them that depends on the language.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_CACHE: Final = KvShape(0, 1, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguagePrompt:
-    """The numbers of the product that is told the language."""
+    """The numbers of the product that depends on the language."""
 
     num_prompts: int
     hidden_size: int
@@ -137,10 +137,10 @@ class NemotronAsrModel:
         rows, chunks = listened.rows, batch.chunks
         if self._prompt is not None:
             conditions = [chunk.task.condition for chunk in chunks]
-            told = torch.tensor(conditions, device=self.device).repeat_interleave(
+            languages = torch.tensor(conditions, device=self.device).repeat_interleave(
                 torch.tensor(listened.num_rows, device=self.device)
             )
-            hidden = linear(rows, self._prompt_in, residual=self._languages.index_select(0, told))
+            hidden = linear(rows, self._prompt_in, residual=self._languages.index_select(0, languages))
             rows = linear(hidden.relu_(), self._prompt_out)
         return self._transducer.emit(
             linear(rows, self._project),

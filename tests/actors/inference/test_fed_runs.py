@@ -208,7 +208,7 @@ async def test_a_request_that_loses_its_states_is_fed_again_and_gives_all_again(
 
             for name in "bcd":
                 nursery.start_soon(speak, name)
-        await idle.feed(chunk_of(FRAMES[6:8]))  # before it is told
+        await idle.feed(chunk_of(FRAMES[6:8]))  # before the eviction is known
         assert await idle.outcome() == StateEvicted(RequestId("idle"))
         async with trio.open_nursery() as feeding:
             feeding.start_soon(lambda: feed(idle, FRAMES, size=3, is_again=True))

@@ -1,7 +1,7 @@
 """Requests that are fed under random histories: each is given what its whole input gives at once.
 
 Slots are few, so that evictions are common; chunks of many requests are cut at random, queue up, and are run
-in up to three plans in flight; requests fork, fail and are aborted; whoever feeds them learns late of an
+in up to three plans in flight; requests fork, fail and are aborted; feeders learn late of an
 eviction; the process of the models is killed. The fake runner's tokens depend on all input so far, and it
 sees two requests that write one state.
 """

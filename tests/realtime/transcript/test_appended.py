@@ -27,7 +27,7 @@ def dialog(*, detection: bool = True, **changes: object) -> Dialog:
 
 
 def streamed(question: Transcribe, delay: ChunkDelay) -> Transcript:
-    """A word for each full chunk; a final says another one of the rest, which nobody says if it goes on."""
+    """A word for each full chunk; a final has another one for the rest, which a longer turn lacks."""
     num_samples = question.end_sample - question.start_sample
     full = delay.last_full(num_samples)
     num_chunks = (full - delay.first) // delay.size + 1 if full else 0

@@ -259,13 +259,13 @@ def test_log_probabilities_are_the_joints(checkpoints: dict[str, Checkpoint]) ->
         checkpoint.feeder.feed(wanted, unwanted)
         assert not unwanted.logprobs
         start = checkpoint.reference.config.blank_token_id
-        told = torch.tensor([[start, *(token for token, _ in wanted.tokens)]])
+        decoded = torch.tensor([[start, *(token for token, _ in wanted.tokens)]])
         values = torch.from_numpy(frames).t()[None].contiguous()
         with torch.no_grad():
             output = checkpoint.reference(
                 input_features=values,
                 attention_mask=torch.ones(values.shape[:2], dtype=torch.bool),
-                decoder_input_ids=told,
+                decoder_input_ids=decoded,
                 num_lookahead_tokens=6,
                 **checkpoint.options,
             )
