@@ -31,8 +31,8 @@ from .reader import TokenReader
 MOST_ROWS: Final = 112
 """Of the encoder that a file, or a turn that is fed again, has in one step, which cannot be interrupted: nine
 seconds of audio. A multiple of the chunks of 1 and 7 and 14 rows."""
-_INLINE_SAMPLES: Final = 16_000
-"""Features of so much audio are computed on the loop: a millisecond."""
+_INLINE_SAMPLES: Final = 4_800
+"""Features of so much audio are computed on the loop: a millisecond on a Zen 3."""
 _RETRY_S: Final = 0.02
 """After which a chunk is fed again that the engine had no room for."""
 

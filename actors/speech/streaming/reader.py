@@ -58,6 +58,8 @@ class TokenReader:
     _token_ids: list[int] = field(default_factory=list)
     """Those of the text."""
     _logprobs: list[float] = field(default_factory=list)
+    _tokens: list[TokenLogProb] = field(default_factory=list)
+    """Of the text, if the options need them."""
     _spoken: list[_SpokenWord] = field(default_factory=list)
     _words: list[Word] = field(default_factory=list)
     """All but the last, which may go on."""
@@ -74,7 +76,7 @@ class TokenReader:
         made._spoken, made._words = [copy(each) for each in self._spoken[-1:]], list(self._words)
         if made._spoken:
             made._spoken[0].token_ids = list(made._spoken[0].token_ids)
-        made._tags = list(self._tags)
+        made._tokens, made._tags = list(self._tokens), list(self._tags)
         return made
 
     def push(self, event: Transduced) -> str:
@@ -87,6 +89,8 @@ class TokenReader:
             if (tag := self.family.text.tags.get(token_id)) is not None:
                 self._tags.append(tag.partition("-")[0])
                 continue
+            if self.options.needs_tokens:
+                self._tokens.append(self._token(token_id, logprob))
             self._token_ids.append(token_id)
             self._logprobs.append(logprob)
             self._place(token_id, frame)
@@ -120,7 +124,7 @@ class TokenReader:
             num_output_tokens=len(self._token_ids),
             avg_logprob=sum(self._logprobs) / len(self._logprobs) if self._logprobs else None,
             no_speech_prob=0.0 if text else 1.0,
-            tokens=self.tokens() if self.options.needs_tokens else (),
+            tokens=tuple(self._tokens),
             num_audio_tokens=self.num_rows,
             num_settled=num_settled,
         )
@@ -150,15 +154,15 @@ class TokenReader:
         language = self._tags[-1] if self._tags else self.options.language or UNSET
         return tuple(msgspec.structs.replace(each, language=language) for each in found)
 
-    def tokens(self) -> tuple[TokenLogProb, ...]:
-        """Those of the text; their bytes join to it."""
-        found = []
-        for number, (token_id, logprob) in enumerate(zip(self._token_ids, self._logprobs, strict=True)):
-            text = self.family.text.decode((token_id,))
-            if number and self.family.text.begins_word(token_id):
-                text = " " + text
-            found.append(TokenLogProb(text, text.encode(), logprob))
-        return tuple(found)
+    def tokens_from(self, number: int) -> tuple[TokenLogProb, ...]:
+        """Those of the text from a number on, if the options need them; the bytes of all join to the text."""
+        return tuple(self._tokens[number:])
+
+    def _token(self, token_id: int, logprob: float) -> TokenLogProb:
+        text = self.family.text.decode((token_id,))
+        if self._token_ids and self.family.text.begins_word(token_id):
+            text = " " + text
+        return TokenLogProb(text, text.encode(), logprob)
 
     @property
     def _is_monolingual(self) -> bool:

@@ -155,7 +155,7 @@ class StreamingTranscriber:
             if on_delta is None or len(text) == num_sent:
                 return
             space = separator(sent_before, text) if sent_before and not num_sent else ""
-            tokens = reader.tokens()[num_tokens:] if options.logprobs else ()
+            tokens = reader.tokens_from(num_tokens) if options.logprobs else ()
             on_delta(SpokenText(space + text[num_sent:], tokens))
             num_sent, num_tokens = len(text), num_tokens + len(tokens)
 
