@@ -17,7 +17,7 @@ from sensorium.actors.runtime.actor import InboxStatistics
 from sensorium.actors.runtime.supervisor import Health
 from sensorium.engine.models.info import ModelInfo
 from sensorium.engine.planning.kv.parked import shared_length
-from sensorium.protocols.engine.messages import INTERACTIVE, EncoderItem, Lane, SessionKey
+from sensorium.protocols.engine.messages import INTERACTIVE, EncoderItem, Lane, MediaSpan, SessionKey
 from sensorium.protocols.engine.statistics import EngineStatistics
 
 
@@ -55,6 +55,7 @@ class Replicas(EngineClient):
         key: str | None = None,
         prompt_token_ids: Sequence[int] = (),
         *,
+        spans: Sequence[MediaSpan] = (),  # noqa: ARG002
         lane: Lane = INTERACTIVE,
         fetch: Fetch | None = None,
     ) -> AsyncIterator[Place]:
