@@ -110,7 +110,7 @@ class Line:
     @property
     def is_silent(self) -> bool:
         """Whether nothing was heard for so long that nothing more is asked."""
-        return self.silent_s > self._silence_s
+        return self.silent_s >= self._silence_s
 
     async def run(self, on_lost: Callable[[], SensoriumError]) -> None:
         """Carry calls until the line is lost, which raises LinkLostError, or is cancelled.
