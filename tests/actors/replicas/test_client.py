@@ -13,7 +13,7 @@ from sensorium.actors.inference.client import Place, whole_answer
 from sensorium.actors.replicas.client import ReplicatedEngine
 from sensorium.actors.replicas.router import BLOCK
 from sensorium.actors.runtime.supervisor import Health
-from sensorium.protocols.engine.messages import SampleRequest, SessionKey, TextGenerated
+from sensorium.protocols.engine.messages import RequestId, SampleRequest, SessionKey, TextGenerated
 from sensorium.protocols.errors import UnavailableError
 from support.fake_engine import STEP_S, counted, expect_all_free, make_fake_engine, request
 from support.fake_runner import answer_alone, item
@@ -104,7 +104,7 @@ class Lost(Place):
 
     async def _texts(self) -> AsyncIterator[TextGenerated]:
         for _ in range(self.num_given):
-            yield TextGenerated("a", (1,))
+            yield TextGenerated(RequestId("a"), (1,))
         raise UnavailableError("gone", code="engine_lost")
 
 
