@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Final, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_type_hints
 
 import trio
 from cyclopts import App, Parameter
@@ -48,6 +48,9 @@ from .importing import importing
 from .runtime.nursery import first_error
 from .signals import LeavingAtOnce, leave
 from .telemetry.logs import LogConfig, configure, flush, print_line
+
+if TYPE_CHECKING:
+    from .replicas.processes import ModelProcesses
 
 _ENVIRONMENT: Final = Env("SENSORIUM_", command=False)
 _OF_CLIENTS: Final = ("SENSORIUM_BASE_URL", "SENSORIUM_CLIENT_API_KEY")
@@ -306,12 +309,12 @@ def serve(
 def _serve(config: ServerConfig, *, opens_console: bool) -> None:
     configure(config.logs)
     # Imported late: the other commands, and a wrong option, need none of it.
-    from .engine_process.process import engine_process
+    from .replicas.processes import model_processes
 
-    process = engine_process(config) if config.process.engine_process == "on" else None
-    with nullcontext() if process is None else process.begun():
+    processes = model_processes(config) if config.process.engine_process == "on" else None
+    with nullcontext() if processes is None else processes.begun():
         with importing():
-            if process is None:  # torch, too: while the loop imports it no signal would be heard
+            if processes is None:  # torch, too: while the loop imports it no signal would be heard
                 from . import model_loading as models  # noqa: F401
             from .first_steps import open_page
             from .server import serve as serve_forever  # takes a second, in which the models' process loads
@@ -330,7 +333,9 @@ def _serve(config: ServerConfig, *, opens_console: bool) -> None:
 
             async with trio.open_nursery() as nursery:
                 await nursery.start(_watch_signals, ready, stop, nursery.cancel_scope)
-                await serve_forever(config, stop=stop, on_ready=announce, process=process)
+                if processes is not None:
+                    nursery.start_soon(_replace_on_signal, ready, processes, config.listen.drain_s)
+                await serve_forever(config, stop=stop, on_ready=announce, processes=processes)
                 nursery.cancel_scope.cancel()
 
         trio.run(run_until_signal)
@@ -420,6 +425,14 @@ def kernels(
     for line in show_kernels(model, config, save):
         write(line)
     return 0
+
+
+async def _replace_on_signal(ready: trio.Event, processes: ModelProcesses, drain_s: float) -> None:
+    """SIGUSR1 replaces the processes that run the models, one after the other."""
+    with trio.open_signal_receiver(signal.SIGUSR1) as signals:
+        async for _ in signals:
+            if ready.is_set():
+                await processes.replace_all(drain_s)
 
 
 async def _watch_signals(

@@ -21,9 +21,8 @@ from ..engine.models.side import open_side
 from ..media.speech.voice_activity import VoiceActivityModel
 from ..protocols.errors import DeviceLostError
 from .config.server import ServerConfig
-from .engine_process.client import RemoteEngine
-from .engine_process.process import EngineProcess, engine_process
 from .inference.client import EngineClient
+from .replicas.processes import ModelProcesses, model_processes
 from .runtime.nursery import first_error
 from .served_model import LoadedModel, loaded_model
 from .worker_config import orders_of
@@ -45,7 +44,7 @@ class Engines:
     config: ServerConfig
     stop: Callable[[], None]
     lost: DeviceLostError | None = None
-    process: EngineProcess | None = None
+    processes: ModelProcesses | None = None
     """What runs them, if this process does not."""
 
     async def start(
@@ -59,21 +58,22 @@ class Engines:
     async def _start_process(
         self, actors: trio.Nursery, activity: VoiceActivityModel
     ) -> Sequence[LoadedModel[EngineClient]]:
-        self.process = process = self.process or engine_process(self.config)
-        await actors.start(process.run)
-        assert process.opened is not None, "it has started"
+        self.processes = processes = self.processes or model_processes(self.config)
+        await actors.start(processes.run)
+        assert processes.opened is not None, "they have started"
         loaded: list[LoadedModel[EngineClient]] = []
-        for engine, fields in zip(process.engines, process.opened.models, strict=True):
-            work = partial(self._side_of, engine, fields, activity)
+        for index, fields in enumerate(processes.opened.models):
+            work = partial(self._side_of, processes, index, fields, activity)
             loaded.append(await trio.to_thread.run_sync(work, abandon_on_cancel=True))
         return loaded
 
     def _side_of(
-        self, engine: RemoteEngine, fields: dict[str, Any], activity: VoiceActivityModel
+        self, processes: ModelProcesses, index: int, fields: dict[str, Any], activity: VoiceActivityModel
     ) -> LoadedModel[EngineClient]:
         info, side = open_side(fields)
-        engine.set_info(info)
-        config = self.config.engine_of(engine.name)
+        processes.set_info(index, info)
+        engine = processes.engines[index]
+        config = self.config.engine_of(self.config.public_names[index])
         return loaded_model(engine, info, side, activity=activity, config=config)
 
     async def _start_here(

@@ -6,15 +6,17 @@ What a model's engine makes of it is in `actors/model_loading.py`; who starts th
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from ...engine.models.memory import MemorySize
 from ...engine.planning.limits import SchedulingPolicy
 from ...engine.text.tools.machine import ToolParser
+from ..errors import ConfigError
 from .validation import check, check_file, check_word, memory_size, read_pins, read_template_kwargs
 
-Device = Literal["auto", "cpu", "cuda"]
+_DEVICE: Final = re.compile(r"auto|cpu|cuda(:\d+(,\d+)*)?")
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["none", "int8", "int4"]
 KvDtype = Literal["auto", "int8", "fp8"]
@@ -31,7 +33,8 @@ class EngineConfig:
     Attributes
     ----------
     device
-        Device to run on. auto: cuda if there is one, else cpu.
+        Device to run on: auto (cuda if there is one, else cpu), cpu, cuda, or a GPU by its number as cuda:1.
+        Replicas take those of a list in turn: cuda:0,1.
     dtype
         Data type of weights and activations. auto: float32 for embedded models (too small to gain from
         less), else bfloat16 where the device computes in it, else float32.
@@ -100,7 +103,7 @@ class EngineConfig:
         Seconds a step may take before the device counts as hung and the model is restarted.
     """
 
-    device: Device = "auto"
+    device: str = "auto"
     dtype: Dtype = "auto"
     quantization: Quantization = "none"
     kv_dtype: KvDtype = "auto"
@@ -126,6 +129,10 @@ class EngineConfig:
     step_timeout_s: float = STEP_TIMEOUT_S
 
     def __post_init__(self) -> None:
+        if not _DEVICE.fullmatch(self.device):
+            raise ConfigError(
+                f"--device is {self.device!r}; allowed: auto, cpu, cuda, cuda:1, or cuda:0,1 for two replicas"
+            )
         check("num_threads", self.num_threads, 0, 1024)
         check("num_blocks", self.num_blocks, 0)
         check("block_size", self.block_size, 1, 256)
@@ -165,11 +172,19 @@ class ProcessConfig:
     engine_silence_s
         Seconds without a heartbeat before the engine process counts as hung and is killed; three times as
         long while it loads.
+    replicas
+        Processes that run all models, each with its share of the cores, of the memory and of the GPUs that
+        device lists. Sessions and conversations stay at one; a prompt goes where its beginning is cached, or
+        where the least waits. One that dies or is silent for a second is left out until it is back.
     """
 
     engine_process: Where = "on"
     engine_silence_s: float = 20.0
+    replicas: int = 1
 
     def __post_init__(self) -> None:
         check_word("engine_process", self.engine_process, get_args(Where))
         check("engine_silence_s", self.engine_silence_s, 1)
+        check("replicas", self.replicas, 1, 64)
+        if self.replicas > 1 and self.engine_process == "off":
+            raise ConfigError(f"--replicas is {self.replicas} with --engine-process off; allowed: on")

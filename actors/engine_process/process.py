@@ -10,24 +10,24 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
 import trio
 
 from ...protocols.errors import ModelLoadError, SensoriumError, UnavailableError
-from ..config.server import ServerConfig
 from ..runtime.supervisor import Child, Health, RestartPolicy, Supervisor
 from ..runtime.threads import is_short
-from ..worker_config import Orders, orders_of, written
+from ..worker_config import Orders, written
 from . import messages
 from .client import RemoteEngine
-from .connection import Line
+from .connection import SILENCE_S, Line
 from .messages import Message
 from .multiplexer import LinkLostError
 
@@ -48,6 +48,10 @@ class EngineProcessError(UnavailableError):
     """The process is gone, or says nothing any more."""
 
 
+class _ReplacedError(Exception):
+    """The process has to make room for a new one, as somebody asked."""
+
+
 class FilesChangedError(ModelLoadError):
     """What a model is made of is not what it was at the first start: trying again changes nothing."""
 
@@ -60,13 +64,27 @@ class EngineProcess:
         orders: Orders,
         *,
         silence_s: float,
+        left_out_s: float | None = None,
+        has_others: Callable[[], bool] = lambda: False,
+        cores: Collection[int] = (),
         policy: RestartPolicy | None = None,
         command: Sequence[str] = (sys.executable, "-P", "-m", "sensorium.actors.engine_process"),
+        name: str = "engines",
     ) -> None:
+        """It is killed after `silence_s` without a word, and asked nothing after `left_out_s` already: what
+        it was asked then fails, as it does when it dies. `has_others` says whether other processes do the
+        same work, so that it can be asked for again at once. It runs on `cores`; empty: on all."""
+        self.name = name
         self._orders = orders
         self._silence_s = silence_s
+        self._left_out_s = left_out_s or math.inf
+        self._has_others = has_others
+        self._cores = frozenset(cores)
         self._command = command
-        self._supervisor = Supervisor("engines", self._start, policy=policy, fatal=FilesChangedError)
+        self._supervisor = Supervisor(
+            name, self._start, policy=policy, fatal=FilesChangedError, planned=_ReplacedError
+        )
+        self._replace = trio.Event()
         self._begun: tuple[subprocess.Popen[bytes], socket.socket] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._load_s = 0.0
@@ -86,6 +104,15 @@ class EngineProcess:
     def num_restarts(self) -> int:
         """Times it was started again."""
         return self._supervisor.num_restarts
+
+    @property
+    def health(self) -> Health:
+        """Where it is in its life."""
+        return self._supervisor.health
+
+    def replace(self) -> None:
+        """End the process, and start another in its place. What it was asked fails, as when it dies."""
+        self._replace.set()
 
     @contextmanager
     def begun(self) -> Iterator[None]:
@@ -119,7 +146,10 @@ class EngineProcess:
         return "restarting" if health == "ready" else health
 
     def _back_in_s(self) -> float:
-        """When it is ready again, if that takes as long as it did; a second at least."""
+        """When it can be asked again: at once if there are others; else when it is ready, if that takes as
+        long as it did, and a second at least."""
+        if self._has_others():
+            return 0.0
         loading_s = 0.0 if self._loading_since is None else time.monotonic() - self._loading_since
         return max(1.0, self._load_s - loading_s)
 
@@ -129,6 +159,7 @@ class EngineProcess:
     async def _run_process(self, *, task_status: trio.TaskStatus[None]) -> None:
         (process, ours), self._begun = self._begun or await self._spawned(), None
         self._process = process
+        self._replace = trio.Event()
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
         try:
             await self._talk(process, stream, task_status)
@@ -166,6 +197,9 @@ class EngineProcess:
                     pass_fds=[theirs.fileno()],
                     process_group=0,
                 )
+            if self._cores:
+                # Before it has threads, which inherit this.
+                os.sched_setaffinity(process.pid, self._cores)
             with suppress(BrokenPipeError):  # it is gone already, as who talks to it will see
                 ours.sendall(written(self._orders))  # some KiB, which the socket holds until they are read
         except BaseException:
@@ -177,10 +211,11 @@ class EngineProcess:
         self, process: subprocess.Popen[bytes], stream: trio.abc.Stream, task_status: trio.TaskStatus[None]
     ) -> None:
         news = _News(self.engines, self._ready(task_status), self._back_in_s)
-        line = news.line = Line(stream, news.take)
+        line = news.line = Line(stream, news.take, silence_s=min(SILENCE_S, self._left_out_s))
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch, line, news)
+                nursery.start_soon(self._wait_replaced)
                 await line.run(news.lost)
         except* (LinkLostError, trio.BrokenResourceError):
             raise news.error or EngineProcessError(await _obituary(process)) from None
@@ -195,23 +230,32 @@ class EngineProcess:
                     )
             assert self._loading_since is not None
             self._load_s, self._loading_since = time.monotonic() - self._loading_since, None
-            logger.info("the engines run in process %s", self.pid())
+            logger.info("the %s run in process %s", self.name, self.pid())
             task_status.started()
 
         return ready
 
     async def _watch(self, line: Line, news: _News) -> None:
         """Raise when it says nothing any more."""
+        is_left_out = False
         while True:
             limit_s = self._silence_s * (1 if news.is_ready else _PATIENCE)
             if line.silent_s >= limit_s:
                 raise EngineProcessError(f"the engine process has not responded for {limit_s:g} s")
-            await trio.sleep(_CHECK_INTERVAL_S)
+            if news.is_ready and is_left_out != (line.silent_s >= self._left_out_s):
+                is_left_out = not is_left_out
+                if is_left_out:
+                    logger.warning(
+                        "%s: silent for %.2g s; left out until it speaks", self.name, line.silent_s
+                    )
+                    line.give_up_calls(_lost(f"the {self.name} did not respond", self._back_in_s()))
+                else:
+                    logger.info("%s: speaks again", self.name)
+            await trio.sleep(min(_CHECK_INTERVAL_S, self._left_out_s / 4))
 
-
-def engine_process(config: ServerConfig) -> EngineProcess:
-    """That of a server's models, not started yet."""
-    return EngineProcess(orders_of(config), silence_s=config.process.engine_silence_s)
+    async def _wait_replaced(self) -> None:
+        await self._replace.wait()
+        raise _ReplacedError
 
 
 class _News:
@@ -250,9 +294,13 @@ class _News:
         """It is gone; what becomes of calls in flight."""
         for engine in self._engines:
             engine.disconnect()
-        error = UnavailableError("the engines' process failed and is being restarted", code="engine_lost")
-        error.retry_after_s = self._back_in_s()
-        return error
+        return _lost("the engines' process failed and is being restarted", self._back_in_s())
+
+
+def _lost(message: str, back_in_s: float) -> UnavailableError:
+    error = UnavailableError(message, code="engine_lost")
+    error.retry_after_s = back_in_s
+    return error
 
 
 async def _obituary(process: subprocess.Popen[bytes]) -> str:
