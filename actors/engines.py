@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -21,10 +22,12 @@ from ..engine.models.side import open_side
 from ..media.speech.voice_activity import VoiceActivityModel
 from ..protocols.errors import DeviceLostError
 from .config.server import ServerConfig
+from .engine_process.checkpoints import Checkpoint
 from .engine_process.client import RemoteEngine
 from .engine_process.process import EngineProcess, engine_process
 from .inference.client import EngineClient
 from .runtime.nursery import first_error
+from .runtime.temp_files import in_own_folders
 from .served_model import LoadedModel, loaded_model
 from .worker_config import orders_of
 
@@ -62,16 +65,29 @@ class Engines:
         self.process = process = self.process or engine_process(self.config)
         await actors.start(process.run)
         assert process.opened is not None, "it has started"
+        scratch: Path = await actors.start(_scratch_folder)
         loaded: list[LoadedModel[EngineClient]] = []
-        for engine, fields in zip(process.engines, process.opened.models, strict=True):
-            work = partial(self._side_of, engine, fields, activity)
+        for place, (engine, fields, checkpoint) in enumerate(
+            zip(process.engines, process.opened.models, process.checkpoints, strict=True)
+        ):
+            folder = scratch / str(place)
+            work = partial(self._side_of, engine, fields, checkpoint, folder, activity)
             loaded.append(await trio.to_thread.run_sync(work, abandon_on_cancel=True))
+        process.checkpoints = ()
         return loaded
 
     def _side_of(
-        self, engine: RemoteEngine, fields: dict[str, Any], activity: VoiceActivityModel
+        self,
+        engine: RemoteEngine,
+        fields: dict[str, Any],
+        checkpoint: Checkpoint,
+        folder: Path,
+        activity: VoiceActivityModel,
     ) -> LoadedModel[EngineClient]:
-        info, side = open_side(fields)
+        """The side of a model whose checkpoint need not lie where this process runs: its small files came
+        with the engine, and are written to `folder`."""
+        checkpoint.write(folder)
+        info, side = open_side(fields | {"folder": str(folder)})
         engine.set_info(info)
         config = self.config.engine_of(engine.name)
         return loaded_model(engine, info, side, activity=activity, config=config)
@@ -112,3 +128,13 @@ class Engines:
             logger.critical("%s: %s; stopping, only a new process can use it", engine.name, error)
             self.lost = error
             self.stop()
+
+
+async def _scratch_folder(*, task_status: trio.TaskStatus[Path]) -> None:
+    """A folder of this server's own, as long as it runs."""
+
+    async def hold(folder: str) -> None:
+        task_status.started(Path(folder))
+        await trio.sleep_forever()
+
+    await in_own_folders(hold)

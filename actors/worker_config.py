@@ -36,6 +36,8 @@ class Orders(msgspec.Struct, frozen=True):
     max_pixels: int
     """Of the largest image that will come; 0: what a model itself allows."""
     logs: LogConfig
+    known_checkpoints: tuple[str, ...] = ()
+    """Digests of files that were sent before, by a process that is gone."""
 
 
 def orders_of(config: ServerConfig) -> Orders:

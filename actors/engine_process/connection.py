@@ -81,8 +81,8 @@ class Call:
 class Line:
     """The connection to one process, for all its models. Start `run`."""
 
-    def __init__(self, stream: trio.abc.Stream, on_news: Callable[[Message], None]) -> None:
-        """`on_news` is told what comes without being asked for, and every state."""
+    def __init__(self, stream: trio.abc.Stream, on_news: Callable[[Message, Sequence[bytes]], None]) -> None:
+        """`on_news` is told what comes without being asked for, with its buffers, and every state."""
         self._link = Link(stream)
         self._on_news = on_news
         self._calls: dict[int, Call] = {}
@@ -151,8 +151,8 @@ class Line:
 
     async def _take(self, number: int, parts: list[bytes]) -> None:
         self.silent_s = 0.0
-        message, _ = await read_message(parts)
+        message, buffers = await read_message(parts)
         if number == messages.NEWS or isinstance(message, messages.State):
-            self._on_news(message)
+            self._on_news(message, buffers)
         if number in self._calls:
             self._calls[number].take(message)
