@@ -327,7 +327,10 @@ class SimulatedProcess(EngineProcess):
             await trio.sleep(self._simulated.machine.duration_s(0.5))
             presence = Presence()
             engines = [self._simulated.make_engine(name, presence) for name in MODELS]
-            hello = messages.Opened(tuple(info_fields(opened(name).info) for name in MODELS))
+            hello = messages.Opened(
+                tuple(info_fields(opened(name).info) for name in MODELS),
+                tuple(messages.CheckpointFiles(name) for name in MODELS),
+            )
             async with trio.open_nursery() as nursery:
                 async with trio.open_nursery() as loading:
                     loading.start_soon(_report_loading, stream)
@@ -336,7 +339,7 @@ class SimulatedProcess(EngineProcess):
                     loading.cancel_scope.cancel()
                 answering = EngineServer(engines, stream)
                 self._simulated.links = [answering]
-                await answering.run(hello)
+                await answering.run(hello, ())
                 nursery.cancel_scope.cancel()
         self._scope = None
         popen.returncode = -9
