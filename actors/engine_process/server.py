@@ -92,7 +92,7 @@ class EngineServer:
     async def _report_states(self) -> None:
         while True:
             await trio.sleep(STATE_INTERVAL_S)
-            await self._link.settled()  # the other side may be stopped (Ctrl-Z) for hours
+            await self._link.settled(messages.NEWS)  # the other side may be stopped (Ctrl-Z) for hours
             self._answer(messages.NEWS, self._state())
 
     def _state(self) -> messages.State:
