@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NoReturn, Protocol, TypeVar
 
 import trio
@@ -30,6 +31,7 @@ from ..runtime.nursery import first_error
 from ..telemetry.logs import configure, flush
 from ..worker_config import Orders
 from . import messages
+from .checkpoints import Checkpoint, read_checkpoint
 from .framing import small_frame
 from .server import STATE_INTERVAL_S, EngineServer
 
@@ -108,6 +110,7 @@ async def _run(
     config: Orders, stream: trio.abc.Stream, open_next: Open[OpenedT], nursery: trio.Nursery
 ) -> None:
     opened: list[OpenedT] = []
+    checkpoints: list[Checkpoint] = []
     # Where memory is refused, a thread may end without its result: the first failure ends the wait for it.
     with naming_shortage(", ".join(order.name for order in config.models)):
         async with trio.open_nursery() as loading:
@@ -120,12 +123,17 @@ async def _run(
                     )
                     opened.append(model)
                     await nursery.start(model.engine.run)
+                read = partial(read_checkpoint, model.info.folder, config.known_checkpoints)
+                checkpoints.append(await trio.to_thread.run_sync(read))
                 logger.info("%s: ready after %.1f s", order.name, time.monotonic() - started)
             gc.collect()
             gc.freeze()
             loading.cancel_scope.cancel()
-    hello = messages.Opened(tuple(info_fields(each.info) for each in opened))
-    await EngineServer([each.engine for each in opened], stream).run(hello)
+    hello = messages.Opened(
+        tuple(info_fields(each.info) for each in opened), tuple(each.files for each in checkpoints)
+    )
+    contents = [content for each in checkpoints for content in each.contents]
+    await EngineServer([each.engine for each in opened], stream).run(hello, contents)
     os._exit(0)  # there is nobody to give anything back to
 
 

@@ -93,12 +93,12 @@ class Line:
     def __init__(
         self,
         stream: trio.abc.Stream,
-        on_news: Callable[[Message], None],
+        on_news: Callable[[Message, Sequence[bytes]], None],
         *,
         silence_s: float = SILENCE_S,
     ) -> None:
-        """`on_news` is told what comes without being asked for, and every state. After `silence_s` without a
-        word nothing more is asked."""
+        """`on_news` is told what comes without being asked for, with its buffers, and every state. After
+        `silence_s` without a word nothing more is asked."""
         self._link = Link(stream)
         self._on_news = on_news
         self._silence_s = silence_s
@@ -173,8 +173,8 @@ class Line:
 
     async def _take(self, number: int, parts: list[bytes]) -> None:
         self.silent_s = 0.0
-        message, _ = await read_message(parts)
+        message, buffers = await read_message(parts)
         if number == messages.NEWS or isinstance(message, messages.State):
-            self._on_news(message)
+            self._on_news(message, buffers)
         if number in self._calls:
             self._calls[number].take(message)

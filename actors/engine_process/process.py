@@ -17,8 +17,10 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
+import msgspec
 import trio
 
 from ...protocols.errors import ModelLoadError, SensoriumError, UnavailableError
@@ -26,6 +28,7 @@ from ..runtime.supervisor import Child, Health, RestartPolicy, Supervisor
 from ..runtime.threads import is_short
 from ..worker_config import Orders, written
 from . import messages
+from .checkpoints import Checkpoint
 from .client import RemoteEngine
 from .connection import SILENCE_S, Line
 from .messages import Message
@@ -96,6 +99,8 @@ class EngineProcess:
         )
         self.opened: messages.Opened | None = None
         """What it said of its models, once it was ready for the first time."""
+        self.checkpoints: Sequence[Checkpoint] = ()
+        """The files that came with that, of each model."""
 
     def pid(self) -> int | None:
         """Of the process, while there is one."""
@@ -200,8 +205,10 @@ class EngineProcess:
             if self._cores:
                 # Before it has threads, which inherit this.
                 os.sched_setaffinity(process.pid, self._cores)
+            known = () if self.opened is None else tuple(each.digest for each in self.opened.checkpoints)
+            orders = msgspec.structs.replace(self._orders, known_checkpoints=known)
             with suppress(BrokenPipeError):  # it is gone already, as who talks to it will see
-                ours.sendall(written(self._orders))  # some KiB, which the socket holds until they are read
+                ours.sendall(written(orders))  # some KiB, which the socket holds until they are read
         except BaseException:
             ours.close()
             raise
@@ -220,10 +227,18 @@ class EngineProcess:
         except* (LinkLostError, trio.BrokenResourceError):
             raise news.error or EngineProcessError(await _obituary(process)) from None
 
-    def _ready(self, task_status: trio.TaskStatus[None]) -> Callable[[messages.Opened], None]:
-        def ready(opened: messages.Opened) -> None:
-            self.opened = self.opened or opened
-            for order, first, now in zip(self._orders.models, self.opened.models, opened.models, strict=True):
+    def _ready(
+        self, task_status: trio.TaskStatus[None]
+    ) -> Callable[[messages.Opened, Sequence[bytes]], None]:
+        def ready(opened: messages.Opened, contents: Sequence[bytes]) -> None:
+            if self.opened is None:
+                self.opened, left = opened, iter(contents)
+                self.checkpoints = tuple(
+                    Checkpoint(files, tuple(islice(left, len(files.names)))) for files in opened.checkpoints
+                )
+            for order, first, now in zip(
+                self._orders.models, _identities(self.opened), _identities(opened), strict=True
+            ):
                 if first != now:
                     raise FilesChangedError(
                         f"{order.name}: its files are not those this server began with; restart the server"
@@ -264,7 +279,7 @@ class _News:
     def __init__(
         self,
         engines: Sequence[RemoteEngine],
-        on_ready: Callable[[messages.Opened], None],
+        on_ready: Callable[[messages.Opened, Sequence[bytes]], None],
         back_in_s: Callable[[], float],
     ) -> None:
         self.line: Line | None = None
@@ -275,7 +290,7 @@ class _News:
         self._on_ready = on_ready
         self._back_in_s = back_in_s
 
-    def take(self, message: Message) -> None:
+    def take(self, message: Message, buffers: Sequence[bytes]) -> None:
         """Something was said."""
         match message:
             case messages.State():
@@ -283,7 +298,7 @@ class _News:
                     engine.take(message)
             case messages.Opened():
                 assert self.line is not None
-                self._on_ready(message)
+                self._on_ready(message, buffers)
                 self.is_ready = True
                 for engine in self._engines:
                     engine.connect(self.line)
@@ -301,6 +316,12 @@ def _lost(message: str, back_in_s: float) -> UnavailableError:
     error = UnavailableError(message, code="engine_lost")
     error.retry_after_s = back_in_s
     return error
+
+
+def _identities(opened: messages.Opened) -> list[tuple[dict[str, Any], str]]:
+    """What must not change of each model: what is known of it, and the digest of its files."""
+    digests = (each.digest for each in opened.checkpoints)
+    return list(zip(opened.models, digests, strict=True))
 
 
 async def _obituary(process: subprocess.Popen[bytes]) -> str:

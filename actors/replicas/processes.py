@@ -19,7 +19,6 @@ import trio
 
 from ...engine.models.info import ModelInfo
 from ..config.server import ServerConfig
-from ..engine_process import messages
 from ..engine_process.client import RemoteEngine
 from ..engine_process.process import EngineProcess
 from ..inference.client import EngineClient
@@ -48,11 +47,6 @@ class ModelProcesses(Protocol):
     @property
     def engines(self) -> Sequence[EngineClient]:
         """One for each model, in order."""
-        ...
-
-    @property
-    def opened(self) -> messages.Opened | None:
-        """What they said of their models, once they were ready for the first time."""
         ...
 
     def set_info(self, index: int, info: ModelInfo) -> None:
@@ -86,11 +80,6 @@ class SingleProcess:
         self.engines: Sequence[RemoteEngine] = process.engines
         self.begun = process.begun
         self.run = process.run
-
-    @property
-    def opened(self) -> messages.Opened | None:
-        """See `ModelProcesses.opened`."""
-        return self._process.opened
 
     def set_info(self, index: int, info: ModelInfo) -> None:
         """See `ModelProcesses.set_info`."""
@@ -130,11 +119,6 @@ class Replicas:
             )
             for number, name in enumerate(config.public_names)
         ]
-
-    @property
-    def opened(self) -> messages.Opened | None:
-        """See `ModelProcesses.opened`."""
-        return self.processes[0].opened
 
     def set_info(self, index: int, info: ModelInfo) -> None:
         """See `ModelProcesses.set_info`."""

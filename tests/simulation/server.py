@@ -32,6 +32,7 @@ from sensorium.actors.http.openapi_routes import Described
 from sensorium.actors.http.service import Service
 from sensorium.actors.inference.client import EngineClient
 from sensorium.actors.inference.engine import Engine, EngineBounds, EngineText
+from sensorium.actors.replicas.processes import SingleProcess
 from sensorium.actors.runtime.supervisor import RestartPolicy
 from sensorium.actors.served_model import LoadedModel, loaded_model
 from sensorium.actors.telemetry.logs import LogConfig
@@ -238,7 +239,7 @@ class SimulatedEngines:
     ) -> None:
         self._simulated = simulated
         self._config = config
-        self.process: SimulatedProcess | None = None
+        self.processes: SingleProcess | None = None
 
     async def start(
         self, actors: trio.Nursery, activity: VoiceActivityModel
@@ -246,11 +247,12 @@ class SimulatedEngines:
         """Start all of them, here or behind a line."""
         clients: Sequence[EngineClient]
         if self._simulated.is_overlapped:
-            self.process = self._simulated.process = SimulatedProcess(self._simulated, self._config)
-            await actors.start(self.process.run)
-            for engine in self.process.engines:
+            process = self._simulated.process = SimulatedProcess(self._simulated, self._config)
+            self.processes = SingleProcess(process)
+            await actors.start(process.run)
+            for engine in process.engines:
                 engine.set_info(opened(engine.name).info)
-            clients = self.process.engines
+            clients = process.engines
         else:
             presence = Presence()
             engines = [self._simulated.make_engine(name, presence) for name in MODELS]
@@ -327,7 +329,10 @@ class SimulatedProcess(EngineProcess):
             await trio.sleep(self._simulated.machine.duration_s(0.5))
             presence = Presence()
             engines = [self._simulated.make_engine(name, presence) for name in MODELS]
-            hello = messages.Opened(tuple(info_fields(opened(name).info) for name in MODELS))
+            hello = messages.Opened(
+                tuple(info_fields(opened(name).info) for name in MODELS),
+                tuple(messages.CheckpointFiles(name) for name in MODELS),
+            )
             async with trio.open_nursery() as nursery:
                 async with trio.open_nursery() as loading:
                     loading.start_soon(_report_loading, stream)
@@ -336,7 +341,7 @@ class SimulatedProcess(EngineProcess):
                     loading.cancel_scope.cancel()
                 answering = EngineServer(engines, stream)
                 self._simulated.links = [answering]
-                await answering.run(hello)
+                await answering.run(hello, ())
                 nursery.cancel_scope.cancel()
         self._scope = None
         popen.returncode = -9
