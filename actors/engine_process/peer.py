@@ -119,6 +119,8 @@ class EnginePeer(ABC):
         try:
             await self._supervisor.run(task_status=task_status)
         except FilesChangedError as error:
+            if self.opened is None:
+                raise
             logger.critical("%s", error)
             await trio.sleep_forever()  # as one that crashed too often
 
@@ -134,7 +136,7 @@ class EnginePeer(ABC):
         loading_s = 0.0 if self._loading_since is None else time.monotonic() - self._loading_since
         return max(1.0, self._load_s - loading_s)
 
-    def _check(self, opened: messages.Opened) -> None:
+    def _check(self, opened: messages.Opened) -> None:  # noqa: B027 (one that is started here runs what it was told)
         """Raise FilesChangedError if it runs other models than it has to."""
 
     def _start(self) -> Sequence[Child]:

@@ -8,6 +8,7 @@ server.
 from __future__ import annotations
 
 import logging
+import math
 import ssl
 import sys
 from collections.abc import Callable, Sequence
@@ -52,6 +53,7 @@ class NodeServer:
         self._secret = secret
         self._tls = tls
         self._num_pending = self._num_servers = 0
+        self._num_refused, self._reported_at = 0, -math.inf
         self.is_draining = False
 
     async def serve(self, tcp: trio.SocketStream) -> None:
@@ -68,7 +70,7 @@ class NodeServer:
             with trio.fail_after(HANDSHAKE_S):
                 await let_in(stream, self._secret)
         except (trio.TooSlowError, trio.BrokenResourceError, HandshakeError, ssl.SSLError, OSError) as error:
-            logger.warning("%s was not let in: %s", peer, error or "it did not say who it is in time")
+            self._report_refused(peer, str(error) or "it did not say who it is in time")
             await trio.aclose_forcefully(stream)
             return
         finally:
@@ -82,6 +84,15 @@ class NodeServer:
             self._num_servers -= 1
             await trio.aclose_forcefully(stream)
             logger.info("%s has left", peer)
+
+    def _report_refused(self, peer: str, why: str) -> None:
+        """In the log, once a second at most: a storm of them is to fill no disk."""
+        self._num_refused += 1
+        if trio.current_time() < self._reported_at + 1.0:
+            return
+        more = f" ({self._num_refused - 1} more before it)" if self._num_refused > 1 else ""
+        logger.warning("%s was not let in: %s%s", peer, why, more)
+        self._reported_at, self._num_refused = trio.current_time(), 0
 
     def is_idle(self) -> bool:
         """Whether no request runs or waits."""

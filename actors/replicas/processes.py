@@ -267,7 +267,12 @@ class Nodes(Replicas):
         ready = trio.Event()
 
         async def start(process: EnginePeer) -> None:
-            await nursery.start(process.run)
+            try:
+                await nursery.start(process.run)
+            except FilesChangedError as error:
+                if not ready.is_set():
+                    raise
+                logger.critical("%s; they are left out", error)  # others serve already
             ready.set()
 
         for process in self.processes:
