@@ -356,18 +356,15 @@ def engine(
     engine: Annotated[EngineConfig, _FLAT] = _DEFAULTS.engine,
     logs: Annotated[LogConfig, _FLAT] = _DEFAULTS.logs,
 ) -> int:
-    """Run models for servers on other machines: `sensorium serve MODEL --engines HOST:PORT`.
+    """Run models for servers on other machines.
 
-    Prints `engines listen on HOST:PORT` when ready. Who connects has to know the secret; what is said after
-    that is not encrypted without the three options of TLS. On Ctrl-C or SIGTERM it takes no new requests,
-    finishes those that run, and ends.
+    Prints `engines listen on HOST:PORT` when ready; `sensorium serve MODEL --engines HOST:PORT` uses them. A
+    server has to know the secret. What crosses the network is encrypted only with the three options of TLS.
+    Ctrl-C and SIGTERM end it once the requests that run are finished.
 
     Examples:
 
-        openssl rand -hex 32 > secret
         sensorium engine tiny-qwen3-asr --listen 10.0.0.2:9000 --secret-file secret
-        sensorium serve tiny-qwen3-asr --engines 10.0.0.2:9000 --engines 10.0.0.3:9000 --engine-secret-file
-        secret
 
     Parameters
     ----------

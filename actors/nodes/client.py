@@ -45,7 +45,7 @@ class NodeAddress:
         """HOST:PORT or [ADDRESS]:PORT. Raises ValueError."""
         host, _, port = text.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-            raise ValueError(f"{text!r} is no HOST:PORT")
+            raise ValueError(f"{text!r} is not HOST:PORT")
         return cls(host.removeprefix("[").removesuffix("]"), int(port))
 
 

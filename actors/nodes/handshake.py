@@ -51,7 +51,7 @@ async def ask_in(stream: trio.abc.Stream, secret: bytes) -> None:
     await stream.send_all(HELLO + ours)
     hello = await _exactly(stream, len(HELLO), "it closed the connection, as one that answers others does")
     if hello != HELLO:
-        raise HandshakeError("it is no engine of this version of sensorium")
+        raise HandshakeError("what listens there is not `sensorium engine` of this version")
     theirs = await _exactly(stream, _NONCE_BYTES, "it closed the connection")
     proof = await _exactly(stream, _DIGEST_BYTES, "it closed the connection")
     if not hmac.compare_digest(proof, _proof(secret, b"engine", ours, theirs)):
@@ -65,7 +65,7 @@ async def let_in(stream: trio.abc.Stream, secret: bytes) -> None:
     """The side that was connected to. Raises HandshakeError, and what the stream raises."""
     hello = await _exactly(stream, len(HELLO), "it closed the connection")
     if hello != HELLO:
-        raise HandshakeError("it is no server of this version of sensorium")
+        raise HandshakeError("it does not speak as `sensorium serve --engines` of this version")
     theirs = await _exactly(stream, _NONCE_BYTES, "it closed the connection")
     ours = secrets.token_bytes(_NONCE_BYTES)
     await stream.send_all(HELLO + ours + _proof(secret, b"engine", theirs, ours))
