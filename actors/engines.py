@@ -63,8 +63,8 @@ class Engines:
     ) -> Sequence[LoadedModel[EngineClient]]:
         self.processes = processes = self.processes or model_processes(self.config)
         await actors.start(processes.run)
-        first = processes.processes[0]
-        assert first.opened is not None, "they have started"
+        first = next(process for process in processes.processes if process.opened is not None)
+        assert first.opened is not None, "it was chosen for that"
         scratch: Path = await actors.start(_scratch_folder)
         loaded: list[LoadedModel[EngineClient]] = []
         for index, (fields, checkpoint) in enumerate(

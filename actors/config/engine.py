@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal, get_args
 
 from ...engine.models.memory import MemorySize
 from ...engine.planning.limits import SchedulingPolicy
 from ...engine.text.tools.machine import ToolParser
 from ..errors import ConfigError
-from .validation import check, check_file, check_word, memory_size, read_pins, read_template_kwargs
+from .validation import (
+    check,
+    check_address,
+    check_file,
+    check_word,
+    memory_size,
+    read_pins,
+    read_template_kwargs,
+)
 
 _DEVICE: Final = re.compile(r"auto|cpu|cuda(:\d+(,\d+)*)?")
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -176,11 +185,27 @@ class ProcessConfig:
         Processes that run all models, each with its share of the cores, of the memory and of the GPUs that
         device lists. Sessions and conversations stay at one; a prompt goes where its beginning is cached, or
         where the least waits. One that dies or is silent for a second is left out until it is back.
+    engines
+        Address of engines that `sensorium engine` runs, HOST:PORT; repeat it for several with the same
+        models. Nothing is loaded here then: the models are named as they are there.
+    engine_secret_file
+        File with the secret that these engines know, 16 bytes or more.
+    engine_tls_cert
+        Certificate (PEM) to show engines, for TLS on both sides; with engine_tls_key and engine_tls_ca.
+    engine_tls_key
+        Its key.
+    engine_tls_ca
+        Certificates of the authority that theirs must be of.
     """
 
     engine_process: Where = "on"
     engine_silence_s: float = 20.0
     replicas: int = 1
+    engines: tuple[str, ...] = ()
+    engine_secret_file: Path | None = None
+    engine_tls_cert: Path | None = None
+    engine_tls_key: Path | None = None
+    engine_tls_ca: Path | None = None
 
     def __post_init__(self) -> None:
         check_word("engine_process", self.engine_process, get_args(Where))
@@ -188,3 +213,11 @@ class ProcessConfig:
         check("replicas", self.replicas, 1, 64)
         if self.replicas > 1 and self.engine_process == "off":
             raise ConfigError(f"--replicas is {self.replicas} with --engine-process off; allowed: on")
+        for address in self.engines:
+            check_address("engines", address)
+        if self.engines and (self.replicas > 1 or self.engine_process == "off"):
+            raise ConfigError(
+                "--engines are processes of their own; allowed: no --replicas, and no --engine-process off"
+            )
+        if self.engines and self.engine_secret_file is None:
+            raise ConfigError("--engines need --engine-secret-file: the file with the secret that they know")

@@ -9,14 +9,14 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ..engine_process.process import EngineProcess
+from ..engine_process.peer import EnginePeer
 from .client import ReplicatedEngine
 
 
 class _Processes(Collector):
     """Memory, processor time and files of each process, as of the only one, with a label for its number."""
 
-    def __init__(self, processes: Sequence[EngineProcess]) -> None:
+    def __init__(self, processes: Sequence[EnginePeer]) -> None:
         self._processes = processes
         self._collectors = [
             ProcessCollector("sensorium_engine", partial(_pid, process), registry=None)
@@ -45,7 +45,7 @@ class _Processes(Collector):
         yield from (ready, restarts)
 
 
-def _pid(process: EngineProcess) -> int | str:
+def _pid(process: EnginePeer) -> int | str:
     return process.pid() or "none"
 
 
@@ -73,7 +73,7 @@ class _Placements(Collector):
 
 
 def register_replicas(
-    registry: CollectorRegistry, processes: Sequence[EngineProcess], engines: Sequence[ReplicatedEngine]
+    registry: CollectorRegistry, processes: Sequence[EnginePeer], engines: Sequence[ReplicatedEngine]
 ) -> None:
     """Have them read at every scrape."""
     registry.register(_Processes(processes))

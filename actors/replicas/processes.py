@@ -19,9 +19,14 @@ import trio
 
 from ...engine.models.info import ModelInfo
 from ..config.server import ServerConfig
+from ..engine_process import messages
 from ..engine_process.client import RemoteEngine
+from ..engine_process.peer import EnginePeer, FilesChangedError
 from ..engine_process.process import EngineProcess
 from ..inference.client import EngineClient
+from ..nodes.client import EngineNode, NodeAddress
+from ..nodes.handshake import read_secret
+from ..nodes.tls import tls_context
 from ..telemetry.metrics import Metrics
 from ..worker_config import Orders, orders_of
 from .client import ReplicatedEngine
@@ -40,8 +45,8 @@ class ModelProcesses(Protocol):
     """What runs a server's models in processes of their own. Start `run`."""
 
     @property
-    def processes(self) -> Sequence[EngineProcess]:
-        """Each of them."""
+    def processes(self) -> Sequence[EnginePeer]:
+        """Each of them. Those that are ready have said what they run."""
         ...
 
     @property
@@ -76,7 +81,7 @@ class SingleProcess:
 
     def __init__(self, process: EngineProcess) -> None:
         self._process = process
-        self.processes: Sequence[EngineProcess] = (process,)
+        self.processes: Sequence[EnginePeer] = (process,)
         self.engines: Sequence[RemoteEngine] = process.engines
         self.begun = process.begun
         self.run = process.run
@@ -100,14 +105,13 @@ class Replicas:
     """Several processes with the same models."""
 
     def __init__(
-        self, make: Callable[[int, Callable[[], bool]], EngineProcess], config: ServerConfig
+        self, make: Callable[[int, Callable[[], bool]], EnginePeer], num_replicas: int, config: ServerConfig
     ) -> None:
         """`make` gives the process of a number that is not started, told how it learns whether another is
         ready."""
         self._drained: set[int] = set()
         self._is_replacing = False
-        num_replicas = config.process.replicas
-        self.processes: Sequence[EngineProcess] = [
+        self.processes: Sequence[EnginePeer] = [
             make(index, partial(self._has_others, index)) for index in range(num_replicas)
         ]
         self.engines: Sequence[ReplicatedEngine] = [
@@ -136,12 +140,16 @@ class Replicas:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """See `EngineProcess.run`."""
         async with trio.open_nursery() as nursery:
-            async with trio.open_nursery() as starting:
-                for process in self.processes:
-                    starting.start_soon(nursery.start, process.run)
+            await self._start(nursery)
             for index, process in enumerate(self.processes):
                 nursery.start_soon(self._forget_lost, index, process)
             task_status.started()
+
+    async def _start(self, nursery: trio.Nursery) -> None:
+        """Start all of them in `nursery`; return when there is enough to serve."""
+        async with trio.open_nursery() as starting:
+            for process in self.processes:
+                starting.start_soon(nursery.start, process.run)
 
     def add_metrics(self, metrics: Metrics) -> None:
         """See `ModelProcesses.add_metrics`."""
@@ -177,7 +185,7 @@ class Replicas:
         finally:
             self._drained.discard(index)
 
-    async def _forget_lost(self, index: int, process: EngineProcess) -> None:
+    async def _forget_lost(self, index: int, process: EnginePeer) -> None:
         """A process that was started again has none of what was sent to the one before."""
         num_restarts = 0
         while True:
@@ -200,6 +208,8 @@ async def _until(condition: Callable[[], bool]) -> None:
 def model_processes(config: ServerConfig) -> ModelProcesses:
     """Those of a server, not started yet."""
     orders, silence_s, num = orders_of(config), config.process.engine_silence_s, config.process.replicas
+    if config.process.engines:
+        return Nodes(config)
     if num == 1:
         return SingleProcess(EngineProcess(orders, silence_s=silence_s))
     cores = shared_cores(num)
@@ -216,7 +226,7 @@ def model_processes(config: ServerConfig) -> ModelProcesses:
             name=f"engines of replica {index}",
         )
 
-    return Replicas(make, config)
+    return Replicas(make, num, config)
 
 
 def _orders_of_one(orders: Orders, devices: Sequence[str], num_sharing: int) -> Orders:
@@ -225,3 +235,63 @@ def _orders_of_one(orders: Orders, devices: Sequence[str], num_sharing: int) -> 
         for order, device in zip(orders.models, devices, strict=True)
     )
     return msgspec.structs.replace(orders, models=models, num_sharing=num_sharing)
+
+
+class Nodes(Replicas):
+    """Engines that others started, on any machine."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        """At the addresses of a configuration. Raises ConfigError for its secret and certificates."""
+        where = config.process
+        assert where.engine_secret_file is not None, "checked with the addresses"
+        secret = read_secret(where.engine_secret_file)
+        tls = tls_context(where.engine_tls_cert, where.engine_tls_key, where.engine_tls_ca, is_server=False)
+        self._first: EnginePeer | None = None
+
+        def make(index: int, has_others: Callable[[], bool]) -> EngineNode:
+            return EngineNode(
+                NodeAddress.parse(where.engines[index]),
+                config.public_names,
+                secret,
+                silence_s=where.engine_silence_s,
+                left_out_s=LEFT_OUT_S,
+                has_others=has_others,
+                tls=tls,
+                agree=self._agree,
+            )
+
+        super().__init__(make, len(where.engines), config)
+
+    async def _start(self, nursery: trio.Nursery) -> None:
+        """One is enough: the others are used when they are there."""
+        ready = trio.Event()
+
+        async def start(process: EnginePeer) -> None:
+            try:
+                await nursery.start(process.run)
+            except FilesChangedError as error:
+                if not ready.is_set():
+                    raise
+                logger.critical("%s; they are left out", error)  # others serve already
+            ready.set()
+
+        for process in self.processes:
+            nursery.start_soon(start, process)
+        await ready.wait()
+
+    def _agree(self, node: EngineNode, opened: messages.Opened) -> None:
+        """All have to run the same models: of equal files, but for the weights, which nobody reads twice."""
+        first = self._first = self._first or node
+        if first.opened is None:
+            return
+        for engine, ours, theirs in zip(
+            node.engines, opened.checkpoints, first.opened.checkpoints, strict=True
+        ):
+            if ours.digest != theirs.digest:
+                raise FilesChangedError(
+                    f"{engine.name}: the {node.name} have other files than the {first.name}"
+                )
+
+    async def replace_all(self, drain_s: float) -> None:  # noqa: ARG002 (they end and begin elsewhere)
+        """They are replaced where they run."""
+        logger.warning("not replaced: the engines run elsewhere; end one there with SIGTERM, and start it")

@@ -282,6 +282,10 @@ class _Popen:
         self.returncode = -9
 
 
+async def _killed() -> str:
+    return "the engines' process 4711 ended by signal 9"
+
+
 class SimulatedProcess(EngineProcess):
     """The models' process as tasks of this one: its engines and its end of the line."""
 
@@ -301,7 +305,7 @@ class SimulatedProcess(EngineProcess):
         self._scope.cancel()
         return True
 
-    async def _run_process(self, *, task_status: trio.TaskStatus[None]) -> None:
+    async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
         popen: Any = _Popen()
         self._process = popen
         self._loading_since = trio.current_time()
@@ -311,7 +315,7 @@ class SimulatedProcess(EngineProcess):
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._live, theirs, popen)
-                await self._talk(popen, ours, task_status)
+                await self._talk(ours, task_status, _killed)
         finally:
             self._process = None
             await _close(ours)

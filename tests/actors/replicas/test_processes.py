@@ -44,7 +44,7 @@ async def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
 
 @pytest.fixture
 async def replicas(nursery: trio.Nursery) -> Replicas:
-    replicas = Replicas(make, CONFIG)
+    replicas = Replicas(make, 2, CONFIG)
     with replicas.begun():
         await nursery.start(replicas.run)
     replicas.set_info(0, INFO)
