@@ -49,6 +49,7 @@ class ConformerShape:
     has_bias: bool = True
     scale_input: bool = True
     sliding_window: int = 71
+    decoder_size: int = 24
 
     def encoder(self) -> dict[str, Any]:
         """As a config has them."""
@@ -65,6 +66,20 @@ class ConformerShape:
         }
 
 
+PUBLISHED = ConformerShape(
+    hidden_size=1024,
+    num_layers=24,
+    num_heads=8,
+    ffn_size=4096,
+    channels=256,
+    num_mel_bins=128,
+    has_bias=False,
+    scale_input=False,
+    decoder_size=640,
+)
+"""The 0.6 billion parameters of the English checkpoint."""
+
+
 def make_nemotron_folder(
     path: Path,
     shape: ConformerShape | None = None,
@@ -77,7 +92,7 @@ def make_nemotron_folder(
     shape = shape or ConformerShape()
     options: dict[str, Any] = {
         "vocab_size": VOCAB_SIZE,
-        "decoder_hidden_size": 24,
+        "decoder_hidden_size": shape.decoder_size,
         "blank_token_id": VOCAB_SIZE - 1,
         "encoder_config": shape.encoder() | {"sliding_window": shape.sliding_window},
     }
