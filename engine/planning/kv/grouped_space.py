@@ -55,7 +55,8 @@ class GroupedKvSpace(KvSpace):
         num_cached, tables = self._groups.find(names, self.states)
         parked = self.sessions.find(request.message.session)
         if parked is not None:
-            length = self._servable(parked, min(parked.overlap(request), limit), names)
+            overlap = max(parked.overlap(request) - self._num_ahead, 0)
+            length = self._servable(parked, min(overlap, limit), names)
             if length and length >= num_cached * size:
                 tables = self._groups.needed(parked.tables, length)
                 snapshot = None if _has_state(parked, length) else self._snapshot(names, length)
@@ -86,10 +87,11 @@ class GroupedKvSpace(KvSpace):
 
     def settle_draft(self, request: ScheduledRequest) -> None:
         """Let go of the blocks behind the next position, and go back to the states of before if the draft was
-        not accepted whole. No plan in flight may feed `request`."""
+        not accepted whole. Steps in flight write to no position behind those planned now."""
         if self.states is not None:
             self.states.settle(request)
-        num_kept = self.pool.num_blocks_for(max(request.num_computed + 1, len(request.tokens)))
+        num_known = max(request.num_computed + 1, len(request.tokens))
+        num_kept = self.pool.num_blocks_for(max(num_known, request.num_planned))
         tables = tables_of(request)
         for table in tables:
             self.pool.free(table[num_kept:])
@@ -164,10 +166,11 @@ class GroupedKvSpace(KvSpace):
         tables = (step.block_table, *step.more_tables)
         if request is not None:
             assert step.state_slot == (None if request.state is None else request.state.slot)
+            num_kept = self._num_written(step, request)
             for mine, theirs in zip(tables_of(request), tables, strict=True):
-                same = zip(mine, theirs, strict=False)
+                same = zip(mine[:num_kept], theirs[:num_kept], strict=False)
                 assert all(one in (other, HOLE) for one, other in same), "a step in flight lost its blocks"
-                assert len(mine) >= len(theirs), "a step in flight lost its blocks"
+                assert len(mine) >= min(len(theirs), num_kept), "a step in flight lost its blocks"
         size = self._block_size
         for table in tables:
             written = table[step.start // size : -(-(step.start + step.num_rows) // size)]

@@ -26,6 +26,9 @@ class PagedGroup:
 
     spec: PagedSpec
     layers: tuple[int, ...] = ()
+    looks_ahead: bool = False
+    """Whether what it holds of a token depends on the next one, too, as in a draft model that computes with
+    the model's hidden states: its block then has the name of the one after it."""
 
     def max_blocks(self, num_tokens: int, block_size: int, max_tokens_per_step: int) -> int:
         """The most blocks a sequence of so many tokens ever holds, fed at most so many in a step."""
@@ -73,10 +76,16 @@ class CacheLayout:
         return num_blocks * block_size * self.token_bytes + self.state_bytes
 
 
-def layout_of(layers: Sequence[LayerSpec]) -> CacheLayout:
-    """The layout of a model whose layers keep these, in their order. Raises ValueError if a layer shares what
-    is not there."""
-    kinds: dict[PagedSpec, list[int]] = {}
+def layout_of(
+    layers: Sequence[LayerSpec], draft_layers: Sequence[LayerSpec] = (), *, looks_ahead: bool = False
+) -> CacheLayout:
+    """The layout of a model whose layers keep these, in their order, and those of its draft model after them.
+
+    `looks_ahead`: the draft model needs the model's hidden states. Raises ValueError if a layer shares what
+    is not there.
+    """
+    num_layers, layers = len(layers), (*layers, *draft_layers)
+    kinds: dict[tuple[PagedSpec, bool], list[int]] = {}
     state_bytes = 0
     for index, spec in enumerate(layers):
         match spec:
@@ -87,20 +96,20 @@ def layout_of(layers: Sequence[LayerSpec]) -> CacheLayout:
             case CrossAttention() | NoCache():
                 pass
             case _:
-                kinds.setdefault(spec, []).append(index)
+                kinds.setdefault((spec, looks_ahead and index >= num_layers), []).append(index)
     if not kinds:
         # blocks of no bytes, by which prefixes are named
         return CacheLayout(ONE_GROUP, 0, state_bytes, (None,) * len(layers))
     # A block is whole layers of each spec.
-    unit = lcm(*(spec.token_bytes for spec in kinds))
-    rarest = min(len(members) * spec.token_bytes for spec, members in kinds.items())
+    unit = lcm(*(spec.token_bytes for spec, _ in kinds))
+    rarest = min(len(members) * spec.token_bytes for (spec, _), members in kinds.items())
     token_bytes = -(-rarest // unit) * unit if unit else 0
     groups: list[PagedGroup] = []
-    for spec, members in kinds.items():
+    for (spec, is_ahead), members in kinds.items():
         size = token_bytes // spec.token_bytes if spec.token_bytes else len(members)
-        groups += (PagedGroup(spec, part) for part in _parts(members, size))
+        groups += (PagedGroup(spec, part, is_ahead) for part in _parts(members, size))
     # A full group first: its table is a request's `blocks`, which most of the planning looks at.
-    groups.sort(key=lambda group: group.spec.reach is not None)
+    groups.sort(key=lambda group: (group.looks_ahead, group.spec.reach is not None))
     return CacheLayout(tuple(groups), token_bytes, state_bytes, _places(layers, groups))
 
 
