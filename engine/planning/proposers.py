@@ -42,12 +42,12 @@ class Proposer(Protocol):
         follows those, supposing that they are the ones this proposer would propose now.
         """
 
-    def accepted(self, proposal: Proposal, num_accepted: int) -> None:
-        """So many tokens of a proposal of this proposer were accepted; proposals come in their order, but those
-        whose request was preempted meanwhile do not come."""
+    def accepted(self, proposal: Proposal, num_accepted: int) -> None:  # noqa: ARG002 (not all care)
+        """So many tokens of a proposal of this proposer were accepted. Proposals come in their order, without
+        those whose request was preempted meanwhile."""
         return
 
-    def drafted(self, proposal: Proposal | None) -> None:
+    def drafted(self, proposal: Proposal | None) -> None:  # noqa: ARG002 (not all care)
         """What the runner itself drafted behind the newest token of the request, told with every result.
         None: nothing, or the request left the device, and handles of before are void."""
         return
