@@ -314,6 +314,8 @@ class Runner:
             return TokensSampled(RequestId(""), error="this sequence was never begun", fault="defect")
         if state.finished:
             return TokensSampled(state.request_id)
+        if step.num_supposed:
+            step = step.from_position(state.num_tokens - 1)
         fault = fault_of(step, state, self._limits, self._encodings)
         if fault is not None:
             state.finished = True

@@ -252,11 +252,11 @@ class ScheduledRequest:
         if probe is not None and (self.probe_probability is not None or not start <= probe.position < end):
             probe = None  # it is asked once, also where its position is fed again
         step = SequenceStep(
-            sequence_id=self.sequence_id,
-            token_ids=draft.ids if is_decode else (*self.tokens[start:end], *draft.ids),
-            start=start,
-            block_table=self.blocks,
-            encoder_slot=self.slot,
+            self.sequence_id,
+            draft.ids if is_decode else (*self.tokens[start:end], *draft.ids),
+            start,
+            self.blocks,
+            self.slot,
             encoder_span=self.message.encoder_span,
             feeds_sampled=is_decode,
             answers=answers,
@@ -273,7 +273,9 @@ class ScheduledRequest:
         self.num_planned = end + num_draft
         if answers:
             self.num_sampling += 1
-            self.num_left -= 1 + num_draft
+            self.num_left -= 1
+        if num_draft:
+            self.num_left -= num_draft
             self.num_drafted += num_draft
         return step
 

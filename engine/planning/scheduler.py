@@ -31,7 +31,7 @@ from .encoder.slots import SlotQueue
 from .events import EncodeDropped, EncodeFailed, SchedulerEvent, WindowEncoded
 from .kv.grouped_space import make_space
 from .limits import SchedulerConfig, SchedulingPolicy, is_transduce
-from .plan import EncodeStep, Plan, SequenceOutcome, SequenceStep, Slot, StepResult
+from .plan import EncodeStep, Plan, SequenceId, SequenceOutcome, SequenceStep, Slot, StepResult
 from .planner import Planner
 from .policies.first_come import FirstCome
 from .policies.policy import Policy
@@ -327,9 +327,15 @@ class Scheduler:
         for request in queues.running:
             assert request.num_computed <= request.num_planned <= request.capacity
             assert len(request.blocks) <= self._kv.pool.num_blocks_for(request.max_length - 1)
+        ends: dict[SequenceId, int] = {}  # up to where steps in flight write, by what is known of drafts
         for flight in self._flights.values():
             for request, step in zip(flight.requests, flight.plan.sequences, strict=True):
-                self._kv.check_step(step, request if request.sequence_id == step.sequence_id else None)
+                if request.sequence_id == step.sequence_id:
+                    before = ends.get(step.sequence_id, request.num_computed)
+                    ends[step.sequence_id] = before + step.num_rows
+                    self._kv.check_step(step, request, before + step.num_rows)
+                else:
+                    self._kv.check_step(step, None, 0)
 
     def _take_overlapped(self, encodes: tuple[EncodeStep, ...]) -> None:
         if encodes:
@@ -425,8 +431,8 @@ class Scheduler:
             return None
         if sampled is None:
             return self._finish(request, outcome, "stop")
-        self._counts["draft_accepted"] += sampled.num_draft_accepted
         if request.proposers or step.num_draft:
+            self._counts["draft_accepted"] += sampled.num_draft_accepted
             drafted = result.proposals.get(step.sequence_id)
             request.tell_proposers(step, sampled.num_draft_accepted, drafted)
         if sampled.finish_reason is not None:

@@ -160,13 +160,13 @@ class GroupedKvSpace(KvSpace):
             slots += [slot for each in running if each.state is not None for slot in each.state.slots]
             self.states.check(slots)
 
-    def check_step(self, step: SequenceStep, request: ScheduledRequest | None) -> None:
+    def check_step(self, step: SequenceStep, request: ScheduledRequest | None, end: int) -> None:
         """Assert of a step in flight that nobody else has its blocks, and `request`, whose step it is unless
-        it is over, has them still, but for those that slid out since."""
+        it is over, has them still as far as the step writes, but for those that slid out since."""
         tables = (step.block_table, *step.more_tables)
         if request is not None:
             assert step.state_slot == (None if request.state is None else request.state.slot)
-            num_kept = self._num_written(step, request)
+            num_kept = self._num_kept(step, end)
             for mine, theirs in zip(tables_of(request), tables, strict=True):
                 same = zip(mine[:num_kept], theirs[:num_kept], strict=False)
                 assert all(one in (other, HOLE) for one, other in same), "a step in flight lost its blocks"

@@ -182,12 +182,12 @@ class KvSpace:
         assert set(self._pending.values()) <= set(running)
         assert self.sessions.num_blocks == sum(len(parked.blocks) for parked in self.sessions.parked)
 
-    def check_step(self, step: SequenceStep, request: ScheduledRequest | None) -> None:
+    def check_step(self, step: SequenceStep, request: ScheduledRequest | None, end: int) -> None:
         """Assert of a step in flight that nobody else has its blocks, and `request`, whose step it is unless
-        it is over, has them still."""
+        it is over, has them still as far as the step writes: to `end`, as drafts before it turned out."""
         size = self._block_size
         if request is not None:
-            num_kept = self._num_written(step, request)
+            num_kept = self._num_kept(step, end)
             assert request.blocks[:num_kept] == step.block_table[:num_kept], (
                 "a step in flight lost its blocks"
             )
@@ -195,11 +195,10 @@ class KvSpace:
         assert written, "a step without rows"
         assert not any(map(self.pool.is_findable, written)), "a findable block is written to"
 
-    def _num_written(self, step: SequenceStep, request: ScheduledRequest) -> int:
-        """How far into its tables a step in flight may write, by what is known of drafts before it."""
-        end = step.start + step.num_rows
-        is_whole = request.num_planned >= end
-        return len(step.block_table) if is_whole else self.pool.num_blocks_for(request.num_planned)
+    def _num_kept(self, step: SequenceStep, end: int) -> int:
+        """Blocks of each table that a step in flight may use: all, unless a draft before it was rejected."""
+        is_whole = end == step.start + step.num_rows
+        return len(step.block_table) if is_whole else self.pool.num_blocks_for(end)
 
     def counters(self) -> dict[str, int]:
         """Fields of `EngineStatistics` that are counted here."""
