@@ -69,8 +69,8 @@ class DraftModel:
     """What its own layers keep of a sequence. `layout_of` (`engine/planning/kv/groups.py`) takes them with
     those of the model."""
     needs_hidden_states: bool = False
-    """Whether it computes with the model's hidden states. The last block of a prefix hit is computed again
-    then: what its layers keep of a token depends on the next one."""
+    """Whether it computes with the model's hidden states. What its layers keep of a token then depends on the
+    next one, and the last block of a prefix hit is computed again."""
 
 
 class HypothesisProposer(Proposer):

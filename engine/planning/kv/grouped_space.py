@@ -34,7 +34,8 @@ class GroupedFound(Found):
 
 def make_space(config: SchedulerConfig) -> KvSpace:
     """The one that the model's layers need."""
-    is_plain = len(config.groups) == 1 and config.groups[0].spec.reach is None and not config.num_state_slots
+    first, *others = config.groups
+    is_plain = first.spec.reach is None and not (others or first.looks_ahead or config.num_state_slots)
     return KvSpace(config) if is_plain else GroupedKvSpace(config)
 
 

@@ -27,8 +27,8 @@ class PagedGroup:
     spec: PagedSpec
     layers: tuple[int, ...] = ()
     looks_ahead: bool = False
-    """Whether what it holds of a token depends on the next one, too, as in a draft model that computes with
-    the model's hidden states: its block then has the name of the one after it."""
+    """Whether what it holds of a token depends on the next one, too, as in layers of a draft model that
+    computes with the model's hidden states: its block then has the name of the one after it."""
 
     def max_blocks(self, num_tokens: int, block_size: int, max_tokens_per_step: int) -> int:
         """The most blocks a sequence of so many tokens ever holds, fed at most so many in a step."""
@@ -85,7 +85,7 @@ def layout_of(
     is not there.
     """
     num_layers, layers = len(layers), (*layers, *draft_layers)
-    kinds: dict[tuple[PagedSpec, bool], list[int]] = {}
+    kinds: dict[PagedSpec, list[int]] = {}
     state_bytes = 0
     for index, spec in enumerate(layers):
         match spec:
@@ -96,20 +96,22 @@ def layout_of(
             case CrossAttention() | NoCache():
                 pass
             case _:
-                kinds.setdefault((spec, looks_ahead and index >= num_layers), []).append(index)
+                kinds.setdefault(spec, []).append(index)
     if not kinds:
         # blocks of no bytes, by which prefixes are named
         return CacheLayout(ONE_GROUP, 0, state_bytes, (None,) * len(layers))
     # A block is whole layers of each spec.
-    unit = lcm(*(spec.token_bytes for spec, _ in kinds))
-    rarest = min(len(members) * spec.token_bytes for (spec, _), members in kinds.items())
+    unit = lcm(*(spec.token_bytes for spec in kinds))
+    rarest = min(len(members) * spec.token_bytes for spec, members in kinds.items())
     token_bytes = -(-rarest // unit) * unit if unit else 0
     groups: list[PagedGroup] = []
-    for (spec, is_ahead), members in kinds.items():
+    for spec, members in kinds.items():
         size = token_bytes // spec.token_bytes if spec.token_bytes else len(members)
-        groups += (PagedGroup(spec, part, is_ahead) for part in _parts(members, size))
+        groups += (
+            PagedGroup(spec, part, looks_ahead and part[-1] >= num_layers) for part in _parts(members, size)
+        )
     # A full group first: its table is a request's `blocks`, which most of the planning looks at.
-    groups.sort(key=lambda group: (group.looks_ahead, group.spec.reach is not None))
+    groups.sort(key=lambda group: group.spec.reach is not None)
     return CacheLayout(tuple(groups), token_bytes, state_bytes, _places(layers, groups))
 
 
