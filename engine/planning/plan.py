@@ -208,7 +208,7 @@ class StepResult:
     encoder_bytes: dict[Slot, int] = field(default_factory=dict)
     proposals: dict[SequenceId, Proposal] = field(default_factory=dict)
     """What the runner's own draft model proposes behind the newest tokens of sequences. A handle is good for
-    the sequence's next step."""
+    the sequence's next step that answers."""
     busy_s: float = 0.0
 
 

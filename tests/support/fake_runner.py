@@ -151,8 +151,7 @@ def answer_alone(
         content = request.encoder_hash.encode()
     if fails_alone(request) or content == UNENCODABLE:
         return (), "error"
-    past, _ = _past_alone(request, content, layers)
-    generated: list[int] = []
+    past, generated = _past_alone(request, content, layers)[0], list[int]()
     while len(generated) < sampling.max_tokens:
         token = next_token(past.behind(len(past.tokens)), generated, sampling)
         if token in sampling.stop_token_ids:
@@ -266,7 +265,7 @@ class _Sequence:
 
 
 class FakeRunner:
-    """See the module. A request whose id is in `failing` fails in its next step."""
+    """A request whose id is in `failing` fails in its next step."""
 
     info = INFO
     nan_id, crash_id = NAN_ID, CRASH_ID
@@ -409,6 +408,7 @@ class FakeRunner:
             sampled = _sample(step, sequence, past, probe, prompt_logprobs)
             self._draft(step, sequence, past, task.sampling)
             return sampled
+        self._draft(step, sequence, past, None)
         sequence.is_over = True
         if isinstance(task, Pool):
             return Pooled(sequence.start.request_id, pooled(sequence.rows, task))
@@ -501,7 +501,7 @@ class FakeRunner:
         """The step where the sequence really is; a handle must be that of the newest draft."""
         if step.num_supposed:
             step = step.from_position(len(sequence.tokens) - 1)
-        drafted = self._drafted.pop(step.sequence_id, None)
+        drafted = self._drafted.pop(step.sequence_id, None) if step.answers else None
         if step.draft_handle is not None:
             assert drafted is not None, "a handle of nothing"
             used = Proposal(step.token_ids[-step.num_draft :], step.draft_handle)
