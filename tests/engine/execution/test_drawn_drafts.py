@@ -137,7 +137,7 @@ def test_a_draft_without_its_probabilities_fails_alone() -> None:
     runner = Runner(model, num_blocks=64, block_size=4, draft_probabilities=short)
     start = SequenceStart(RequestId("r0"), GOOD, (), Sample(GREEDY))
     for handle, problem in ((2, "are gone"), (1, "needed: (2, ")):
-        changes = {"num_draft": 2, "draft_handle": DraftHandle(handle), "begin": start}
-        failed, good = run(runner, step(0, (*GOOD, 1, 2), **changes), step(1, GOOD))
+        drafted = step(0, (*GOOD, 1, 2), num_draft=2, draft_handle=DraftHandle(handle), begin=start)
+        failed, good = run(runner, drafted, step(1, GOOD))
         assert problem in (failed.error or "")
         assert good.token_ids == greedy(model, GOOD, 1)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 from sensorium.engine.models.qwen3_vl.positions import rotary_positions
 from sensorium.engine.planning.kv.groups import PagedGroup, layout_of
-from sensorium.engine.planning.kv.specs import FullAttention, SlidingWindow, State
+from sensorium.engine.planning.kv.specs import FullAttention, PagedSpec, SlidingWindow, State
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.proposers import DraftModel
 from sensorium.engine.planning.scheduler import Scheduler
@@ -146,18 +146,21 @@ def test_other_proposers_come_first_and_are_told_of_their_own(kind: str) -> None
         assert True in handles
 
 
+SPECS: list[PagedSpec] = [FullAttention(), FullAttention(), *(SlidingWindow(size) for size in (1, 2, 5, 9))]
+
+
 class DraftModelMachine(SchedulerMachine):
     """Full attention, a window or a state, and a draft model's layer in the same table or one of its own."""
 
     sessions = (None, *SESSIONS)
 
     def draw_cache(self, config: SchedulerConfig, rng: random.Random) -> tuple[SchedulerConfig, FakeLayers]:
-        spec = rng.choice([FullAttention(), SlidingWindow(rng.choice([1, 2, 5, 9]))])
+        spec = rng.choice(SPECS)
         num_state_slots = rng.choice([0, 0, 4])
         if rng.random() < 0.5:
             layers = FakeLayers((PagedGroup(spec, looks_ahead=True),), num_state_slots > 0)
         else:
-            own = rng.choice([FullAttention(), SlidingWindow(rng.choice([1, 3, 6]))])
+            own = rng.choice(SPECS)
             layers = FakeLayers((PagedGroup(spec),), num_state_slots > 0, PagedGroup(own, looks_ahead=True))
         config = replace(
             config,
