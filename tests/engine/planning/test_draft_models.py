@@ -182,4 +182,4 @@ class DraftModelMachine(SchedulerMachine):
 
 
 TestDraftModels = DraftModelMachine.TestCase
-TestDraftModels.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestDraftModels.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

@@ -122,4 +122,4 @@ class AheadMachine(SchedulerMachine):
 
 
 TestAhead = AheadMachine.TestCase
-TestAhead.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestAhead.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
