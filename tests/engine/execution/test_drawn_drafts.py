@@ -22,7 +22,7 @@ from support.toy_runner import GOOD, GREEDY, greedy, run, step
 from torch import Tensor
 
 VOCAB = 8
-NUM_DRAWS = 8_000
+NUM_DRAWS = 4_000
 SAMPLING = SamplingParams(max_tokens=20, temperature=0.8, ignore_eos=True)
 GENERATOR = torch.Generator().manual_seed(3)
 TARGET = torch.randn(VOCAB + 1, VOCAB, generator=GENERATOR)
@@ -102,7 +102,7 @@ def test_as_much_is_accepted_as_both_distributions_have_in_common(case: str) -> 
     drawn = draw_answers(*CASES[case])
     common = float(torch.minimum(drawn.expected[VOCAB], DRAFTED[VOCAB]).sum())
     accepted = sum(answer.num_draft_accepted > 0 for answer in drawn.answers) / NUM_DRAWS
-    assert abs(accepted - common) < 0.015
+    assert abs(accepted - common) < 0.03
     certain = draw_answers(*CASES[case], is_certain=True)
     fewer = sum(answer.num_draft_accepted > 0 for answer in certain.answers) / NUM_DRAWS
     assert fewer < accepted - 0.1, "a certain draft is accepted where the model chooses it anyway"
