@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+import msgspec
 import trio
 
 from ...media.transcript.range_answer import Samples
 from ...protocols.engine.messages import Lane
 from ...protocols.engine.statistics import SpeechStatistics
 from ...protocols.errors import BadRequestError
+from ...protocols.shared.audio_format import INTERNAL_RATE
 from ...protocols.shared.languages import check_language
 from ...protocols.transcription.streaming import ChunkDelay
 from ...protocols.transcription.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
@@ -27,6 +29,22 @@ LIVE_PARTIAL: Final = Lane("live")
 FILE: Final = Lane("interactive")
 """Someone is waiting for the end of a live turn, then for the first words of one; nobody hears a file. Of a
 session's ends one goes before others' words: whoever commits ten times a second gets no more of that."""
+
+
+FIRST_S: Final = 2.5
+"""Nobody has read anything of a shorter turn yet, so it goes first."""
+
+
+def live_lane(num_samples: int, caller: str, *, final: bool, is_pushed: bool, is_queued: bool) -> Lane:
+    """Of a question about so much of a turn to a model that is asked again as it grows; see `LiveTurn`."""
+    lane = LIVE_PARTIAL
+    if is_pushed:
+        lane = FILE
+    elif final and not is_queued:
+        lane = LIVE_FINAL
+    elif not final and num_samples < FIRST_S * INTERNAL_RATE:
+        lane = LIVE_FIRST
+    return msgspec.structs.replace(lane, caller=caller)
 
 
 def is_first(lane: Lane) -> bool:

@@ -55,6 +55,25 @@ class TokenText(Protocol):
         ...
 
 
+class TokenFamily(Protocol):
+    """What is known of any model that gives tokens with frames."""
+
+    @property
+    def text(self) -> TokenText:
+        """Its tokens as text."""
+        ...
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """ISO codes that may be asked for, at least one."""
+        ...
+
+    @property
+    def row_samples(self) -> int:
+        """Audio of one frame of the encoder."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamingFamily:
     """One served model that streams. Holds no state of any request."""

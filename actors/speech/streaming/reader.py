@@ -6,6 +6,7 @@ text.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from ....protocols.transcription.transcript import (
     Word,
 )
 from ...inference.fed_runs import unanswered
-from .family import StreamingFamily, TokenText
+from .family import TokenFamily, TokenText
 
 
 @dataclass(slots=True)
@@ -39,14 +40,15 @@ class _SpokenWord:
     start: int
     """The frame of its first token."""
     end: int
-    """Behind that of its last."""
+    """Behind the last frame of its last token."""
+    logprobs: list[float]
 
 
 @dataclass(slots=True)
 class TokenReader:
     """What a stream has given so far."""
 
-    family: StreamingFamily
+    family: TokenFamily
     options: TranscriptionOptions
     num_rows: int = 0
     """Frames of the encoder that are answered."""
@@ -76,6 +78,7 @@ class TokenReader:
         made._spoken, made._words = [copy(each) for each in self._spoken[-1:]], list(self._words)
         if made._spoken:
             made._spoken[0].token_ids = list(made._spoken[0].token_ids)
+            made._spoken[0].logprobs = list(made._spoken[0].logprobs)
         made._tokens, made._tags = list(self._tokens), list(self._tags)
         return made
 
@@ -85,7 +88,8 @@ class TokenReader:
         event = unanswered(event, self.num_rows)
         before, fresh = len(self.text), list[int]()
         logprobs = event.logprobs or (0.0,) * len(event.token_ids)
-        for token_id, frame, logprob in zip(event.token_ids, event.frames, logprobs, strict=True):
+        ends = event.ends or tuple(frame + 1 for frame in event.frames)
+        for token_id, frame, end, logprob in zip(event.token_ids, event.frames, ends, logprobs, strict=True):
             if (tag := self.family.text.tags.get(token_id)) is not None:
                 self._tags.append(tag.partition("-")[0])
                 continue
@@ -93,7 +97,7 @@ class TokenReader:
                 self._tokens.append(self._token(token_id, logprob))
             self._token_ids.append(token_id)
             self._logprobs.append(logprob)
-            self._place(token_id, frame)
+            self._place(token_id, frame, end, logprob)
             fresh.append(token_id)
         self.text += self._decoder.push(fresh)
         self.num_rows = max(self.num_rows, event.num_frames)
@@ -106,7 +110,9 @@ class TokenReader:
         """What was said in so many samples; `num_settled` characters of it are final."""
         text = self.text.strip()
         languages = tuple(dict.fromkeys(self._tags))
-        language = self.options.language or (self.family.languages[0] if self._is_monolingual else "")
+        language = self.options.language or (
+            self.family.languages[0] if self._is_monolingual and text else ""
+        )
         if languages:
             language = max(languages, key=self._tags.count)
         elif language and text:
@@ -168,21 +174,28 @@ class TokenReader:
     def _is_monolingual(self) -> bool:
         return len(self.family.languages) == 1
 
-    def _place(self, token_id: int, frame: int) -> None:
+    def _place(self, token_id: int, frame: int, end: int, logprob: float) -> None:
         text = self.family.text
         if not self._spoken or text.begins_word(token_id) or _is_word(text, token_id):
             if self._spoken:
                 word = self._word(self._spoken.pop())
                 self._words += [word] if word.word else []
-            self._spoken.append(_SpokenWord([token_id], frame, frame + 1))
+            self._spoken.append(_SpokenWord([token_id], frame, end, [logprob]))
         else:
             self._spoken[-1].token_ids.append(token_id)
-            self._spoken[-1].end = frame + 1
+            self._spoken[-1].logprobs.append(logprob)
+            self._spoken[-1].end = end
 
     def _word(self, spoken: _SpokenWord) -> Word:
         row_s = self.family.row_samples / INTERNAL_RATE
         text = self.family.text.decode(spoken.token_ids).strip()
-        return Word(text, round(spoken.start * row_s, 3), round(spoken.end * row_s, 3))
+        probability = sum(map(math.exp, spoken.logprobs)) / len(spoken.logprobs)
+        return Word(
+            text,
+            round(spoken.start * row_s, 3),
+            round(spoken.end * row_s, 3),
+            round(min(1.0, probability), 4),
+        )
 
 
 def _is_word(text: TokenText, token_id: int) -> bool:
