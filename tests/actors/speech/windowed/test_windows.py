@@ -33,12 +33,11 @@ def test_windows_cover_a_recording(length: int, overlap: int, extra: int) -> Non
 def recordings(draw: st.DrawFn) -> list[PlacedToken]:
     """What is said: the same token comes again only after a while."""
     tokens: list[PlacedToken] = []
-    frame, number = draw(st.integers(0, 10)), 0
-    for _ in range(draw(st.integers(0, 120))):
+    frame = draw(st.integers(0, 10))
+    for number in range(draw(st.integers(0, 120))):
         length = draw(st.integers(1, 3))
         tokens.append(PlacedToken(number % 9, frame, frame + length, -0.1))
         frame += length + draw(st.sampled_from([1, 1, 2, 4, 30]))
-        number += 1
     return tokens
 
 
