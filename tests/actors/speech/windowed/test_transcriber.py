@@ -167,7 +167,7 @@ async def test_two_hours_take_the_memory_of_a_few_windows(folders: dict[str, Pat
     """Features of windows in hand exist, and no others; given up, the engine has nothing of it."""
     folder = folders["plain"]
     samples = np.broadcast_to(np.float32(0.1), (7200 * 16_000,))
-    small = normalised(log_mel(noise(1.0), FEATURES))
+    small = normalised(log_mel(noise(10.0), FEATURES))
     num_alive = most = 0
 
     def is_gone() -> None:
