@@ -176,7 +176,7 @@ def test_sdk_local_engine_and_command(
         assert " ".join(word.word for word in transcript.words) == expected
     recording = tmp_path / "lights.wav"
     recording.write_bytes(lights)
-    done = run("transcribe", str(recording), "--model", str(folder), SENSORIUM_DTYPE="float32")
+    done = run("transcribe", str(recording), "--base-url", server.url, "--model", "parakeet")
     assert (done.returncode, done.stdout.strip()) == (0, expected), done.stderr
     listed = run("models", "--base-url", server.url)
     assert listed.stdout.startswith("parakeet: transcribe")
