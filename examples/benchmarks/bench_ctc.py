@@ -195,11 +195,13 @@ def main() -> None:
             found = timed(run_window(model, num), options.steps)
             step, best = middle(found), fastest(found)
             both = Seconds(best.clock + num * features.clock, best.processors + num * features.processors)
+            gflops = gflop * num
+            speech = NEW_S * num
             print(
                 f"{num:3d} windows: {step.clock:6.2f} s a step (fastest {best.clock:.2f}), of processors "
-                f"{step.processors:.2f} (least {best.processors:.2f}), {gflop * num / best.clock:.0f} GFLOP/s "
-                f"({gflop * num / best.processors:.0f} a processor); features in front of it: "
-                f"{NEW_S * num / both.clock:.1f} x real time ({NEW_S * num / both.processors:.1f} a processor)",
+                f"{step.processors:.2f} (least {best.processors:.2f}), {gflops / best.clock:.0f} GFLOP/s "
+                f"({gflops / best.processors:.0f} a processor); features in front of it: "
+                f"{speech / both.clock:.1f} x real time ({speech / both.processors:.1f} a processor)",
                 flush=True,
             )
 
