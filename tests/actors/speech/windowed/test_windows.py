@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from sensorium.actors.speech.windowed.windows import PlacedToken, WindowJoiner, 
 SIZE, OVERLAP = 60, 20
 EDGE = OVERLAP // 4
 """Frames at a window's edge that lack context."""
+Draw = Callable[[st.SearchStrategy[Any]], Any]
 WRONG = 1000
 """Token ids from here on are said at edges only."""
 
@@ -41,7 +44,7 @@ def recordings(draw: st.DrawFn) -> list[PlacedToken]:
     return tokens
 
 
-def seen(said: list[PlacedToken], window: tuple[int, int], length: int, draw: st.DrawFn) -> list[PlacedToken]:
+def seen(said: list[PlacedToken], window: tuple[int, int], length: int, draw: Draw) -> list[PlacedToken]:
     """What a window says: its edges are wrong, and the frames of tokens differ by one."""
     start, end = window
     first, last = start + EDGE * (start > 0), end - EDGE * (end < length)
