@@ -142,8 +142,9 @@ class Dialogue:
         self._has_talked |= settings != self.settings
         self.settings = settings
         self.video.settings = settings.video
-        self._interrupts = detection is not None and detection.interrupt_response is not False
-        self._answers_turns = detection is not None and detection.create_response is not False
+        has_turns = detection is not None and not isinstance(detection, CaptionsView)
+        self._interrupts = has_turns and detection.interrupt_response is not False
+        self._answers_turns = has_turns and detection.create_response is not False
         if detection is None and self._owed.is_postponed:
             self._owed.clear()  # who speaks is committed by the client
 

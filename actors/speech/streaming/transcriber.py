@@ -34,10 +34,12 @@ from ...runtime.compute_pool import compute, give_way, working_for
 from ..channels import transcribe_channels
 from ..model import FILE, ReadAudio, check_task
 from ..statistics import SpeechCounts
+from .captions import StreamedCaptions
 from .family import StreamingFamily
 from .feed import MOST_ROWS, Feed
 from .reader import TokenReader
-from .turn import StreamedTurn, request_of
+from .run import request_of
+from .turn import StreamedTurn
 
 _DEFAULTS: Final = TranscriptionOptions()
 _UNSUPPORTED: Final = {
@@ -116,7 +118,7 @@ class StreamingTranscriber:
                 look = partial(splice, samples, self._activity, options.speech_filter, check=give_way)
                 kept = await compute(look)
                 samples = kept.samples
-                restorer = Restorer(kept, self._bytes_of, options.cue_layout)
+                restorer = Restorer(kept, self.family.text.bytes_of, options.cue_layout)
             heard: list[_Heard] = []
             for part in clip_ranges(len(samples), options.clips):
                 found = await self._transcribe(samples, part, options, lane, heard, on_delta)
@@ -220,8 +222,27 @@ class StreamingTranscriber:
             on_final=self._counts.count,
         )
 
-    def _bytes_of(self, token_id: int) -> bytes:
-        return self.family.text.decode((token_id,)).encode()
+    def stream(
+        self,
+        read: ReadAudio,
+        options: TranscriptionOptions,
+        *,
+        start: int,
+        nursery: trio.Nursery,
+        caller: str = "",
+        delay_ms: int | None = None,
+    ) -> StreamedCaptions:
+        """See `SpeechModel.stream`."""
+        return StreamedCaptions(
+            self.family,
+            read,
+            options,
+            start=start,
+            delay=self.family.delay(delay_ms),
+            nursery=nursery,
+            caller=caller,
+            on_final=self._counts.count,
+        )
 
 
 def _joined(heard: Sequence[_Heard], duration_s: float, options: TranscriptionOptions) -> Transcript:

@@ -14,6 +14,8 @@ from ...text.tokenizer import TextTokenizer
 
 _TAG: Final = re.compile(r"<([a-z]{2,3}(?:-[A-Za-z]{2,4})?)>")
 _BEGINS_WORD: Final = "▁"
+_BYTE: Final = re.compile(r"<0x([0-9A-F]{2})>")
+"""A token that is one byte of a character that has no token."""
 
 
 class TransducerText:
@@ -39,6 +41,11 @@ class TransducerText:
     def language_of(self, token_ids: Sequence[int]) -> str | None:
         """The locale that the newest tag among them names; None if there is none."""
         return next((self.tags[each] for each in reversed(token_ids) if each in self.tags), None)
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """Of one token, without a space in front: maybe a part of a character."""
+        byte = _BYTE.fullmatch(self._names.get(token_id, ""))
+        return bytes.fromhex(byte[1]) if byte else self.decode((token_id,)).encode()
 
     def begins_word(self, token_id: int) -> bool:
         """Whether a word begins with this token."""
