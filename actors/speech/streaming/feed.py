@@ -62,6 +62,10 @@ class StreamReader(Protocol):
 ReaderT = TypeVar("ReaderT", bound=StreamReader)
 
 
+class ResumedLater(Exception):  # noqa: N818 (no error)
+    """A run has lost its states, and its input begins with a later row now: it is another request."""
+
+
 class Feed(Generic[ReaderT]):
     """How far a run is fed with `[start, …)` of what `read` gives, and what came of that."""
 
@@ -71,6 +75,7 @@ class Feed(Generic[ReaderT]):
         self._family, self._read, self._delay = family, read, delay
         self._start = start
         self.reader = reader
+        self._is_fork = False
         self._begin(is_again=False)
 
     def _begin(self, *, is_again: bool) -> None:
@@ -89,7 +94,7 @@ class Feed(Generic[ReaderT]):
     def fork(self) -> Feed[ReaderT]:
         """One of a run that goes on from here by itself."""
         made = Feed(self._family, self._read, self._delay, self._start, self.reader.copy())
-        made._first_row, made._origin = self._first_row, self._origin
+        made._is_fork, made._first_row, made._origin = True, self._first_row, self._origin
         made._features, made.position = self._features.copy(), self.position
         made._num_rows, made._is_again = self._num_rows, self._is_again
         return made
@@ -101,7 +106,10 @@ class Feed(Generic[ReaderT]):
         return num_frames == 0
 
     async def advance(self, run: FedRun, end: int) -> None:
-        """Feed every chunk that is full at sample `end`, and take what comes of it."""
+        """Feed every chunk that is full at sample `end`, and take what comes of it.
+
+        Raises ResumedLater if another run must be fed.
+        """
         while self.position < end:
             for chunk in await self._next(end):
                 await self._feed(run, chunk)
@@ -160,7 +168,10 @@ class Feed(Generic[ReaderT]):
             self.reader.push(self._placed(event))
             return True
         assert isinstance(event, StateEvicted)
-        self._begin(is_again=True)
+        moves = self.reader.resume_row != self._first_row and not self._is_fork
+        self._begin(is_again=not moves)
+        if moves:
+            raise ResumedLater
         return False
 
     def _placed(self, event: Transduced) -> Transduced:

@@ -8,6 +8,7 @@ of a *fork*, which gets the masked rest of the last chunk while the run goes on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic
 from uuid import uuid4
@@ -22,7 +23,7 @@ from ...inference.client import FedRun
 from ...runtime.compute_pool import working_for
 from ..model import FILE, LIVE_FINAL
 from .family import StreamingFamily
-from .feed import Feed, ReaderT
+from .feed import Feed, ReaderT, ResumedLater
 
 
 def request_of(
@@ -58,11 +59,10 @@ class StreamRun(Generic[ReaderT]):
         """Hold the run until `scope` is cancelled or something fails."""
         try:
             with self.scope, working_for(self.lane):
-                async with (
-                    self.family.engine.placed(lane=self.lane) as place,
-                    place.run(request_of(self.family, self.options, self.delay, self.lane)) as run,
-                ):
-                    await self._serve(run)
+                while True:
+                    with suppress(ResumedLater):
+                        await self._run()
+                    self._asked.set()
         except Exception as error:  # it is raised where somebody waits for an answer
             self._failure = error
         finally:
@@ -93,6 +93,11 @@ class StreamRun(Generic[ReaderT]):
                 self._answered = trio.Event()
             await self._answered.wait()
 
+    async def _run(self) -> None:
+        request = request_of(self.family, self.options, self.delay, self.lane)
+        async with self.family.engine.placed(lane=self.lane) as place, place.run(request) as run:
+            await self._serve(run)
+
     async def _serve(self, run: FedRun) -> None:
         while True:
             await self._asked.wait()
@@ -100,8 +105,9 @@ class StreamRun(Generic[ReaderT]):
             end = self._final_end
             await self.feed.advance(run, self.wanted_end if end is None else end)
             if end is not None:
-                self._final_end = None
                 self._final = end, await self._concluded(run, end)
+                if self._final_end == end:
+                    self._final_end = None
                 await self.feed.advance(run, self.wanted_end)
             self._answered.set()
 
