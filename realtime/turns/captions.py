@@ -301,3 +301,4 @@ class CaptionListener:
         self._conversation.show(item, segment.transcript, self._covered_end)
         if segment.is_over:
             self._commit(item, segment.end, segment.transcript)
+            self._conversation.settle()  # before the next one is shown

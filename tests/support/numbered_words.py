@@ -1,7 +1,7 @@
 """A streaming model whose words are numbers that the sound itself says, on a real engine with a fake runner.
 
-A row is 80 ms. Its two halves begin with the two digits, to the base 1000, of the number that is said there; 0
-is silence. So a test knows every word of hours of sound, and where it was said.
+A row is 80 ms. Its two halves begin with the two digits, to the base 1000, of the number that is said there;
+0 is silence. So a test knows every word of hours of sound, and where it was said.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ class NumberRunner(FakeRunner):
         frames = state.tail + frames_of(step.chunk)
         num_whole = len(frames) if step.chunk.is_last else len(frames) // FRAMES_PER_ROW * FRAMES_PER_ROW
         digits = [*frames[:num_whole], *(0.0,) * (num_whole % FRAMES_PER_ROW)]
-        numbers = [round(high) * _BASE + round(low) for high, low in zip(digits[::2], digits[1::2], strict=True)]
+        numbers = [
+            round(high) * _BASE + round(low) for high, low in zip(digits[::2], digits[1::2], strict=True)
+        ]
         said = [(number, state.num_rows + row) for row, number in enumerate(numbers) if number]
         self.num_rows += len(numbers)
         num_rows = state.num_rows + len(numbers)
