@@ -66,7 +66,7 @@ class _FirstSamples:
         held = np.concatenate((self._held, samples))
         num_full = len(held) // self._size
         self._held = held[num_full * self._size :]
-        return [_frames(each) for each in held[: num_full * self._size].reshape(num_full, -1)]
+        return [_frames(each) for each in held[: num_full * self._size].reshape(num_full, self._size)]
 
     def rest(self) -> Frames:
         return _frames(self._held)
