@@ -80,7 +80,7 @@ class PartTranscriber:
                 look = partial(splice, samples, self.activity, options.speech_filter, check=give_way)
                 kept = await compute(look)
                 samples = kept.samples
-                restorer = Restorer(kept, self._bytes_of, options.cue_layout)
+                restorer = Restorer(kept, self.family.text.bytes_of, options.cue_layout)
             for part in clip_ranges(len(samples), options.clips):
                 found = await self._transcribe(samples, part)
                 passage = found.passage if restorer is None else restorer.push(found.passage)
@@ -138,9 +138,6 @@ class PartTranscriber:
             )
 
         return await compute(assemble)
-
-    def _bytes_of(self, token_id: int) -> bytes:
-        return self.family.text.decode((token_id,)).encode()
 
 
 def _joined(parts: Sequence[_Part], duration_s: float, options: TranscriptionOptions) -> Transcript:

@@ -50,6 +50,10 @@ class TokenText(Protocol):
         """Text of ids, without tags, and without a space in front."""
         ...
 
+    def bytes_of(self, token_id: int) -> bytes:
+        """Of one token, without a space in front: maybe a part of a character."""
+        ...
+
     def begins_word(self, token_id: int) -> bool:
         """Whether there is a space in front of it."""
         ...

@@ -7,10 +7,10 @@ text.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgspec
 from msgspec import UNSET
@@ -32,6 +32,23 @@ from ...inference.fed_runs import unanswered
 from .family import TokenFamily, TokenText
 
 
+class PlacedToken(NamedTuple):
+    """A token, and the frame at which it was given."""
+
+    token_id: int
+    frame: int
+    end: int
+    """Behind the last frame that says it."""
+    logprob: float
+
+
+def placed_tokens(event: Transduced) -> Iterable[PlacedToken]:
+    """Those of an answer."""
+    logprobs = event.logprobs or (0.0,) * len(event.token_ids)
+    ends = event.ends or tuple(frame + 1 for frame in event.frames)
+    return map(PlacedToken, event.token_ids, event.frames, ends, logprobs)
+
+
 @dataclass(slots=True)
 class _SpokenWord:
     """One word, and what it is made of."""
@@ -46,10 +63,12 @@ class _SpokenWord:
 
 @dataclass(slots=True)
 class TokenReader:
-    """What a stream has given so far."""
+    """What a stream has given so far (a `StreamReader`)."""
 
     family: TokenFamily
     options: TranscriptionOptions
+    origin: int = 0
+    """The sample of the stream at which times are 0."""
     num_rows: int = 0
     """Frames of the encoder that are answered."""
     is_over: bool = False
@@ -70,6 +89,11 @@ class TokenReader:
     def __post_init__(self) -> None:
         self._decoder = WindowedDecoder(self.family.text.decode)
 
+    @property
+    def resume_row(self) -> int:
+        """Its beginning: who asks has all of the audio."""
+        return 0
+
     def copy(self) -> Self:
         """One that goes on from here by itself."""
         made = copy(self)
@@ -85,11 +109,17 @@ class TokenReader:
     def push(self, event: Transduced) -> str:
         """Take what a chunk brought, but for what the stream has from before an eviction; the text that it
         adds."""
-        event = unanswered(event, self.num_rows)
-        before, fresh = len(self.text), list[int]()
-        logprobs = event.logprobs or (0.0,) * len(event.token_ids)
-        ends = event.ends or tuple(frame + 1 for frame in event.frames)
-        for token_id, frame, end, logprob in zip(event.token_ids, event.frames, ends, logprobs, strict=True):
+        event, before = unanswered(event, self.num_rows), len(self.text)
+        self.take(placed_tokens(event))
+        self.num_rows = max(self.num_rows, event.num_frames)
+        if event.finish_reason is not None:
+            self.finish()
+        return self.text[before:]
+
+    def take(self, tokens: Iterable[PlacedToken]) -> None:
+        """More tokens."""
+        fresh = list[int]()
+        for token_id, frame, end, logprob in tokens:
             if (tag := self.family.text.tags.get(token_id)) is not None:
                 self._tags.append(tag.partition("-")[0])
                 continue
@@ -100,11 +130,11 @@ class TokenReader:
             self._place(token_id, frame, end, logprob)
             fresh.append(token_id)
         self.text += self._decoder.push(fresh)
-        self.num_rows = max(self.num_rows, event.num_frames)
-        if event.finish_reason is not None:
-            self.is_over = True
-            self.text += self._decoder.flush()
-        return self.text[before:]
+
+    def finish(self) -> None:
+        """No token follows."""
+        self.is_over = True
+        self.text += self._decoder.flush()
 
     def transcript(self, num_samples: int, *, num_settled: int = 0) -> Transcript:
         """What was said in so many samples; `num_settled` characters of it are final."""
@@ -135,6 +165,13 @@ class TokenReader:
             num_settled=num_settled,
         )
 
+    def final(self, num_samples: int, *, num_settled: int = 0) -> Transcript:
+        """The same if no token follows: with segments where the options want them."""
+        transcript = self.transcript(num_samples, num_settled=num_settled)
+        if not self.options.segment_timestamps:
+            return transcript
+        return msgspec.structs.replace(transcript, segments=self.segments(num_samples / INTERNAL_RATE))
+
     def words(self, duration_s: float) -> tuple[Word, ...]:
         """The words so far, within so many seconds; the last may go on."""
         last = (self._word(self._spoken[-1]),) if self._spoken else ()
@@ -152,7 +189,7 @@ class TokenReader:
             answer,
             self.words(duration_s),
             token_ids=self._token_ids,
-            bytes_of=lambda token_id: self.family.text.decode((token_id,)).encode(),
+            bytes_of=self.family.text.bytes_of,
             start_s=0.0,
             duration_s=duration_s,
             layout=self.options.cue_layout,
@@ -165,10 +202,10 @@ class TokenReader:
         return tuple(self._tokens[number:])
 
     def _token(self, token_id: int, logprob: float) -> TokenLogProb:
-        text = self.family.text.decode((token_id,))
+        text, data = self.family.text.decode((token_id,)), self.family.text.bytes_of(token_id)
         if self._token_ids and self.family.text.begins_word(token_id):
-            text = " " + text
-        return TokenLogProb(text, text.encode(), logprob)
+            text, data = " " + text, b" " + data
+        return TokenLogProb(text, data, logprob)
 
     @property
     def _is_monolingual(self) -> bool:
@@ -187,15 +224,18 @@ class TokenReader:
             self._spoken[-1].end = end
 
     def _word(self, spoken: _SpokenWord) -> Word:
-        row_s = self.family.row_samples / INTERNAL_RATE
         text = self.family.text.decode(spoken.token_ids).strip()
         probability = sum(map(math.exp, spoken.logprobs)) / len(spoken.logprobs)
         return Word(
             text,
-            round(spoken.start * row_s, 3),
-            round(spoken.end * row_s, 3),
+            self._seconds(spoken.start),
+            self._seconds(spoken.end),
             round(min(1.0, probability), 4),
         )
+
+    def _seconds(self, frame: int) -> float:
+        """Where a frame begins; counted in samples, which after hours are as exact as at first."""
+        return round((frame * self.family.row_samples - self.origin) / INTERNAL_RATE, 3)
 
 
 def _is_word(text: TokenText, token_id: int) -> bool:

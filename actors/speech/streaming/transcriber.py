@@ -21,10 +21,12 @@ from ..channels import transcribe_channels
 from ..model import FILE, ReadAudio, check_task
 from ..parts import PartTranscriber, check_supported
 from ..statistics import SpeechCounts
+from .captions import StreamedCaptions
 from .family import StreamingFamily
 from .feed import MOST_ROWS, Feed
 from .reader import TokenReader
-from .turn import StreamedTurn, request_of
+from .run import request_of
+from .turn import StreamedTurn
 
 
 class StreamingTranscriber:
@@ -129,6 +131,28 @@ class StreamingTranscriber:
         """See `SpeechModel.live`; a stream begins with its turn, and recognises the language by itself."""
         assert nursery is not None, "a stream is held by a task"
         return StreamedTurn(
+            self.family,
+            read,
+            options,
+            start=start,
+            delay=self.family.delay(delay_ms),
+            nursery=nursery,
+            caller=caller,
+            on_final=self._counts.count,
+        )
+
+    def stream(
+        self,
+        read: ReadAudio,
+        options: TranscriptionOptions,
+        *,
+        start: int,
+        nursery: trio.Nursery,
+        caller: str = "",
+        delay_ms: int | None = None,
+    ) -> StreamedCaptions:
+        """See `SpeechModel.stream`."""
+        return StreamedCaptions(
             self.family,
             read,
             options,

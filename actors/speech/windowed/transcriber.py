@@ -31,13 +31,14 @@ from ....protocols.engine.messages import (
     TransduceRequest,
 )
 from ....protocols.engine.statistics import SpeechStatistics
+from ....protocols.errors import BadRequestError
 from ....protocols.shared.audio_format import INTERNAL_RATE
 from ....protocols.transcription.streaming import ChunkDelay
 from ....protocols.transcription.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 from ...runtime.compute_pool import compute, give_way
 from ...runtime.nursery import open_work
 from ..channels import transcribe_channels
-from ..model import FILE, ReadAudio, check_task, live_lane
+from ..model import FILE, LiveStream, ReadAudio, check_task, live_lane
 from ..parts import PartTranscriber, check_supported
 from ..recording import SilenceDetector
 from ..statistics import SpeechCounts
@@ -124,6 +125,19 @@ class WindowedTranscriber:
     ) -> WindowedTurn:
         """See `SpeechModel.live`; a turn is heard alone."""
         return WindowedTurn(self, read, options, start=start, caller=caller)
+
+    def stream(
+        self,
+        read: ReadAudio,
+        options: TranscriptionOptions,
+        *,
+        start: int,
+        nursery: trio.Nursery,
+        caller: str = "",
+        delay_ms: int | None = None,
+    ) -> LiveStream:
+        """See `SpeechModel.stream`."""
+        raise BadRequestError("this model does not stream", code="unsupported_parameter")
 
     async def hypothesis(
         self, samples: Samples, options: TranscriptionOptions, lane: Lane, known: Answers
