@@ -89,7 +89,7 @@ def samples(audio: bytes) -> npt.NDArray[np.int16]:
 
 def file_text(server: Server, audio: bytes, model: str = "english") -> str:
     """The text of a file."""
-    with Client(base_url=server.base_url) as client:
+    with Client(server.url) as client:
         return client.transcribe(samples(audio), model=model).text
 
 
@@ -163,7 +163,7 @@ def test_models_that_do_not_stream_refuse_it(server: Server) -> None:
 def test_captions_by_the_sdk(server: Server, speech: bytes) -> None:
     """Iteration ends by itself once all is answered; segments have no beginnings of speech."""
     with (
-        Client(base_url=server.base_url) as client,
+        Client(server.url) as client,
         client.realtime(
             "english", sample_rate=16_000, turn_detection=CAPTIONS, delay="high", utterance_end_ms=600
         ) as session,
