@@ -136,11 +136,6 @@ def open_engine(
         kv_dtype=config.kv_dtype,
     )
     source.check_cache(config.block_size)
-    if source.info.input_frames_per_row and source.side.speech is None:
-        raise ModelLoadError(
-            f"{name}: no route serves a {source.info.family} model yet; allowed: a model that transcribes "
-            "(Whisper, Qwen3-ASR, Nemotron ASR)"
-        )
     records = records_steps(name, source, config)
     is_cpu = source.device.type == "cpu"
     choices = _CHOICES["cpu" if is_cpu else "cuda"]
@@ -184,6 +179,7 @@ def open_engine(
             max_rows_during_live=None if overlap_encoder else choices.max_rows_during_live,
             max_plans_in_flight=config.plans_in_flight or choices.max_plans_in_flight,
             input_frames_per_row=info.input_frames_per_row,
+            max_rows_per_chunk=max(choices.max_rows_per_chunk, info.whole_input_rows),
             is_bidirectional=info.is_bidirectional,
             vocab_size=info.vocab_size,
             positions=source.positions,

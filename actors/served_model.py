@@ -32,6 +32,8 @@ from .speech.model import SpeechModel
 from .speech.streaming.family import StreamingFamily
 from .speech.streaming.transcriber import StreamingTranscriber
 from .speech.transcriber import Transcriber
+from .speech.windowed.family import WindowedFamily
+from .speech.windowed.transcriber import WindowedTranscriber
 from .text.embedding import EmbeddingModel, embedding_model
 
 logger = logging.getLogger(__name__)
@@ -75,9 +77,13 @@ def loaded_model(
     speech: SpeechModel | None = None
     if side.speech is not None:
         module = import_module(side.speech.file, f"{__package__}.speech.families")
-        family: SpeechFamily | StreamingFamily = module.open_family(engine, info, side.speech.text)
+        family: SpeechFamily | StreamingFamily | WindowedFamily = module.open_family(
+            engine, info, side.speech.text
+        )
         if isinstance(family, StreamingFamily):
             speech = StreamingTranscriber(family, activity)
+        elif isinstance(family, WindowedFamily):
+            speech = WindowedTranscriber(family, activity)
         else:
             speech = Transcriber(family, activity)
     prompts = None

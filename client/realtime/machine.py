@@ -24,7 +24,7 @@ from .events import ErrorEvent, Event, SessionCreated, SessionUpdated, UnknownEv
 from .resume import Resumption, is_lost
 
 AudioChunk = bytes | bytearray | memoryview
-TurnDetection = Literal["server_vad"] | Mapping[str, Any] | None
+TurnDetection = Literal["server_vad", "captions"] | Mapping[str, Any] | None
 
 MAX_FRAME_BYTES: Final = 256 * 1024
 """Largest piece of audio in one message; longer chunks are cut (OpenAI's limit is 15 MiB of base64)."""
@@ -67,7 +67,8 @@ class LiveOptions(TypedDict, total=False):
     num_channels
         Of the audio: raw samples of several channels are interleaved. 1 if not given.
     turn_detection
-        server_vad if not given; None leaves the turns to `commit`, a mapping is sent as it is.
+        server_vad if not given; captions are for models that stream, and have no turns; None leaves the turns
+        to `commit`, a mapping is sent as it is.
     binary
         False sends audio and frames as base64 in JSON, for servers that take no binary frames.
     resume
@@ -95,9 +96,10 @@ class LiveCore:
         encoding: Encoding = options.get("encoding", "pcm16")
         if encoding not in WIRE_TYPES:
             raise ValueError(f"encoding is {encoding!r}: expected one of {', '.join(WIRE_TYPES)}")
-        if isinstance(self._turn_detection, str) and self._turn_detection != "server_vad":
+        if isinstance(self._turn_detection, str) and self._turn_detection not in ("server_vad", "captions"):
             raise ValueError(
-                f"turn_detection is {self._turn_detection!r}: expected 'server_vad', a mapping or None"
+                f"turn_detection is {self._turn_detection!r}: expected 'server_vad', 'captions' (models that "
+                "stream), a mapping or None"
             )
         rate = options.get("sample_rate", 24_000) if encoding == "pcm16" else 8_000
         self.audio_format = AudioFormat(encoding, rate, options.get("num_channels", 1))

@@ -272,6 +272,8 @@ class Emitted:
     """Natural logarithms, one for each token; of chunks whose task does not want them, none."""
     update: Any = None
     """The model's own: what `commit` needs to know."""
+    ends: tuple[tuple[int, ...], ...] = ()
+    """Of each token the row behind the last one that says it; no tuples where tokens have a single row."""
 
 
 @runtime_checkable

@@ -67,6 +67,9 @@ class ModelInfo:
     """Frames of the chunks that a request is fed, to one row of their encoding; 0 if requests are not fed."""
     state_bytes: int = 0
     """Of the states of one fed request, as long as it lasts; 0 if requests are not fed."""
+    whole_input_rows: int = 0
+    """Rows of the longest input, where a fed request has a single chunk; 0: it has any number of
+    them."""
     extractors: ClassVar[Mapping[str, int]] = {}
     """Of a family that listens: the feature extractors that its checkpoints may name (the first where one
     names none), and how many mel bins each assumes."""

@@ -480,6 +480,8 @@ class Transduced(msgspec.Struct, frozen=True, tag=True):
     """Encoder frames so far: no token of an earlier frame will follow."""
     finish_reason: FinishReason | None = None
     """It is "stop" with the answer to the last chunk."""
+    ends: tuple[int, ...] = ()
+    """Of each token the frame behind the last one that says it; none where tokens have a single frame."""
 
 
 class StateEvicted(msgspec.Struct, frozen=True, tag=True):

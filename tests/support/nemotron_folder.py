@@ -123,8 +123,14 @@ def make_nemotron_folder(
     return path
 
 
-def make_parakeet_folder(path: Path, shape: ConformerShape | None = None, seed: int = 0) -> Path:
-    """Write a checkpoint of Parakeet CTC; return its path."""
+def make_parakeet_folder(
+    path: Path, shape: ConformerShape | None = None, seed: int = 0, *, is_local: bool = False
+) -> Path:
+    """Write a checkpoint of Parakeet CTC; return its path.
+
+    One that `is_local` attends to nothing: a row depends on what its convolutions reach, four rows a layer on
+    each side and the subsampling's one.
+    """
     shape = shape or ConformerShape()
     config = ParakeetCTCConfig(
         vocab_size=VOCAB_SIZE, pad_token_id=VOCAB_SIZE - 1, encoder_config=shape.encoder()
@@ -137,6 +143,9 @@ def make_parakeet_folder(path: Path, shape: ConformerShape | None = None, seed: 
                 buffer.copy_(torch.randn(buffer.shape, generator=generator) * 0.1)
             elif name.endswith("running_var"):
                 buffer.copy_(torch.rand(buffer.shape, generator=generator) + 0.5)
+        for name, parameter in model.named_parameters():
+            if is_local and "self_attn.o_proj" in name:
+                parameter.zero_()
         model.ctc_head.bias[VOCAB_SIZE - 1] += 0.5
     model.save_pretrained(path)
     ParakeetFeatureExtractor(feature_size=shape.num_mel_bins).save_pretrained(path)
