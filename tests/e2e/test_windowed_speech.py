@@ -65,7 +65,7 @@ def expected(folder: Path, lights: bytes) -> str:
     return text.decode([token.token_id for token in said]).strip()
 
 
-def post(server: Server, audio: bytes, route: str = "transcriptions", **fields: object) -> httpx.Response:
+def post(server: Server, audio: bytes, route: str = "transcriptions", **fields: Any) -> httpx.Response:  # noqa: ANN401
     url = f"{server.api}/audio/{route}"
     return httpx.post(url, files={"file": ("a.wav", audio)}, data={**fields}, timeout=60)
 
@@ -78,7 +78,10 @@ def test_a_file_is_what_transformers_says(server: Server, lights: bytes, expecte
 
 
 def test_words_and_segments(server: Server, long: bytes) -> None:
-    fields = {"response_format": "verbose_json", "timestamp_granularities[]": ["word", "segment"]}
+    fields: dict[str, Any] = {
+        "response_format": "verbose_json",
+        "timestamp_granularities[]": ["word", "segment"],
+    }
     body = post(server, long, **fields).json()
     assert body["duration"] > 30, "more than a window"
     assert body["language"] == "en"
@@ -130,7 +133,7 @@ def test_channels_and_silence(server: Server, lights: bytes, expected: str) -> N
     ],
 )
 def test_what_it_cannot_do_is_refused(
-    server: Server, lights: bytes, fields: dict[str, object], param: str
+    server: Server, lights: bytes, fields: dict[str, Any], param: str
 ) -> None:
     refused = post(server, lights, **fields)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
