@@ -135,7 +135,7 @@ _OVERRIDES: Final[dict[str, dict[str, Any]]] = {
         "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10_000.0}}
     },
     "dbrx": {
-        "attn_config": {"rope_theta": 10_000.0, "kv_n_heads": 2},
+        "attn_config": {"rope_theta": 10_000.0, "kv_n_heads": 2, "clip_qkv": 8},
         "ffn_config": {"hidden_size": _HIDDEN, "ffn_hidden_size": 96, "moe_num_experts": 4, "moe_top_k": 2},
     },
     "dots1": {"n_shared_experts": 1},
@@ -161,6 +161,7 @@ _OVERRIDES: Final[dict[str, dict[str, Any]]] = {
         "indexer_compress_ratio": 4,
     },
     "reformer": {"is_decoder": True, "axial_pos_embds_dim": [16, 48]},
+    "rwkv": {"rescale_every": 1, "attention_hidden_size": 96},
     "zaya": {"num_experts_per_tok": 1},
 }
 """What a type needs besides."""
@@ -177,6 +178,7 @@ def tiny_config(model_type: str) -> PreTrainedConfig:
         if isinstance(known.get(field), int | float) or (field in _EVEN_IF_NONE and field in known):
             fields[field] = size
     depth_name = names.get("num_hidden_layers", "num_hidden_layers")
+    depth_name = depth_name if depth_name in known else "num_layers"
     depth = known[depth_name]
     lists = {
         name: value

@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AttentionInterface, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import (
@@ -47,7 +48,8 @@ from ..source import ModelSource, Opening, tensor_reader
 from ..weights import check_files, num_bytes
 from .caches import CachedLayers, SeenLayer, kv_shape_of, with_states
 from .mixers import replace_mixers, state_bytes
-from .reading import message_of, model_class, plain_floats, read_model
+from .older_attention import call_ours
+from .reading import PLAIN, message_of, model_class, plain_floats, read_model
 from .rounded import adapt_linears, linear_names, round_linears, rounded_in
 
 _ATTENTION: Final = "sensorium_paged"
@@ -161,7 +163,7 @@ class TransformersModel:
         self._num_groups = len(kv_shape.layout(model.dtype).groups)
         with _refusing(info.folder):
             plain = _plain_logits(model, info, device)
-        model.set_attn_implementation(_ATTENTION)
+        _attend_through_ours(model)
         prefix = _decoder_name(model)
         self._decoder: nn.Module = getattr(model, prefix)
         # What the language model does behind its decoder (projections, caps, scales) is run on hidden
@@ -337,8 +339,30 @@ def _skeleton(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
     """The model without weights, in our attention."""
     with _refusing(folder), torch.device("meta"):
         # bfloat16, because that is all some layers (mixtures of experts) are defined for there
-        model = model_class(config)._from_config(config, attn_implementation=_ATTENTION, dtype=torch.bfloat16)
+        model = model_class(config)._from_config(config, attn_implementation=PLAIN, dtype=torch.bfloat16)
+        _attend_through_ours(model)
     return cast(PreTrainedModel, model.eval())
+
+
+class _NothingFound(TorchDispatchMode):
+    """Without values no expert has a token: what is searched for them finds none."""
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 (an operator of torch)
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> object:
+        if func is torch.ops.aten.nonzero.default:
+            return args[0].new_empty((0, args[0].dim()), dtype=torch.int64)
+        return func(*args, **(kwargs or {}))
+
+
+def _attend_through_ours(model: PreTrainedModel) -> None:
+    call_ours(model, _paged)
+    model.set_attn_implementation(_ATTENTION)
+    model.config._attn_implementation = _ATTENTION  # older ones keep theirs, for which masks are made
 
 
 def _decoder_name(model: PreTrainedModel) -> str:
@@ -354,7 +378,7 @@ def _layer_step(folder: Path, skeleton: PreTrainedModel, states: Mapping[int, in
         raise ModelLoadError(_refusal(folder, "it has an encoder"))
     token_ids = torch.zeros((1, 5), dtype=torch.int64, device="meta")
     positions = torch.arange(5, device="meta")[None]
-    with _refusing(folder), _running(_Step()) as step, torch.inference_mode():
+    with _refusing(folder), _running(_Step()) as step, torch.inference_mode(), _NothingFound():
         decoder = getattr(skeleton, _decoder_name(skeleton))
         decoder(input_ids=token_ids, position_ids=positions, use_cache=False)
     kinds = getattr(skeleton.config, "layer_types", None) or [None] * num_layers

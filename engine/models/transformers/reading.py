@@ -22,7 +22,7 @@ from ..source import CheckedTensors, Opening
 from ..weights import TensorReader, check_finite, listed
 from .rounded import Rounded, linear_names
 
-_PLAIN: Final = "eager"
+PLAIN: Final = "eager"
 """Attention."""
 
 
@@ -32,7 +32,7 @@ def read_model(
     skeleton: PreTrainedModel,
     tensors: CheckedTensors | None,
     *,
-    attention: str = _PLAIN,
+    attention: str = PLAIN,
     is_ignored: Callable[[str], bool] = lambda _: False,
     **options: bool,
 ) -> PreTrainedModel:
