@@ -1,7 +1,7 @@
 """A small shape of each causal language model type of `transformers`, made of its default config.
 
-One of each kind of layer is kept, twice where there is room; every size is made small by the name of its field.
-What a type needs besides is in a table. `examples/model_table.py` runs them all, tests some.
+One of each kind of layer is kept, twice where there is room; every size is made small by the name of its
+field. What a type needs besides is in a table. `examples/model_table.py` runs them all, tests some.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from transformers.models.auto.modeling_auto import (
 
 VOCAB_SIZE: Final = byte_level_tokenizer().get_vocab_size(with_added_tokens=True)
 
-_ENCODER_DECODERS: Final = "bart bigbird_pegasus blenderbot blenderbot-small marian mbart mvp pegasus plbart prophetnet trocr whisper"
+_ENCODER_DECODERS: Final = (
+    "bart bigbird_pegasus blenderbot blenderbot-small marian mbart mvp pegasus plbart prophetnet trocr "
+    "whisper"
+)
 _ENCODERS: Final = (
     "bert bert-generation big_bird camembert data2vec-text electra ernie megatron-bert rembert roberta "
     "roberta-prelayernorm roc_bert roformer xlm xlm-roberta xlm-roberta-xl xlnet xmod"
@@ -161,7 +164,7 @@ _OVERRIDES: Final[dict[str, dict[str, Any]]] = {
         "indexer_compress_ratio": 4,
     },
     "reformer": {"is_decoder": True, "axial_pos_embds_dim": [16, 48]},
-    "rwkv": {"rescale_every": 1, "attention_hidden_size": 96},
+    "rwkv": {"rescale_every": 1, "attention_hidden_size": _HIDDEN},
     "zaya": {"num_experts_per_tok": 1},
 }
 """What a type needs besides."""

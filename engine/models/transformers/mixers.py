@@ -2,8 +2,8 @@
 
 A layer of `transformers` keeps one state and takes what it is given as one sequence. Ours takes the packed
 rows of a step and finds each sequence's state in its slot. `engine/models/mixers/` has the mathematics,
-`engine/models/transformers/mixer.py` what all have in common, `engine/models/transformers/model.py` runs the model
-around them.
+`engine/models/transformers/mixer.py` what all have in common, `engine/models/transformers/model.py` runs
+the model around them.
 """
 
 from __future__ import annotations

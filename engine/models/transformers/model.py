@@ -57,7 +57,7 @@ _CHECK_LENGTHS: Final = (7, 3, 12)
 _TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.08, torch.float16: 0.02}
 """Largest difference of logits, packed and plain, as a part of the largest logit."""
 _STATE_CONTEXT: Final = 131_072
-"""Tokens of context of a model that neither attends nor names a limit: its states hold any number."""
+"""Tokens of context of a model without a limit: neither states nor windows have one."""
 _MIX_NOTHING: Final = ("mlp", "moe")
 """Types of layers that treat rows one by one."""
 _COARSE_TOLERANCE: Final = 0.2
@@ -290,7 +290,8 @@ def open_source(opening: Opening) -> ModelSource:
     skeleton = _skeleton(folder, parsed)
     states = state_bytes(getattr(skeleton, _decoder_name(skeleton)))
     step = _layer_step(folder, skeleton, states, num_layers)
-    is_unlimited = not step.seen and getattr(config, "max_position_embeddings", None) is None
+    sees_all = any(layer.window is None for layer in step.seen.values())
+    is_unlimited = not sees_all and getattr(config, "max_position_embeddings", None) is None
     positions = _STATE_CONTEXT if is_unlimited else max_context(config, path)
     context = min([positions, *_limits(config, step)])
     kv_shape = with_states(_kv_shape(folder, config, step, context), tuple(step.seen), states, num_layers)
