@@ -123,16 +123,44 @@ def open_engine(
     is given by default is shared with the models `beside` it and the ones to come; `presence` is theirs.
     Raises ModelLoadError naming the folder, file or tensor at fault, or what does not fit into memory.
     """
+    return open_engine_of(
+        open_source(model, config),
+        name,
+        config,
+        is_embedded=model in embedded_models(),
+        max_pixels=max_pixels,
+        co_resident=co_resident,
+        num_to_come=num_to_come,
+        presence=presence,
+    )
+
+
+def open_source(model: str, config: EngineConfig) -> ModelSource:
+    """Open a checkpoint as `config` says. Raises ModelLoadError."""
     is_embedded = model in embedded_models()
-    dtype = "float32" if config.dtype == "auto" and is_embedded else config.dtype
     source = open_model(
         model,
         device=config.device,
-        dtype=dtype,
+        dtype="float32" if config.dtype == "auto" and is_embedded else config.dtype,
         quantization=config.quantization,
         kv_dtype=config.kv_dtype,
     )
     source.check_cache(config.block_size)
+    return source
+
+
+def open_engine_of(
+    source: ModelSource,
+    name: str,
+    config: EngineConfig,
+    *,
+    is_embedded: bool = False,
+    max_pixels: int = 0,
+    co_resident: Sequence[MemoryPlan] = (),
+    num_to_come: int = 0,
+    presence: Presence | None = None,
+) -> OpenedModel:
+    """`open_engine` behind `open_source`."""
     if source.info.input_frames_per_row and source.side.speech is None:
         raise ModelLoadError(
             f"{name}: no route serves a {source.info.family} model yet; allowed: a model that transcribes "
@@ -261,7 +289,7 @@ def _share_out(
         memory = plan_memory(requested, free_bytes(source.device))
     except ModelLoadError as error:
         raise ModelLoadError(f"{name}: {error.message}") from None
-    logger.info("%s: %s", name, memory)
+    logger.info("%s: runs through %s; %s", name, source.info.runs_through, memory)
     return memory
 
 

@@ -66,4 +66,3 @@ def keep(module: nn.Module, **tensors: Tensor) -> None:
 def of_heads(rows: Tensor, size: int) -> Tensor:
     """[rows, heads · size] → [rows, heads, size]."""
     return rows.view(len(rows), -1, size)
-
