@@ -2,8 +2,8 @@
 """Which causal language models of `transformers` run: `examples/model_table.py [--types A B] [--again]`.
 
 For each of its types a small random folder is written and opened. A type *runs* if all its answers equal
-`generate`'s over the whole prompt: alone, in batches, in chunks, preempted, from the prefix cache, with drafts
-and in sessions (`tests/support/exactness.py`). Each type has a process of its own and a time limit; what is
+`generate`'s over the whole prompt: alone, in batches, in chunks, preempted, from the prefix cache, with
+drafts and in sessions (`tests/support/exactness.py`). Each type has a process of its own and a time limit; what is
 known is kept in `build/model_types.json`, so that an interrupted run goes on. Writes `docs/models.md`.
 """
 

@@ -43,11 +43,12 @@ from ..dense.config import check_size, max_context, parse_config, stop_token_ids
 from ..dense.side import side_of
 from ..embedding import decoder_embedding
 from ..info import ModelInfo
+from ..mixers.slots import MixerStates
 from ..quantization_config import FIELDS
 from ..source import ModelSource, Opening, tensor_reader
 from ..weights import check_files, num_bytes
 from .caches import CachedLayers, SeenLayer, kv_shape_of, with_states
-from .mixers import replace_mixers, state_bytes
+from .mixers import mixers_of, replace_mixers, state_bytes
 from .older_attention import call_ours
 from .reading import PLAIN, message_of, model_class, plain_floats, read_model
 from .rounded import adapt_linears, linear_names, round_linears, rounded_in
@@ -58,6 +59,10 @@ _TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.08, torch.float16: 0
 """Largest difference of logits, packed and plain, as a part of the largest logit."""
 _STATE_CONTEXT: Final = 131_072
 """Tokens of context of a model without a limit: neither states nor windows have one."""
+_BLOOM_CONTEXT: Final = 2048
+"""Tokens that it was trained on."""
+_NEED_MASKS: Final = ("MptForCausalLM",)
+"""Fail without the masks that nobody reads."""
 _MIX_NOTHING: Final = ("mlp", "moe")
 """Types of layers that treat rows one by one."""
 _COARSE_TOLERANCE: Final = 0.2
@@ -102,6 +107,7 @@ def _paged(
     step: _Step = _thread.step
     layer = cast(int, module.layer_idx)
     if step.layers is None:
+        _check_attention(module, attention_mask, kwargs)
         step.seen[layer] = SeenLayer(key, value, sliding_window)
         return torch.empty_like(query[..., : value.shape[3]]).transpose(1, 2), None
     cache, paged = step.layers.of(layer)
@@ -111,6 +117,18 @@ def _paged(
     seen = step.layers.seen(layer)
     mixed = paged_attention(rows, cache, paged, scale=scaling, softcap=softcap, sinks=s_aux, **seen)
     return mixed[None], None
+
+
+def _check_attention(module: nn.Module, mask: Tensor | None, options: Mapping[str, object]) -> None:
+    """Raise ValueError naming what a layer does that our attention does not. Masks that `transformers` makes
+    are not made for it, so that one is the model's own."""
+    if not getattr(module, "is_causal", True):
+        raise ValueError("its attention looks both ways: it is an encoder")
+    if mask is not None:
+        raise ValueError("its attention has masks of its own")
+    biases = [name for name, value in options.items() if "bias" in name and value is not None]
+    if biases:
+        raise ValueError(f"its attention adds a {biases[0]} to scores")
 
 
 AttentionInterface.register(_ATTENTION, _paged)
@@ -292,7 +310,7 @@ def open_source(opening: Opening) -> ModelSource:
     step = _layer_step(folder, skeleton, states, num_layers)
     sees_all = any(layer.window is None for layer in step.seen.values())
     is_unlimited = not sees_all and getattr(config, "max_position_embeddings", None) is None
-    positions = _STATE_CONTEXT if is_unlimited else max_context(config, path)
+    positions = _STATE_CONTEXT if is_unlimited else _max_context(config, path)
     context = min([positions, *_limits(config, step)])
     kv_shape = with_states(_kv_shape(folder, config, step, context), tuple(step.seen), states, num_layers)
     kind = RecurrentTransformersModel if states else TransformersModel
@@ -362,8 +380,9 @@ class _NothingFound(TorchDispatchMode):
 
 def _attend_through_ours(model: PreTrainedModel) -> None:
     call_ours(model, _paged)
-    model.set_attn_implementation(_ATTENTION)
-    model.config._attn_implementation = _ATTENTION  # older ones keep theirs, for which masks are made
+    if type(model).__name__ not in _NEED_MASKS:
+        model.set_attn_implementation(_ATTENTION)
+        model.config._attn_implementation = _ATTENTION  # older ones keep theirs, for which masks are made
 
 
 def _decoder_name(model: PreTrainedModel) -> str:
@@ -382,6 +401,7 @@ def _layer_step(folder: Path, skeleton: PreTrainedModel, states: Mapping[int, in
     with _refusing(folder), _running(_Step()) as step, torch.inference_mode(), _NothingFound():
         decoder = getattr(skeleton, _decoder_name(skeleton))
         decoder(input_ids=token_ids, position_ids=positions, use_cache=False)
+    _check_rows(folder, getattr(skeleton, _decoder_name(skeleton)))
     kinds = getattr(skeleton.config, "layer_types", None) or [None] * num_layers
     mixing = {layer for layer, kind in enumerate(kinds) if kind not in _MIX_NOTHING}
     num_unknown = len(mixing - step.seen.keys() - states.keys())
@@ -394,6 +414,20 @@ def _layer_step(folder: Path, skeleton: PreTrainedModel, states: Mapping[int, in
             )
         )
     return step
+
+
+def _check_rows(folder: Path, decoder: nn.Module) -> None:
+    """Refuse convolutions over neighbouring rows but those in recurrent layers, which are ours."""
+    ours = (*mixers_of(decoder, MixerStates()),)
+    others = [
+        name
+        for name, module in decoder.named_modules()
+        if isinstance(module, nn.Conv1d) and module.kernel_size[0] > 1 and not name.startswith(ours)
+    ]
+    if others:
+        raise ModelLoadError(
+            _refusal(folder, f"{len(others)} of its modules convolve neighbouring tokens ({others[0]})")
+        )
 
 
 def _kv_shape(folder: Path, config: PreTrainedConfig, step: _Step, context: int) -> KvShape:
@@ -410,6 +444,16 @@ def _kv_shape(folder: Path, config: PreTrainedConfig, step: _Step, context: int)
         return kv_shape_of(tuple(layers.values()), context)
     except ValueError as error:
         raise ModelLoadError(_refusal(folder, str(error))) from None
+
+
+def _max_context(config: PreTrainedConfig, path: Path) -> int:
+    """Older configs have other names for it; BLOOM's may have none."""
+    for name in ("max_seq_len", "seq_length"):
+        if getattr(config, "max_position_embeddings", None) is None and hasattr(config, name):
+            return check_size(config, name, path)
+    if config.model_type == "bloom":
+        return _BLOOM_CONTEXT
+    return max_context(config, path)
 
 
 def _limits(config: PreTrainedConfig, step: _Step) -> Iterator[int]:
@@ -444,4 +488,7 @@ def _refusing(folder: Path) -> Iterator[None]:
 
 
 def _refusal(folder: Path, reason: str) -> str:
-    return f"{folder}: this model cannot be run through transformers' attention interface: {reason}"
+    return (
+        f"{folder}: this model cannot be run through transformers' attention interface: {reason}; "
+        "docs/models.md lists those that can"
+    )
