@@ -3,8 +3,9 @@
 
 For each of its types a small random folder is written and opened. A type *runs* if all its answers equal
 `generate`'s over the whole prompt: alone, in batches, in chunks, preempted, from the prefix cache, with
-drafts and in sessions (`tests/support/exactness.py`). Each type has a process of its own and a time limit; what is
-known is kept in `build/model_types.json`, so that an interrupted run goes on. Writes `docs/models.md`.
+drafts and in sessions (`tests/support/exactness.py`). Each type has a process of its own and a time limit;
+what is known is kept in `build/model_types.json`, so that an interrupted run goes on. Writes
+`docs/models.md`.
 """
 
 from __future__ import annotations
@@ -33,9 +34,12 @@ from support.causal_types import NOT_TEXT_DECODERS, VOCAB_SIZE, tiny_config  # n
 from support.exactness import check_every_way, reference_case  # noqa: E402
 from support.text_folder import make_text_folder  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
+from transformers import __version__ as version  # noqa: E402
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: E402
 
 KNOWN: Final = ROOT / "build" / "model_types.json"
+TABLE: Final = ROOT / "docs" / "models.md"
+_REFUSED: Final = "this model cannot be run through transformers' attention interface: "
 TIME_LIMIT_S: Final = 300
 Result = dict[str, str]
 """Of a type: `state` (runs, refused, fails), `path` (native or transformers) and `words`."""
@@ -118,7 +122,42 @@ def main() -> None:
         KNOWN.parent.mkdir(exist_ok=True)
         KNOWN.write_text(json.dumps(results, indent=1, sort_keys=True))
         print(model_type, results[model_type]["state"], results[model_type].get("words", ""), flush=True)
-    print(Counter(each["state"] for each in results.values()), len(decoders))
+    write_table(results)
+    print(Counter(each["state"] for each in results.values()), "of", len(decoders))
+
+
+def write_table(results: dict[str, Result]) -> None:
+    """`docs/models.md`, of all that is known."""
+    counts = Counter(each["state"] for each in results.values())
+    native = sum(each.get("path") == "native" for each in results.values())
+    lines = [
+        f"# The {len(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)} causal language models of transformers {version}",
+        "",
+        (
+            f"{counts['runs']} of the {len(results)} types that are text decoders run: {native} through the "
+            f"engine's own code, {counts['runs'] - native} through that of `transformers`, with the engine's "
+            "attention, states and cache. *Runs* means that a small random folder of the type answers in float32 "
+            "as `generate` does on the whole prompt: alone, in batches, in chunks, preempted, from the prefix "
+            "cache, with drafts, and in sessions (`tests/support/exactness.py`)."
+        ),
+        "",
+        (
+            "`examples/model_table.py` writes this page. `sensorium models FOLDER` says of a folder at hand "
+            "whether it would be served, through which code and with what memory, before any weights are read."
+        ),
+        "",
+        "| type | | through, or why not |",
+        "|---|---|---|",
+    ]
+    for model_type in sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES):
+        if model_type in NOT_TEXT_DECODERS:
+            lines.append(f"| `{model_type}` | no text decoder | {NOT_TEXT_DECODERS[model_type]} |")
+        elif model_type in results:
+            found = results[model_type]
+            words = found.get("path") or found["words"].replace("FOLDER: ", "").replace("|", "\\|")
+            words = words.removeprefix(_REFUSED).removesuffix("; docs/models.md lists those that can")
+            lines.append(f"| `{model_type}` | {found['state']} | {words} |")
+    TABLE.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

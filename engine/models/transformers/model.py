@@ -59,6 +59,16 @@ _TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.08, torch.float16: 0
 """Largest difference of logits, packed and plain, as a part of the largest logit."""
 _STATE_CONTEXT: Final = 131_072
 """Tokens of context of a model without a limit: neither states nor windows have one."""
+_NOT_RUN: Final = {
+    "blt": "it reads bytes in patches whose lengths it chooses itself",
+    "cpmant": "it puts a prompt of its own in front, by which all positions count",
+    "deepseek_v4": "its attention compresses the keys of neighbouring tokens",
+    "jetmoe": "its attention is a mixture of experts, which a model without weights cannot show",
+    "qwen4_exp_text": "it embeds neighbouring tokens together, and attends to blocks that it chooses",
+    "reformer": "its attention hashes all tokens of a sequence together",
+    "xlstm": "its layers keep states of a kind (mLSTM) that is not known here",
+}
+"""Types whose code could not say so itself, by what is in the way."""
 _BLOOM_CONTEXT: Final = 2048
 """Tokens that it was trained on."""
 _NEED_MASKS: Final = ("MptForCausalLM",)
@@ -303,6 +313,8 @@ def open_source(opening: Opening) -> ModelSource:
     folder = opening.folder
     own = {field: value for field, value in opening.config.items() if field not in FIELDS}
     parsed = parse_config(plain_floats(own), CONFIG_MAPPING[own["model_type"]].from_dict, path)
+    if parsed.model_type in _NOT_RUN:
+        raise ModelLoadError(_refusal(folder, _NOT_RUN[parsed.model_type]))
     config = parsed.get_text_config()
     num_layers = check_size(config, "num_hidden_layers", path)
     skeleton = _skeleton(folder, parsed)
@@ -462,6 +474,10 @@ def _limits(config: PreTrainedConfig, step: _Step) -> Iterator[int]:
     # By a mask, and masks are not made for us; which layers have it is not said.
     if window and not getattr(config, "layer_types", None):
         yield from (int(window) for seen in step.seen.values() if seen.window is None)
+    # Some attend to chosen blocks only, which are all blocks up to so many.
+    num_blocks = getattr(config, "index_topk_blocks", None)
+    if num_blocks:
+        yield int(num_blocks) * int(config.index_block_size)
 
 
 def _check_prompts(info: ModelInfo) -> list[Tensor]:
