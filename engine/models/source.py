@@ -125,6 +125,10 @@ class ModelSource:
         """Raise ModelLoadError naming the option if a cache of such blocks cannot be kept as wished."""
         if self.kv_dtype == "auto":
             return
+        if self.kv_shape.num_vectors == 1:
+            raise ModelLoadError(
+                f"--kv-dtype {self.kv_dtype} is for keys and values; {self.info.name} keeps latents; leave it auto"
+            )
         odd = [head_dim for _, head_dim in self.kv_shape.heads_of_layers if head_dim % MULTIPLE]
         if odd:
             raise ModelLoadError(

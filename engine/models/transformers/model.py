@@ -26,7 +26,8 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils import ModelOutput
 
-from ....kernels.attention.kv_cache import write_kv
+from ....kernels.attention.kv_cache import write_kv, write_latents
+from ....kernels.attention.latent_attention import latent_attention
 from ....kernels.attention.paged_attention import (
     PagedSequence,
     paged_attention,
@@ -46,6 +47,7 @@ from ..quantization_config import FIELDS
 from ..source import ModelSource, Opening, tensor_reader
 from ..weights import check_files, num_bytes
 from .caches import CachedLayers, SeenLayer, kv_shape_of, with_states
+from .latents import joined, keep_latents, up_projection_of
 from .mixers import replace_mixers, state_bytes
 from .reading import message_of, model_class, plain_floats, read_model
 from .rounded import adapt_linears, linear_names, round_linears, rounded_in
@@ -99,10 +101,18 @@ def _paged(
     """transformers' attention interface: query [1, heads, rows, dim] → [1, rows, heads, dim]."""
     step: _Step = _thread.step
     layer = cast(int, module.layer_idx)
+    up = up_projection_of(module)
     if step.layers is None:
-        step.seen[layer] = SeenLayer(key, value, sliding_window)
-        return torch.empty_like(query[..., : value.shape[3]]).transpose(1, 2), None
+        step.seen[layer] = SeenLayer(key, value, sliding_window, is_latent=up is not None)
+        size = value.shape[3] if up is None else up.sizes.value
+        return query.new_empty(1, query.shape[2], query.shape[1], size), None
     cache, paged = step.layers.of(layer)
+    if up is not None:
+        assert softcap is None, "no family bends scores of latents"
+        write_latents(cache, paged.write_slots, joined(key, value))
+        rows, by_head = query[0].transpose(0, 1), up.by_head
+        options: dict[str, Any] = {"scale": scaling, "sinks": s_aux, **step.layers.seen(layer)}
+        return latent_attention(rows, cache, paged, by_head, up.sizes, **options)[None], None
     if step.layers.writes(layer):
         write_kv(cache, paged.write_slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
     rows = query[0].transpose(0, 1).contiguous()
@@ -170,6 +180,7 @@ class TransformersModel:
         setattr(model, prefix, self._given)
         self._model = model
         self._states = replace_mixers(self._decoder)
+        keep_latents(self._decoder)
         self._check(plain)
         round_linears(self._decoder, quantization)
         if adaptable:
@@ -338,6 +349,7 @@ def _skeleton(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
     with _refusing(folder), torch.device("meta"):
         # bfloat16, because that is all some layers (mixtures of experts) are defined for there
         model = model_class(config)._from_config(config, attn_implementation=_ATTENTION, dtype=torch.bfloat16)
+    keep_latents(getattr(model, _decoder_name(model)))
     return cast(PreTrainedModel, model.eval())
 
 
