@@ -47,6 +47,7 @@ from ..quantization_config import FIELDS
 from ..source import ModelSource, Opening, tensor_reader
 from ..weights import check_files, num_bytes
 from .caches import CachedLayers, SeenLayer, kv_shape_of, with_states
+from .experts import ArrangedExperts, arrange_experts, give_no_values, saved_bytes
 from .latents import joined, keep_latents, up_projection_of
 from .mixers import replace_mixers, state_bytes
 from .reading import message_of, model_class, plain_floats, read_model
@@ -181,13 +182,18 @@ class TransformersModel:
         self._model = model
         self._states = replace_mixers(self._decoder)
         keep_latents(self._decoder)
+        if device.type == "cpu" and quantization == "none":
+            arrange_experts(self._decoder, quantization)
         self._check(plain)
+        if device.type == "cpu" and quantization != "none":
+            arrange_experts(self._decoder, quantization)
         round_linears(self._decoder, quantization)
         if adaptable:
             adapt_linears(self._decoder, prefix)
         parts = (self._decoder, model)
         numbers = {id(each): each.nbytes for part in parts for each in part.parameters()}
         codes = [each.codes.nbytes for part in parts for each in rounded_in(part)]
+        codes += [each.nbytes for each in self._decoder.modules() if isinstance(each, ArrangedExperts)]
         self.weight_bytes = sum(numbers.values()) + sum(codes)
 
     def _check(self, plain: list[Tensor]) -> None:
@@ -331,7 +337,8 @@ def open_source(opening: Opening) -> ModelSource:
             num_bytes({name: shape}, opening.dtype, opening.quantization if name in rounded else "none")
             for name, shape in shapes.items()
         )
-        - (0 if tensors is None else tensors.saved_bytes),
+        - (0 if tensors is None else tensors.saved_bytes)
+        - (saved_bytes(skeleton, opening.dtype, opening.quantization) if opening.device.type == "cpu" else 0),
         side=side_of(text),
         load=lambda: kind(
             info,
@@ -349,7 +356,9 @@ def _skeleton(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
     with _refusing(folder), torch.device("meta"):
         # bfloat16, because that is all some layers (mixtures of experts) are defined for there
         model = model_class(config)._from_config(config, attn_implementation=_ATTENTION, dtype=torch.bfloat16)
-    keep_latents(getattr(model, _decoder_name(model)))
+    decoder = getattr(model, _decoder_name(model))
+    keep_latents(decoder)
+    give_no_values(decoder)
     return cast(PreTrainedModel, model.eval())
 
 
