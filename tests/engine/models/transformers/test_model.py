@@ -176,7 +176,7 @@ def test_what_is_known_before_the_weights_are_read(tmp_path: Path) -> None:
         ("gptj", {"n_layer": 2, "n_head": 4, "n_embd": 32, "rotary_dim": 8}, "KeyError"),
         (
             "mimo_v2_flash",
-            {"v_head_dim": 4, "swa_v_head_dim": 4, "n_routed_experts": 4},
+            {"v_head_dim": 4, "swa_v_head_dim": 4, "n_routed_experts": 4, "num_experts_per_tok": 2},
             "its keys are of 8 numbers, its values of 4",
         ),
     ],
