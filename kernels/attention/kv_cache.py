@@ -115,11 +115,11 @@ def write_kv_reference(cache: Tensor, slots: Tensor, key: Tensor, value: Tensor)
     cache[blocks, 1, :, offsets] = value
 
 
-def write_latents(cache: Tensor, slots: Tensor, latents: Tensor) -> None:
-    """Store latents [rows, dim] at `slots` of a cache [blocks, 1, 1, block_size, dim]. Raises IndexError for a
-    slot outside the cache; on a GPU such a row ends the process."""
+def write_latents(cache: Tensor, slots: Tensor, latents: Tensor, first: int = 0) -> None:
+    """Store latents [rows, size], from number `first` of a vector on, at `slots` of a cache [blocks, 1, 1,
+    block_size, dim]. Raises IndexError for a slot outside the cache; on a GPU such a row ends the process."""
     _check_slots(slots, cache)
-    cache.view(-1, cache.shape[4]).index_copy_(0, slots, latents)
+    cache.view(-1, cache.shape[4])[:, first : first + latents.shape[1]].index_copy_(0, slots, latents)
 
 
 def gather_kv(cache: Tensor, block_table: Tensor, num_positions: int) -> tuple[Tensor, Tensor]:

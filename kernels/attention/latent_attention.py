@@ -1,10 +1,10 @@
-"""Attention over latents (MLA): one compressed vector of each token in place of the keys and values of all heads.
+"""Attention over latents (MLA): one compressed vector of each token in place of keys and values.
 
 A latent is `rank` numbers, which a matrix of each head expands to its key and its value, followed by the
-rotated part of the key that all heads share. Two ways give the same. *Absorbed*, the matrices are applied to
-queries and to what attention gives: the latents are keys and values of one head. *Expanded*, they are applied to the
-latents. Many rows share what is expanded; for few, absorbed needs fewer operations. Each sequence of a step
-takes the way that needs fewer. DeepSeek-V2, https://arxiv.org/abs/2405.04434, section 2.1 and appendix C.
+rotated part of the key that all heads share. Two ways give the same. *Absorbed*, the matrices are applied
+to queries and to what attention gives: the latents are keys and values of one head. *Expanded*, they are
+applied to the latents. Many rows share what is expanded; for few, absorbed needs fewer operations. Each
+sequence of a step takes the way that needs fewer. DeepSeek-V2, https://arxiv.org/abs/2405.04434, section 2.1 and appendix C.
 """
 
 from __future__ import annotations
@@ -44,14 +44,16 @@ def latent_attention(
     window: int | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """query [rows, heads, key + shared], cache [blocks, 1, 1, block_size, rank + shared], `up` [heads, key +
-    value, rank] → [rows, heads, value]. `window` and `sinks` are as in `paged_attention`.
+    """query [rows, heads, key + shared], cache [blocks, 1, 1, block_size, rank + shared or more], `up`
+    [heads, key + value, rank] → [rows, heads, value]. `window` and `sinks` are as in `paged_attention`.
     """
     options: dict[str, Any] = {"scale": scale, "window": window, "sinks": sinks}
     if max(batch.num_queries, default=0) <= 1:
         return _absorbed(query, cache, batch, up, sizes, options)
     lengths = batch.context_lengths.tolist()
-    chosen = [is_absorbed(sizes, rows, length) for rows, length in zip(batch.num_queries, lengths, strict=True)]
+    chosen = [
+        is_absorbed(sizes, rows, length) for rows, length in zip(batch.num_queries, lengths, strict=True)
+    ]
     if all(chosen):
         return _absorbed(query, cache, batch, up, sizes, options)
     out = query.new_empty(*query.shape[:2], sizes.value)
@@ -83,17 +85,26 @@ def is_absorbed(sizes: LatentSizes, rows: int, length: int) -> bool:
 def _absorbed(
     query: Tensor, cache: Tensor, batch: PagedBatch, up: Tensor, sizes: LatentSizes, options: dict[str, Any]
 ) -> Tensor:
-    key, value = up.split((sizes.key, sizes.value), 1)
+    absorbed = absorb(query, up, sizes)
+    # What else lies in a vector is multiplied by zeros.
+    padded = torch.nn.functional.pad(absorbed, (0, cache.shape[4] - absorbed.shape[2]))
+    return values_of(paged_attention(padded, cache, batch, **options), up, sizes)
+
+
+def absorb(query: Tensor, up: Tensor, sizes: LatentSizes) -> Tensor:
+    """Queries [rows, heads, key + shared] as those of latents, [rows, heads, rank + shared]."""
     own, shared = query.split((sizes.key, sizes.shared), -1)
-    latent = torch.bmm(own.transpose(0, 1), key).transpose(0, 1)  # [rows, heads, rank]
-    mixed = paged_attention(torch.cat((latent, shared), -1), cache, batch, **options)
-    values = torch.bmm(mixed[..., : sizes.rank].transpose(0, 1), value.transpose(1, 2))
+    latent = torch.bmm(own.transpose(0, 1), up[:, : sizes.key]).transpose(0, 1)
+    return torch.cat((latent, shared), -1)
+
+
+def values_of(mixed: Tensor, up: Tensor, sizes: LatentSizes) -> Tensor:
+    """Weighted sums of latents [rows, heads, rank or more] → [rows, heads, value]."""
+    values = torch.bmm(mixed[..., : sizes.rank].transpose(0, 1), up[:, sizes.key :].transpose(1, 2))
     return values.transpose(0, 1)
 
 
-def _gathered(
-    cache: Tensor, table: Tensor, length: int, rows: int, window: int | None
-) -> tuple[Tensor, int]:
+def _gathered(cache: Tensor, table: Tensor, length: int, rows: int, window: int | None) -> tuple[Tensor, int]:
     """Latents of a sequence from the first block that some row sees, [positions, size], and how many positions
     lie in front of it."""
     size = cache.shape[3]
@@ -120,10 +131,13 @@ def _expand(
     most = min(max(_EXPANDED_BYTES // head_bytes, 1), heads)
     batch = paged_batch([PagedSequence(range(num_blocks), length - rows, rows)], _BLOCK, query.device)
     padded = torch.nn.functional.pad(latents, (0, 0, 0, num_blocks * _BLOCK - length))
-    latent, shared = padded.view(num_blocks, _BLOCK, -1).split((sizes.rank, sizes.shared), -1)
+    padded = padded.view(num_blocks, _BLOCK, -1)
+    latent, shared = padded[..., : sizes.rank + sizes.shared].split((sizes.rank, sizes.shared), -1)
     for first in range(0, heads, most):
         some = slice(first, min(first + most, heads))
-        expanded = torch.matmul(latent, up[some].flatten(0, 1).t()).unflatten(-1, (-1, sizes.key + sizes.value))
+        expanded = torch.matmul(latent, up[some].flatten(0, 1).t()).unflatten(
+            -1, (-1, sizes.key + sizes.value)
+        )
         key, value = expanded.transpose(1, 2).split((sizes.key, sizes.value), -1)
         cache = query.new_zeros(num_blocks, 2, key.shape[1], _BLOCK, dim)
         cache[:, 0, ..., : sizes.key] = key

@@ -1,7 +1,7 @@
 """A mixture of experts: each row through the few that a router chose for it, its results weighed and added.
 
-Rows are sorted by expert once, so each expert's weights are read once a step, and those of experts that no row
-chose are not. Knows no routers; what an expert computes is the caller's.
+Rows are sorted by expert once, so each expert's weights are read once a step, and those of experts that
+no row chose are not. Knows no routers; what an expert computes is the caller's.
 """
 
 from __future__ import annotations

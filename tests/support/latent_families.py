@@ -35,6 +35,9 @@ _EXPERTS: Final = {
     "routed_scaling_factor": 1.7,
 }
 _GROUPS: Final = {"n_group": 4, "topk_group": 2}
+_CHOICE: Final = {"index_topk": 16, "index_n_heads": 24, "index_head_dim": 12}
+"""Positions that a row attends to at most. Of few heads many scores would be 0, and any of equal scores may be
+chosen."""
 _YARN: Final = {
     "rope_type": "yarn",
     "rope_theta": 10_000.0,
@@ -82,6 +85,24 @@ CASES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
             "head_dim": SHARED,
         },
     ),
+    "deepseek_v32": ("deepseek_v32", _EXPERTS | _GROUPS | _CHOICE | {"first_k_dense_replace": 1}),
+    "glm_moe_dsa": (
+        "glm_moe_dsa",
+        _EXPERTS
+        | _CHOICE
+        | {
+            "n_group": 1,
+            "topk_group": 1,
+            "indexer_types": ["full", "shared", "full"],
+            "first_k_dense_replace": 1,
+        },
+    ),
+    "axk2": ("axk2", _EXPERTS | _CHOICE),
+    "hy_v4": (
+        "hy_v4",
+        _EXPERTS | _CHOICE | {"n_group": 1, "topk_group": 1, "learnable_sink_init": 0.5},
+    ),
+    "dots3_note_text": ("dots3_note_text", _EXPERTS | _CHOICE | {"n_group": 1, "topk_group": 1}),
 }
 """By a name: the type of model, and what its config has besides."""
 

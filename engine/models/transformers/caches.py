@@ -22,14 +22,16 @@ from ..base import KvShape, attention_spec
 @dataclass(frozen=True, slots=True)
 class SeenLayer:
     """What a layer's attention was given: keys and values [1, heads, rows, dim], and how many positions it
-    sees. A `chunk` is that of a layer which sees those of its own chunk. Of one that keeps latents these are in
-    place of keys, and the parts of keys that all heads share in place of values."""
+    sees. A `chunk` is that of a layer which sees those of its own chunk. Of one that keeps latents these are
+    in place of keys, and the parts of keys that all heads share in place of values."""
 
     key: Tensor
     value: Tensor
     window: int | None
     chunk: int | None = None
     is_latent: bool = False
+    index_size: int = 0
+    """Numbers by which the layer chooses what a row attends to, kept behind its latents."""
 
     def spec(self, context: int) -> LayerSpec:
         """What it keeps in such a context."""
@@ -40,7 +42,7 @@ class SeenLayer:
     @property
     def heads(self) -> tuple[int, int]:
         """The heads whose vectors it keeps, and their size."""
-        size = self.key.shape[3] + (self.value.shape[3] if self.is_latent else 0)
+        size = self.key.shape[3] + (self.value.shape[3] + self.index_size if self.is_latent else 0)
         return self.key.shape[1], size
 
 

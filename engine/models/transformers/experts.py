@@ -1,13 +1,14 @@
 """In place of the experts of a `transformers` model: its weights, each expert's arranged for our products.
 
-`transformers` keeps the weights of a layer's experts in one tensor of three dimensions and multiplies them one
-after the other, for all rows anew or in a kernel that knows numbers only. Ours multiply as linear layers
-do: by our loops, and in fewer bits where that was asked for. On a GPU its own are left. Routers are the
+`transformers` keeps the weights of a layer's experts in one tensor of three dimensions, and multiplies
+numbers only. Ours multiply as linear layers do: by our loops, and in fewer bits where that was asked for or
+published. On a GPU its own are left. Routers are the
 model's. `kernels/linear/grouped_experts.py` groups the rows, `engine/models/transformers/model.py` is next.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from ....kernels.linear.grouped_experts import grouped_experts
 from ....kernels.linear.linear import LinearWeight, arrange_linear, linear
-from ....kernels.linear.quantized_linear import num_packed_bytes
+from ....kernels.linear.quantized_linear import BitsWeight, num_packed_bytes
 from ....kernels.linear.weight_codes import GRIDS, Grid, Quantization
 
 _UP: Final = ("gate_up_proj", "up_proj")
@@ -28,15 +29,28 @@ _LONGCAT: Final = "LongcatFlashExperts"
 class ArrangedExperts(nn.Module):
     """Stands for a layer's experts, whose weights became those of products."""
 
-    def __init__(self, original: Any, quantization: Quantization) -> None:  # noqa: ANN401 (of any family)
+    def __init__(
+        self,
+        original: Any,  # noqa: ANN401 (of any family)
+        up: Sequence[LinearWeight],
+        down: Sequence[LinearWeight],
+        nbytes: int,
+    ) -> None:
+        """Of the first and the last products of each expert, whose weights `original` loses."""
         super().__init__()
         self._original = (original,)  # in a tuple, so that it has no weights here
+        for name, _ in list(original.named_parameters(recurse=False)):
+            original.register_parameter(name, None)
+        self._up, self._down = up, down
         is_longcat = type(original).__name__ == _LONGCAT
         self._num_experts: int = original.total_experts if is_longcat else original.num_experts
-        self.nbytes = expert_bytes(original, original.down_proj.dtype, quantization)
+        self.nbytes = nbytes
         """Of the weights."""
-        self._up = _arranged(original, _up_name(original), GRIDS[quantization])
-        self._down = _arranged(original, _DOWN, GRIDS[quantization])
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether products are of codes."""
+        return isinstance(self._down[0], BitsWeight)
 
     def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         """[rows, size], and of each row its experts and their weights → [rows, size]."""
@@ -47,7 +61,9 @@ class ArrangedExperts(nn.Module):
         if number >= len(self._down):
             return x  # of LongCat's some give what they get
         result = linear(self._activate(linear(x, self._up[number])), self._down[number])
-        return original.post_expert_norm(result) if getattr(original, "has_post_expert_norm", False) else result
+        return (
+            original.post_expert_norm(result) if getattr(original, "has_post_expert_norm", False) else result
+        )
 
     def _activate(self, x: Tensor) -> Tensor:
         (original,) = self._original
@@ -66,7 +82,7 @@ class Llama4Mixture(nn.Module):
         self.router, self.shared_expert, self.experts = (
             original.router,
             original.shared_expert,
-            ArrangedExperts(original.experts, quantization),
+            arranged(original.experts, quantization),
         )
         self._top_k, self._num_experts = original.top_k, original.num_experts
 
@@ -81,6 +97,14 @@ class Llama4Mixture(nn.Module):
         return self.shared_expert(rows) + mixed, logits
 
 
+def arranged(module: nn.Module, quantization: Quantization) -> ArrangedExperts:
+    """In place of a layer's experts, rounded to codes if that was asked for."""
+    grid, dtype = GRIDS[quantization], module.get_parameter(_DOWN).dtype
+    num_bytes = expert_bytes(module, dtype, quantization)
+    up, down = (_weights(module, name, grid) for name in (up_name(module), _DOWN))
+    return ArrangedExperts(module, up, down, num_bytes)
+
+
 def is_experts(module: nn.Module) -> bool:
     """Whether a module is the experts of a layer, in a form that is known here."""
     is_known = hasattr(module, "_apply_gate") or type(module).__name__ in (_LLAMA_4, _LONGCAT)
@@ -89,7 +113,7 @@ def is_experts(module: nn.Module) -> bool:
 
 
 def give_no_values(decoder: nn.Module) -> None:
-    """Have experts of a model without weights give rows without values: which they would choose is not known."""
+    """Have experts of a model without weights give rows without values: no choice of experts is known."""
     for module in decoder.modules():
         if is_experts(module) and type(module).__name__ != _LLAMA_4:
             module.forward = _empty_like
@@ -101,7 +125,7 @@ def arrange_experts(decoder: nn.Module, quantization: Quantization) -> None:
         if type(module).__name__ == "Llama4TextMoe":
             decoder.set_submodule(name, Llama4Mixture(module, quantization))
         elif is_experts(module) and type(module).__name__ != _LLAMA_4:
-            decoder.set_submodule(name, ArrangedExperts(module, quantization))
+            decoder.set_submodule(name, arranged(module, quantization))
 
 
 def saved_bytes(decoder: nn.Module, dtype: torch.dtype, quantization: Quantization) -> int:
@@ -132,28 +156,25 @@ def _is_transposed(module: nn.Module) -> bool:
     return bool(getattr(module, "is_transposed", type(module).__name__ == _LLAMA_4))
 
 
-def _up_name(module: nn.Module) -> str:
+def up_name(module: nn.Module) -> str:
+    """The parameter of an expert's first product."""
     names = dict(module.named_parameters(recurse=False))
     return next(name for name in _UP if name in names)
 
 
-def _arranged(module: nn.Module, name: str, grid: Grid | None) -> list[LinearWeight]:
-    """The weights of one product, which the module has no longer."""
+def _weights(module: nn.Module, name: str, grid: Grid | None) -> list[LinearWeight]:
+    """Of one product, of each expert."""
     weights = module.get_parameter(name).detach()
     bias: Tensor | None = getattr(module, f"{name}_bias", None)
     if _is_transposed(module):
         weights = weights.transpose(1, 2)
     num = min(len(weights), int(getattr(module, "num_routed_experts", len(weights))))
-    made: list[LinearWeight] = [
+    return [
         arrange_linear(
             weights[each].contiguous(), None if bias is None else bias[each].detach().clone(), grid
         )
         for each in range(num)
     ]
-    for part in (name, f"{name}_bias"):
-        if part in dict(module.named_parameters(recurse=False)):
-            module.register_parameter(part, None)
-    return made
 
 
 def _empty_like(hidden_states: Tensor, *_: object, **__: object) -> Tensor:

@@ -1,8 +1,8 @@
-"""In place of how a `transformers` model expands its latents (MLA): attention over the latents themselves.
+"""In place of the keys and values of a `transformers` model with MLA: attention over its latents.
 
-A layer of `transformers` compresses a token to a latent, has `expand_kv` make keys and values of it, and gives them
-to the attention interface. Here `expand_kv` gives the latents as they are, and the matrices that
-would expand them are `kernels/attention/latent_attention.py`'s. `engine/models/transformers/model.py` is next.
+A layer of `transformers` compresses a token to a latent, has `expand_kv` make keys and values of it, and
+gives those to the attention interface. Here `expand_kv` gives the latents as they are, and
+`kernels/attention/latent_attention.py` has the matrices that would expand them. `engine/models/transformers/model.py` is next.
 """
 
 from __future__ import annotations

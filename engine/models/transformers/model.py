@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -34,6 +35,7 @@ from ....kernels.attention.paged_attention import (
     paged_batch,
     with_tables,
 )
+from ....kernels.attention.selected_attention import SelectedRows, selected_attention
 from ....kernels.linear.weight_codes import Quantization
 from ....protocols.engine.messages import Features
 from ....protocols.errors import ModelLoadError
@@ -45,13 +47,14 @@ from ..embedding import decoder_embedding
 from ..info import ModelInfo
 from ..quantization_config import FIELDS
 from ..source import ModelSource, Opening, tensor_reader
-from ..weights import check_files, num_bytes
+from ..weights import Shape, check_files, num_bytes
 from .caches import CachedLayers, SeenLayer, kv_shape_of, with_states
 from .experts import ArrangedExperts, arrange_experts, give_no_values, saved_bytes
 from .latents import joined, keep_latents, up_projection_of
 from .mixers import replace_mixers, state_bytes
-from .reading import message_of, model_class, plain_floats, read_model
+from .reading import as_numbers, message_of, model_class, plain_floats, read_model, stored_shapes
 from .rounded import adapt_linears, linear_names, round_linears, rounded_in
+from .sparse import index_size_of, keep_index_keys
 
 _ATTENTION: Final = "sensorium_paged"
 _CHECK_LENGTHS: Final = (7, 3, 12)
@@ -87,6 +90,11 @@ def _running(step: _Step) -> Iterator[_Step]:
         _thread.step = None
 
 
+def _layers_of_step() -> CachedLayers | None:
+    step: _Step = _thread.step
+    return step.layers
+
+
 def _paged(
     module: nn.Module,
     query: Tensor,
@@ -97,6 +105,7 @@ def _paged(
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
+    indices: tuple[SelectedRows, ...] | None = None,
     **kwargs: object,
 ) -> tuple[Tensor, None]:
     """transformers' attention interface: query [1, heads, rows, dim] → [1, rows, heads, dim]."""
@@ -104,7 +113,10 @@ def _paged(
     layer = cast(int, module.layer_idx)
     up = up_projection_of(module)
     if step.layers is None:
-        step.seen[layer] = SeenLayer(key, value, sliding_window, is_latent=up is not None)
+        index_size = index_size_of(module)
+        step.seen[layer] = SeenLayer(
+            key, value, sliding_window, is_latent=up is not None, index_size=index_size
+        )
         size = value.shape[3] if up is None else up.sizes.value
         return query.new_empty(1, query.shape[2], query.shape[1], size), None
     cache, paged = step.layers.of(layer)
@@ -113,7 +125,8 @@ def _paged(
         write_latents(cache, paged.write_slots, joined(key, value))
         rows, by_head = query[0].transpose(0, 1), up.by_head
         options: dict[str, Any] = {"scale": scaling, "sinks": s_aux, **step.layers.seen(layer)}
-        return latent_attention(rows, cache, paged, by_head, up.sizes, **options)[None], None
+        attend = latent_attention if indices is None else partial(selected_attention, selected=indices)
+        return attend(rows, cache, paged, by_head, up.sizes, **options)[None], None
     if step.layers.writes(layer):
         write_kv(cache, paged.write_slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
     rows = query[0].transpose(0, 1).contiguous()
@@ -182,6 +195,7 @@ class TransformersModel:
         self._model = model
         self._states = replace_mixers(self._decoder)
         keep_latents(self._decoder)
+        keep_index_keys(self._decoder, _layers_of_step)
         if device.type == "cpu" and quantization == "none":
             arrange_experts(self._decoder, quantization)
         self._check(plain)
@@ -193,14 +207,14 @@ class TransformersModel:
         parts = (self._decoder, model)
         numbers = {id(each): each.nbytes for part in parts for each in part.parameters()}
         codes = [each.codes.nbytes for part in parts for each in rounded_in(part)]
-        codes += [each.nbytes for each in self._decoder.modules() if isinstance(each, ArrangedExperts)]
+        codes += [each.nbytes for each in self._experts()]
         self.weight_bytes = sum(numbers.values()) + sum(codes)
 
     def _check(self, plain: list[Tensor]) -> None:
         with _refusing(self.info.folder), torch.inference_mode():
             packed = self._packed_logits()
         is_rough = bool(self._states) and self.dtype is not torch.float32
-        is_coarse = is_rough or rounded_in(self._decoder)
+        is_coarse = is_rough or rounded_in(self._decoder) or any(each.is_coded for each in self._experts())
         tolerance = _COARSE_TOLERANCE if is_coarse else _TOLERANCE[self.dtype]
         for expected, got in zip(plain, packed, strict=True):
             rows = (expected - got).abs().amax(-1) / expected.abs().max().clamp_min(1.0)
@@ -213,6 +227,9 @@ class TransformersModel:
                         f"logits differ by {difference:.2g} of the largest when sequences share a step",
                     )
                 )
+
+    def _experts(self) -> list[ArrangedExperts]:
+        return [each for each in self._decoder.modules() if isinstance(each, ArrangedExperts)]
 
     def _packed_logits(self) -> list[Tensor]:
         """The check's sequences in one step up to their middles, in another to their ends."""
@@ -321,13 +338,16 @@ def open_source(opening: Opening) -> ModelSource:
         embedding=decoder_embedding(folder, int(getattr(config, "hidden_size", 0))),
     )
     check_files(folder)
-    shapes = {name: tuple(parameter.shape) for name, parameter in skeleton.named_parameters()}
+    shapes: dict[str, Shape] = {name: tuple(each.shape) for name, each in skeleton.named_parameters()}
     prefix = _decoder_name(skeleton)
     rounded = {f"{prefix}.{name}" for name in linear_names(getattr(skeleton, prefix))}
     tensors = None
     if opening.published is not None:
         codes = replace(opening, adaptable=False)  # the layers made of them are
-        tensors = tensor_reader(codes, shapes, tied=skeleton.all_tied_weights_keys)
+        with _refusing(folder):
+            stored = stored_shapes(skeleton)
+        numbers = as_numbers(skeleton, stored)
+        tensors = tensor_reader(codes, stored, tied=skeleton.all_tied_weights_keys, as_numbers=numbers)
     return ModelSource(
         info=info,
         device=opening.device,
@@ -358,6 +378,7 @@ def _skeleton(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
         model = model_class(config)._from_config(config, attn_implementation=_ATTENTION, dtype=torch.bfloat16)
     decoder = getattr(model, _decoder_name(model))
     keep_latents(decoder)
+    keep_index_keys(decoder, _layers_of_step)
     give_no_values(decoder)
     return cast(PreTrainedModel, model.eval())
 

@@ -1,4 +1,4 @@
-"""Attention over latents equals attention over the keys and values that they expand to, whichever way it goes."""
+"""Attention over latents equals attention over what they expand to, whichever way it is computed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ class Case(NamedTuple):
     """Of each sequence."""
 
 
-def make_case(spans: list[tuple[int, int]], sizes: LatentSizes, dtype: torch.dtype, block_size: int = 16) -> Case:
+def make_case(
+    spans: list[tuple[int, int]], sizes: LatentSizes, dtype: torch.dtype, block_size: int = 16
+) -> Case:
     rng, generator = random.Random(len(spans)), torch.Generator().manual_seed(len(spans))
     heads, dim = 6, sizes.rank + sizes.shared
     counts = [-(-(start + rows) // block_size) for start, rows in spans]
@@ -47,10 +49,14 @@ def make_case(spans: list[tuple[int, int]], sizes: LatentSizes, dtype: torch.dty
     num_rows = sum(rows for _, rows in spans)
     query = torch.randn(num_rows, heads, sizes.key + sizes.shared, generator=generator).to(dtype)
     up = torch.randn(heads, sizes.key + sizes.value, sizes.rank, generator=generator) / sizes.rank**0.5
-    return Case(query, cache, paged_batch(sequences, block_size, torch.device("cpu")), up.to(dtype), tuple(latents))
+    return Case(
+        query, cache, paged_batch(sequences, block_size, torch.device("cpu")), up.to(dtype), tuple(latents)
+    )
 
 
-def expected(case: Case, sizes: LatentSizes, scale: float, window: int | None, sinks: Tensor | None) -> Tensor:
+def expected(
+    case: Case, sizes: LatentSizes, scale: float, window: int | None, sinks: Tensor | None
+) -> Tensor:
     """Each row alone, in float64."""
     out = []
     for query, own in zip(case.query.double().split(case.batch.num_queries), case.latents, strict=True):
