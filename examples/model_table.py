@@ -136,14 +136,15 @@ def write_table(results: dict[str, Result]) -> None:
         (
             f"{counts['runs']} of the {len(results)} types that are text decoders run: {native} through the "
             f"engine's own code, {counts['runs'] - native} through that of `transformers`, with the engine's "
-            "attention, states and cache. *Runs* means that a small random folder of the type answers in float32 "
-            "as `generate` does on the whole prompt: alone, in batches, in chunks, preempted, from the prefix "
-            "cache, with drafts, and in sessions (`tests/support/exactness.py`)."
+            "attention, states and cache. *Runs* means that a small random folder of the type answers in "
+            "float32 as `generate` does on the whole prompt: alone, in batches, in chunks, preempted, from "
+            "the prefix cache, with drafts, and in sessions (`tests/support/exactness.py`)."
         ),
         "",
         (
             "`examples/model_table.py` writes this page. `sensorium models FOLDER` says of a folder at hand "
-            "whether it would be served, through which code and with what memory, before any weights are read."
+            "whether it would be served, through which code and with what memory, before any weights are "
+            "read."
         ),
         "",
         "| type | | through, or why not |",

@@ -1,4 +1,4 @@
-"""What is said of a folder before its weights are read: whether it is served, by which code, in what memory."""
+"""What is said of a folder before its weights are read: if it is served, by which code, in what memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def report(folder: Path) -> FolderReport:
 
 
 def test_a_family_of_ours(tmp_path: Path) -> None:
-    folder = make_qwen3_folder(tmp_path / "qwen3", QwenShape(tied=False))
+    folder = make_qwen3_folder(tmp_path / "qwen3", shape=QwenShape(tied=False))
     found = report(folder)
     assert (found.served, found.runs, found.abilities) == (True, "native", ("complete", "chat"))
     assert found.weight_bytes == sum(t.nbytes for t in load_file(folder / "model.safetensors").values())

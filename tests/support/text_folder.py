@@ -202,3 +202,6 @@ def randomise(model: PreTrainedModel, seed: int) -> None:
             value = noise * 2.0 / parameter[0].numel() ** 0.5
         with torch.no_grad():
             parameter.copy_(value)
+    for name, buffer in model.named_buffers():
+        if name.endswith("score_correction_bias"):  # of routers: which expert is chosen depends on it
+            buffer.copy_(0.2 * torch.randn(buffer.shape, generator=generator))

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -27,13 +28,15 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils import ModelOutput
 
-from ....kernels.attention.kv_cache import write_kv
+from ....kernels.attention.kv_cache import write_kv, write_latents
+from ....kernels.attention.latent_attention import latent_attention
 from ....kernels.attention.paged_attention import (
     PagedSequence,
     paged_attention,
     paged_batch,
     with_tables,
 )
+from ....kernels.attention.selected_attention import SelectedRows, selected_attention
 from ....kernels.linear.weight_codes import Quantization
 from ....protocols.engine.messages import Features
 from ....protocols.errors import ModelLoadError
@@ -46,12 +49,23 @@ from ..info import ModelInfo
 from ..mixers.slots import MixerStates
 from ..quantization_config import FIELDS
 from ..source import ModelSource, Opening, tensor_reader
-from ..weights import check_files, num_bytes
+from ..weights import Shape, check_files, num_bytes
 from .caches import CachedLayers, SeenLayer, kv_shape_of, with_states
+from .experts import ArrangedExperts, arrange_experts, give_no_values, saved_bytes
+from .latents import joined, keep_latents, up_projection_of
 from .mixers import mixers_of, replace_mixers, state_bytes
 from .older_attention import call_ours
-from .reading import PLAIN, message_of, model_class, plain_floats, read_model
+from .reading import (
+    PLAIN,
+    as_numbers,
+    message_of,
+    model_class,
+    plain_floats,
+    read_model,
+    stored_shapes,
+)
 from .rounded import adapt_linears, linear_names, round_linears, rounded_in
+from .sparse import index_size_of, keep_index_keys
 
 _ATTENTION: Final = "sensorium_paged"
 _CHECK_LENGTHS: Final = (7, 3, 12)
@@ -101,6 +115,11 @@ def _running(step: _Step) -> Iterator[_Step]:
         _thread.step = None
 
 
+def _layers_of_step() -> CachedLayers | None:
+    step: _Step = _thread.step
+    return step.layers
+
+
 def _paged(
     module: nn.Module,
     query: Tensor,
@@ -111,16 +130,29 @@ def _paged(
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
+    indices: tuple[SelectedRows, ...] | None = None,
     **kwargs: object,
 ) -> tuple[Tensor, None]:
     """transformers' attention interface: query [1, heads, rows, dim] → [1, rows, heads, dim]."""
     step: _Step = _thread.step
     layer = cast(int, module.layer_idx)
+    up = up_projection_of(module)
     if step.layers is None:
         _check_attention(module, attention_mask, kwargs)
-        step.seen[layer] = SeenLayer(key, value, sliding_window)
-        return torch.empty_like(query[..., : value.shape[3]]).transpose(1, 2), None
+        index_size = index_size_of(module)
+        step.seen[layer] = SeenLayer(
+            key, value, sliding_window, is_latent=up is not None, index_size=index_size
+        )
+        size = value.shape[3] if up is None else up.sizes.value
+        return query.new_empty(1, query.shape[2], query.shape[1], size), None
     cache, paged = step.layers.of(layer)
+    if up is not None:
+        assert softcap is None, "no family bends scores of latents"
+        write_latents(cache, paged.write_slots, joined(key, value))
+        rows, by_head = query[0].transpose(0, 1), up.by_head
+        options: dict[str, Any] = {"scale": scaling, "sinks": s_aux, **step.layers.seen(layer)}
+        attend = latent_attention if indices is None else partial(selected_attention, selected=indices)
+        return attend(rows, cache, paged, by_head, up.sizes, **options)[None], None
     if step.layers.writes(layer):
         write_kv(cache, paged.write_slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
     rows = query[0].transpose(0, 1).contiguous()
@@ -134,7 +166,7 @@ def _check_attention(module: nn.Module, mask: Tensor | None, options: Mapping[st
     are not made for it, so that one is the model's own."""
     if not getattr(module, "is_causal", True):
         raise ValueError("its attention looks both ways: it is an encoder")
-    if mask is not None:
+    if mask is not None and mask.numel() > 1:  # one number stands for none where a layer takes a part of it
         raise ValueError("its attention has masks of its own")
     biases = [name for name, value in options.items() if "bias" in name and value is not None]
     if biases:
@@ -200,20 +232,27 @@ class TransformersModel:
         setattr(model, prefix, self._given)
         self._model = model
         self._states = replace_mixers(self._decoder)
+        keep_latents(self._decoder)
+        keep_index_keys(self._decoder, _layers_of_step)
+        if device.type == "cpu" and quantization == "none":
+            arrange_experts(self._decoder, quantization)
         self._check(plain)
+        if device.type == "cpu" and quantization != "none":
+            arrange_experts(self._decoder, quantization)
         round_linears(self._decoder, quantization)
         if adaptable:
             adapt_linears(self._decoder, prefix)
         parts = (self._decoder, model)
         numbers = {id(each): each.nbytes for part in parts for each in part.parameters()}
         codes = [each.codes.nbytes for part in parts for each in rounded_in(part)]
+        codes += [each.nbytes for each in self._experts()]
         self.weight_bytes = sum(numbers.values()) + sum(codes)
 
     def _check(self, plain: list[Tensor]) -> None:
         with _refusing(self.info.folder), torch.inference_mode():
             packed = self._packed_logits()
         is_rough = bool(self._states) and self.dtype is not torch.float32
-        is_coarse = is_rough or rounded_in(self._decoder)
+        is_coarse = is_rough or rounded_in(self._decoder) or any(each.is_coded for each in self._experts())
         tolerance = _COARSE_TOLERANCE if is_coarse else _TOLERANCE[self.dtype]
         for expected, got in zip(plain, packed, strict=True):
             rows = (expected - got).abs().amax(-1) / expected.abs().max().clamp_min(1.0)
@@ -226,6 +265,9 @@ class TransformersModel:
                         f"logits differ by {difference:.2g} of the largest when sequences share a step",
                     )
                 )
+
+    def _experts(self) -> list[ArrangedExperts]:
+        return [each for each in self._decoder.modules() if isinstance(each, ArrangedExperts)]
 
     def _packed_logits(self) -> list[Tensor]:
         """The check's sequences in one step up to their middles, in another to their ends."""
@@ -337,13 +379,16 @@ def open_source(opening: Opening) -> ModelSource:
         embedding=decoder_embedding(folder, int(getattr(config, "hidden_size", 0))),
     )
     check_files(folder)
-    shapes = {name: tuple(parameter.shape) for name, parameter in skeleton.named_parameters()}
+    shapes: dict[str, Shape] = {name: tuple(each.shape) for name, each in skeleton.named_parameters()}
     prefix = _decoder_name(skeleton)
     rounded = {f"{prefix}.{name}" for name in linear_names(getattr(skeleton, prefix))}
     tensors = None
     if opening.published is not None:
         codes = replace(opening, adaptable=False)  # the layers made of them are
-        tensors = tensor_reader(codes, shapes, tied=skeleton.all_tied_weights_keys)
+        with _refusing(folder):
+            stored = stored_shapes(skeleton)
+        numbers = as_numbers(skeleton, stored)
+        tensors = tensor_reader(codes, stored, tied=skeleton.all_tied_weights_keys, as_numbers=numbers)
     return ModelSource(
         info=info,
         device=opening.device,
@@ -353,7 +398,8 @@ def open_source(opening: Opening) -> ModelSource:
             num_bytes({name: shape}, opening.dtype, opening.quantization if name in rounded else "none")
             for name, shape in shapes.items()
         )
-        - (0 if tensors is None else tensors.saved_bytes),
+        - (0 if tensors is None else tensors.saved_bytes)
+        - (saved_bytes(skeleton, opening.dtype, opening.quantization) if opening.device.type == "cpu" else 0),
         side=side_of(text),
         load=lambda: kind(
             info,
@@ -372,6 +418,10 @@ def _skeleton(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
         # bfloat16, because that is all some layers (mixtures of experts) are defined for there
         model = model_class(config)._from_config(config, attn_implementation=PLAIN, dtype=torch.bfloat16)
         _attend_through_ours(model)
+    decoder = getattr(model, _decoder_name(model))
+    keep_latents(decoder)
+    keep_index_keys(decoder, _layers_of_step)
+    give_no_values(decoder)
     return cast(PreTrainedModel, model.eval())
 
 

@@ -93,6 +93,7 @@ _ARCHITECTURES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("olmo2", {}),
     ("cohere", {"logit_scale": 0.25}),
     ("mixtral", {"num_local_experts": 4}),
+    ("qwen3_moe", {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 20}),
     ("gpt2", {"n_positions": 512}),
 )
 
@@ -174,9 +175,9 @@ def test_what_is_known_before_the_weights_are_read(tmp_path: Path) -> None:
         ),
         ("gptj", {"n_layer": 2, "n_head": 4, "n_embd": 32, "rotary_dim": 8}, "KeyError"),
         (
-            "deepseek_v3",
-            {"q_lora_rank": 8, "kv_lora_rank": 8, "first_k_dense_replace": 2, "head_dim": 64},
-            "its keys are of 192 numbers, its values of 128",
+            "mimo_v2_flash",
+            {"v_head_dim": 4, "swa_v_head_dim": 4, "n_routed_experts": 4, "num_experts_per_tok": 2},
+            "its keys are of 8 numbers, its values of 4",
         ),
     ],
 )
