@@ -168,6 +168,7 @@ _OVERRIDES: Final[dict[str, dict[str, Any]]] = {
     "jamba": {"attn_layer_period": 3, "attn_layer_offset": 1},
     "lfm2_moe": {"layer_types": ["conv", "full_attention", "conv"]},
     "mamba2": _MAMBA | {"num_heads": 8, "head_dim": 16, "n_groups": 2},
+    "mimo_v2_flash": {"v_head_dim": 8, "swa_v_head_dim": 8},
     "qwen4_exp_text": {
         "indexer_n_heads": 2,
         "indexer_kv_heads": 1,

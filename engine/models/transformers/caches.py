@@ -41,9 +41,9 @@ class SeenLayer:
 
     @property
     def heads(self) -> tuple[int, int]:
-        """The heads whose vectors it keeps, and their size."""
-        size = self.key.shape[3] + (self.value.shape[3] + self.index_size if self.is_latent else 0)
-        return self.key.shape[1], size
+        """The heads whose vectors it keeps, and their size: of keys and values the larger one."""
+        key, value = self.key.shape[3], self.value.shape[3]
+        return self.key.shape[1], key + value + self.index_size if self.is_latent else max(key, value)
 
 
 def kv_shape_of(layers: Sequence[SeenLayer], context: int) -> KvShape:
@@ -61,10 +61,6 @@ def kv_shape_of(layers: Sequence[SeenLayer], context: int) -> KvShape:
             specs[index] = SharedWith(source)
         if layer.is_latent != layers[0].is_latent:
             raise ValueError("some of its layers keep latents, others keys and values")
-        if not layer.is_latent and layer.key.shape[3] != layer.value.shape[3]:
-            raise ValueError(
-                f"its keys are of {layer.key.shape[3]} numbers, its values of {layer.value.shape[3]}"
-            )
     if not layers:
         return KvShape(0, 0, 0)
     heads = tuple(layer.heads for layer in layers)

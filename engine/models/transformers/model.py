@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AttentionInterface, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -153,12 +154,17 @@ def _paged(
         options: dict[str, Any] = {"scale": scaling, "sinks": s_aux, **step.layers.seen(layer)}
         attend = latent_attention if indices is None else partial(selected_attention, selected=indices)
         return attend(rows, cache, paged, by_head, up.sizes, **options)[None], None
+    value_size = value.shape[3]
+    if key.shape[3] != value_size:  # the smaller ones are as large as the others, with zeros
+        scaling = key.shape[3] ** -0.5 if scaling is None else scaling
+        size = max(key.shape[3], value_size)
+        query, key, value = (pad(each, (0, size - each.shape[3])) for each in (query, key, value))
     if step.layers.writes(layer):
         write_kv(cache, paged.write_slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
     rows = query[0].transpose(0, 1).contiguous()
     seen = step.layers.seen(layer)
     mixed = paged_attention(rows, cache, paged, scale=scaling, softcap=softcap, sinks=s_aux, **seen)
-    return mixed[None], None
+    return mixed[None, ..., :value_size], None
 
 
 def _check_attention(module: nn.Module, mask: Tensor | None, options: Mapping[str, object]) -> None:

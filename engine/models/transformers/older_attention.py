@@ -222,7 +222,6 @@ def _diffllama_forward(
     )
     query, key = apply_rotary_pos_emb(query, key, *position_embeddings)
     value = torch.cat([half.repeat(1, 2, 1, 1) for half in value.chunk(2, dim=1)], -1)
-    query, key = (pad(each, (0, layer.head_dim)) for each in (query, key))
     mixed, _none = attention(layer, query, key, value, None, scaling=layer.scaling)
     first, second = mixed.chunk(2, dim=2)
     pairs = ((layer.lambda_q1, layer.lambda_k1), (layer.lambda_q2, layer.lambda_k2))
