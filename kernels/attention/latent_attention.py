@@ -57,13 +57,15 @@ def latent_attention(
     if all(chosen):
         return _absorbed(query, cache, batch, up, sizes, options)
     out = query.new_empty(*query.shape[:2], sizes.value)
-    rows = torch.split(query, batch.num_queries)
-    parts = torch.split(out, batch.num_queries)
+    rows = torch.split(query, [*batch.num_queries])
+    parts = torch.split(out, [*batch.num_queries])
     few = [index for index, absorbed in enumerate(chosen) if absorbed]
     if few:
         some = torch.cat([rows[index] for index in few])
         mixed = _absorbed(some, cache, _part(batch, few), up, sizes, options)
-        for index, each in zip(few, torch.split(mixed, [batch.num_queries[index] for index in few]), strict=True):
+        for index, each in zip(
+            few, torch.split(mixed, [batch.num_queries[index] for index in few]), strict=True
+        ):
             parts[index].copy_(each)
     for index, absorbed in enumerate(chosen):
         if not absorbed:
@@ -93,7 +95,7 @@ def _absorbed(
 
 def absorb(query: Tensor, up: Tensor, sizes: LatentSizes) -> Tensor:
     """Queries [rows, heads, key + shared] as those of latents, [rows, heads, rank + shared]."""
-    own, shared = torch.split(query, (sizes.key, sizes.shared), -1)
+    own, shared = torch.split(query, [sizes.key, sizes.shared], -1)
     latent = torch.bmm(own.transpose(0, 1), up[:, : sizes.key]).transpose(0, 1)
     return torch.cat((latent, shared), -1)
 
@@ -132,7 +134,7 @@ def _expand(
     batch = paged_batch([PagedSequence(range(num_blocks), length - rows, rows)], _BLOCK, query.device)
     padded = torch.nn.functional.pad(latents, (0, 0, 0, num_blocks * _BLOCK - length))
     padded = padded.view(num_blocks, _BLOCK, -1)
-    latent, shared = torch.split(padded[..., : sizes.rank + sizes.shared], (sizes.rank, sizes.shared), -1)
+    latent, shared = torch.split(padded[..., : sizes.rank + sizes.shared], [sizes.rank, sizes.shared], -1)
     for first in range(0, heads, most):
         some = slice(first, min(first + most, heads))
         expanded = torch.matmul(latent, up[some].flatten(0, 1).t())

@@ -51,7 +51,7 @@ def selected_attention(
         rows = torch.cat([query[_rows(each)] for each in everything])
         part = _part(batch, everything)
         mixed = latent_attention(rows, cache, part, up, sizes, scale=scale, sinks=sinks)
-        for each, own in zip(everything, torch.split(mixed, part.num_queries), strict=True):
+        for each, own in zip(everything, torch.split(mixed, [*part.num_queries]), strict=True):
             out[_rows(each)] = own
     for each in selected:
         if each.positions is not None:

@@ -59,10 +59,12 @@ def expected(
 ) -> Tensor:
     """Each row alone, in float64."""
     out = []
-    for query, own in zip(torch.split(case.query.double(), case.batch.num_queries), case.latents, strict=True):
-        latent, shared = torch.split(own.double(), (sizes.rank, sizes.shared), -1)
+    for query, own in zip(
+        torch.split(case.query.double(), [*case.batch.num_queries]), case.latents, strict=True
+    ):
+        latent, shared = torch.split(own.double(), [sizes.rank, sizes.shared], -1)
         expanded = torch.einsum("lr,hnr->hln", latent, case.up.double())
-        key, value = torch.split(expanded, (sizes.key, sizes.value), -1)
+        key, value = torch.split(expanded, [sizes.key, sizes.value], -1)
         for row, position in zip(query, range(len(own) - len(query), len(own)), strict=True):
             first = 0 if window is None else max(position - window + 1, 0)
             seen = slice(first, position + 1)
