@@ -4,7 +4,7 @@ A latent is `rank` numbers, which a matrix of each head expands to its key and i
 rotated part of the key that all heads share. Two ways give the same. *Absorbed*, the matrices are applied
 to queries and to what attention gives: the latents are keys and values of one head. *Expanded*, they are
 applied to the latents. Many rows share what is expanded; for few, absorbed needs fewer operations. Each
-sequence of a step takes the way that needs fewer. DeepSeek-V2, https://arxiv.org/abs/2405.04434, section 2.1 and appendix C.
+sequence of a step takes the way that needs fewer. DeepSeek-V2, https://arxiv.org/abs/2405.04434, section 2.1.
 """
 
 from __future__ import annotations
@@ -57,13 +57,15 @@ def latent_attention(
     if all(chosen):
         return _absorbed(query, cache, batch, up, sizes, options)
     out = query.new_empty(*query.shape[:2], sizes.value)
-    rows = query.split(batch.num_queries)
-    parts = out.split(batch.num_queries)
+    rows = torch.split(query, [*batch.num_queries])
+    parts = torch.split(out, [*batch.num_queries])
     few = [index for index, absorbed in enumerate(chosen) if absorbed]
     if few:
         some = torch.cat([rows[index] for index in few])
         mixed = _absorbed(some, cache, _part(batch, few), up, sizes, options)
-        for index, each in zip(few, mixed.split([batch.num_queries[index] for index in few]), strict=True):
+        for index, each in zip(
+            few, torch.split(mixed, [batch.num_queries[index] for index in few]), strict=True
+        ):
             parts[index].copy_(each)
     for index, absorbed in enumerate(chosen):
         if not absorbed:
@@ -93,7 +95,7 @@ def _absorbed(
 
 def absorb(query: Tensor, up: Tensor, sizes: LatentSizes) -> Tensor:
     """Queries [rows, heads, key + shared] as those of latents, [rows, heads, rank + shared]."""
-    own, shared = query.split((sizes.key, sizes.shared), -1)
+    own, shared = torch.split(query, [sizes.key, sizes.shared], -1)
     latent = torch.bmm(own.transpose(0, 1), up[:, : sizes.key]).transpose(0, 1)
     return torch.cat((latent, shared), -1)
 
@@ -105,8 +107,8 @@ def values_of(mixed: Tensor, up: Tensor, sizes: LatentSizes) -> Tensor:
 
 
 def _gathered(cache: Tensor, table: Tensor, length: int, rows: int, window: int | None) -> tuple[Tensor, int]:
-    """Latents of a sequence from the first block that some row sees, [positions, size], and how many positions
-    lie in front of it."""
+    """Latents of a sequence from the first block that some row sees, [positions, size], and how many
+    positions lie in front of it."""
     size = cache.shape[3]
     first = 0 if window is None else max(length - rows - window + 1, 0) // size
     blocks = cache.index_select(0, table[first : -(-length // size)])
@@ -132,13 +134,12 @@ def _expand(
     batch = paged_batch([PagedSequence(range(num_blocks), length - rows, rows)], _BLOCK, query.device)
     padded = torch.nn.functional.pad(latents, (0, 0, 0, num_blocks * _BLOCK - length))
     padded = padded.view(num_blocks, _BLOCK, -1)
-    latent, shared = padded[..., : sizes.rank + sizes.shared].split((sizes.rank, sizes.shared), -1)
+    latent, shared = torch.split(padded[..., : sizes.rank + sizes.shared], [sizes.rank, sizes.shared], -1)
     for first in range(0, heads, most):
         some = slice(first, min(first + most, heads))
-        expanded = torch.matmul(latent, up[some].flatten(0, 1).t()).unflatten(
-            -1, (-1, sizes.key + sizes.value)
-        )
-        key, value = expanded.transpose(1, 2).split((sizes.key, sizes.value), -1)
+        expanded = torch.matmul(latent, up[some].flatten(0, 1).t())
+        by_head = expanded.view(num_blocks, _BLOCK, -1, sizes.key + sizes.value).transpose(1, 2)
+        key, value = by_head[..., : sizes.key], by_head[..., sizes.key :]
         cache = query.new_zeros(num_blocks, 2, key.shape[1], _BLOCK, dim)
         cache[:, 0, ..., : sizes.key] = key
         cache[:, 0, ..., sizes.key : width] = shared[:, None]

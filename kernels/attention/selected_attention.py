@@ -49,9 +49,10 @@ def selected_attention(
     out = query.new_empty(*query.shape[:2], sizes.value)
     if everything:
         rows = torch.cat([query[_rows(each)] for each in everything])
-        whole = latent_attention(rows, cache, _part(batch, everything), up, sizes, scale=scale, sinks=sinks)
-        for each, part in zip(everything, whole.split([each.num_rows for each in everything]), strict=True):
-            out[_rows(each)] = part
+        part = _part(batch, everything)
+        mixed = latent_attention(rows, cache, part, up, sizes, scale=scale, sinks=sinks)
+        for each, own in zip(everything, torch.split(mixed, [*part.num_queries]), strict=True):
+            out[_rows(each)] = own
     for each in selected:
         if each.positions is not None:
             mixed = _attend(query[_rows(each)], cache, batch, up, sizes, each, each.positions, scale, sinks)

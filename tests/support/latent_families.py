@@ -36,8 +36,8 @@ _EXPERTS: Final = {
 }
 _GROUPS: Final = {"n_group": 4, "topk_group": 2}
 _CHOICE: Final = {"index_topk": 16, "index_n_heads": 24, "index_head_dim": 12}
-"""Positions that a row attends to at most. Of few heads many scores would be 0, and any of equal scores may be
-chosen."""
+"""Positions that a row attends to at most. Of few heads many scores would be 0, and of equal scores any may
+be chosen."""
 _YARN: Final = {
     "rope_type": "yarn",
     "rope_theta": 10_000.0,

@@ -140,7 +140,7 @@ def expert_bytes(module: nn.Module, dtype: torch.dtype, quantization: Quantizati
     """What a layer's experts take once they are arranged."""
     grid = GRIDS[quantization]
     total = 0
-    for name, parameter in module.named_parameters(recurse=False):
+    for parameter in module.parameters(recurse=False):
         if grid is None or parameter.ndim != 3:
             total += parameter.numel() * dtype.itemsize
             continue

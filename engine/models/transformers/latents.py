@@ -2,7 +2,8 @@
 
 A layer of `transformers` compresses a token to a latent, has `expand_kv` make keys and values of it, and
 gives those to the attention interface. Here `expand_kv` gives the latents as they are, and
-`kernels/attention/latent_attention.py` has the matrices that would expand them. `engine/models/transformers/model.py` is next.
+`kernels/attention/latent_attention.py` has the matrices that would expand them.
+`engine/models/transformers/model.py` is next.
 """
 
 from __future__ import annotations

@@ -119,8 +119,8 @@ def as_numbers(skeleton: PreTrainedModel, stored: Collection[str]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class _StoredExperts:
-    """A layer's experts as a checkpoint has them: of each the names of its first product's parts, which are one
-    tensor in the model, and of its last product."""
+    """A layer's experts as a checkpoint has them: of each the names of the parts of its first product, which
+    are one tensor in the model, and of its last product."""
 
     module: str
     up: list[tuple[str, ...]]
@@ -157,8 +157,8 @@ def _layer_of(name: str) -> str:
 def _read_published(
     tensors: TensorReader, skeleton: PreTrainedModel
 ) -> tuple[dict[str, Tensor], dict[str, Callable[[PreTrainedModel], nn.Module]]]:
-    """Numbers by their names, and what makes layers of codes, in place of whose own parameters stands one zero
-    each of their shape, without the memory. Raises ModelLoadError."""
+    """Numbers by their names, and what makes layers of codes: in place of each of their own parameters stands
+    one zero of its shape, without the memory. Raises ModelLoadError."""
     layers: dict[str, Callable[[PreTrainedModel], nn.Module]] = {}
     stored = stored_shapes(skeleton)
     zero = torch.zeros((), dtype=tensors.dtype)

@@ -30,7 +30,8 @@ def keep_index_keys(decoder: nn.Module, layers_of_step: Callable[[], CachedLayer
     for module in list(decoder.modules()):
         if callable(getattr(module, "expand_kv", None)) and hasattr(module, "indexer"):
             module.register_forward_pre_hook(_with_mask, with_kwargs=True)
-            if (indexer := module.indexer) is not None:
+            indexer: Any = module.indexer
+            if indexer is not None:
                 indexer.forward = partial(_select, indexer, type(indexer).forward, layers_of_step)
 
 

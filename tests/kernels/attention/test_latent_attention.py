@@ -59,10 +59,12 @@ def expected(
 ) -> Tensor:
     """Each row alone, in float64."""
     out = []
-    for query, own in zip(case.query.double().split(case.batch.num_queries), case.latents, strict=True):
-        latent, shared = own.double().split((sizes.rank, sizes.shared), -1)
+    for query, own in zip(
+        torch.split(case.query.double(), [*case.batch.num_queries]), case.latents, strict=True
+    ):
+        latent, shared = torch.split(own.double(), [sizes.rank, sizes.shared], -1)
         expanded = torch.einsum("lr,hnr->hln", latent, case.up.double())
-        key, value = expanded.split((sizes.key, sizes.value), -1)
+        key, value = torch.split(expanded, [sizes.key, sizes.value], -1)
         for row, position in zip(query, range(len(own) - len(query), len(own)), strict=True):
             first = 0 if window is None else max(position - window + 1, 0)
             seen = slice(first, position + 1)
@@ -75,8 +77,7 @@ def expected(
     return torch.stack(out)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("sizes", [SMALL, WIDE], ids=["small", "wide"])
+@pytest.mark.parametrize(("sizes", "dtype"), [(SMALL, torch.float32), (WIDE, torch.bfloat16)])
 @pytest.mark.parametrize("spans", SPANS, ids=str)
 @pytest.mark.parametrize("ways", ["counted", "absorbed", "expanded"])
 @pytest.mark.parametrize("window", [None, 19])

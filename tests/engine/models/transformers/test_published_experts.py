@@ -1,4 +1,4 @@
-"""Experts that were published in fewer bits answer as the numbers they stand for, as codes where products take them."""
+"""Experts that were published in fewer bits answer as the numbers they stand for."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ _SIZES: dict[str, Any] = {
 _CODES = ("gptq", "awq", "packed", "int8")
 """That stay what they are."""
 _CLOSE = 0.1
-"""Inputs are rounded beside codes, by which rows near a tie go to another expert. Mixed up weights make it 1."""
+"""Inputs are rounded beside codes, by which rows near a tie go to another expert. Mixed up weights make it
+1."""
 
 
 def mixtral(folder: Path) -> Path:
