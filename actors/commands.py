@@ -450,10 +450,10 @@ def models(
     quantization: Quantization = "none",
     json: bool = False,
 ) -> int:
-    """List the embedded models, or those of a server, or say how a folder would be served.
+    """List the embedded models, or those of a server, or report how a folder would be served.
 
-    Of a folder no weights are read: it says through which code it would run, what it could do and with what
-    memory on this machine, or why it is refused (and exits with 1).
+    The report of a folder reads no weights. It names the code that would run the model, its abilities and the
+    memory it would take on this machine, or the reason for a refusal, with exit status 1.
 
     Examples:
 
@@ -474,7 +474,7 @@ def models(
     quantization
         Weight-only quantization of a folder, as for serve.
     json
-        What is said of a folder as one JSON object.
+        Report a folder as one JSON object.
     """
     if model:
         return _report_folder(model, EngineConfig(dtype=dtype, quantization=quantization), as_json=json)

@@ -134,6 +134,7 @@ def open_engine(
         max_pixels=max_pixels,
         co_resident=co_resident,
         num_to_come=num_to_come,
+        num_sharing=num_sharing,
         presence=presence,
     )
 
@@ -161,6 +162,7 @@ def open_engine_of(
     max_pixels: int = 0,
     co_resident: Sequence[MemoryPlan] = (),
     num_to_come: int = 0,
+    num_sharing: int = 1,
     presence: Presence | None = None,
 ) -> OpenedModel:
     """`open_engine` behind `open_source`."""
