@@ -108,13 +108,14 @@ def main() -> None:
     parser.add_argument("--types", nargs="*", help="check these (again) and no others")
     parser.add_argument("--again", action="store_true", help="check what does not run again")
     parser.add_argument("--all", action="store_true", help="forget what is known")
+    parser.add_argument("--write", action="store_true", help="check nothing, and write what is known")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     results: dict[str, Any] = {}
     if KNOWN.exists() and not options.all:
         results = json.loads(KNOWN.read_text())
     decoders = [name for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if name not in NOT_TEXT_DECODERS]
-    for model_type in options.types or decoders:
+    for model_type in [] if options.write else options.types or decoders:
         known = results.get(model_type)
         if not options.types and known and not (options.again and known["state"] != "runs"):
             continue
