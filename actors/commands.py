@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_type_hints
 
+import msgspec
 import trio
 from cyclopts import App, Parameter
 from cyclopts.config import Dict, Env
@@ -440,21 +441,43 @@ def engine(
 
 
 @app.command(default_parameter=Parameter(negative=(), show_env_var=False))
-def models(*, base_url: str | None = None, api_key: str | None = None) -> int:
-    """List the embedded models and what they can do, or those of a server.
+def models(
+    model: str = "",
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    dtype: Dtype = "auto",
+    quantization: Quantization = "none",
+    json: bool = False,
+) -> int:
+    """List the embedded models, or those of a server, or report how a folder would be served.
+
+    The report of a folder reads no weights. It names the code that would run the model, its abilities and the
+    memory it would take on this machine, or the reason for a refusal, with exit status 1.
 
     Examples:
 
         sensorium models
         sensorium models --base-url http://127.0.0.1:8000
+        sensorium models ./gemma-3-270m --json
 
     Parameters
     ----------
+    model
+        Local folder, embedded name or Hugging Face id that would be served.
     base_url
         Address of a server.
     api_key
         Key for the server: SENSORIUM_CLIENT_API_KEY if not given.
+    dtype
+        Data type of a folder's weights, as for serve.
+    quantization
+        Weight-only quantization of a folder, as for serve.
+    json
+        Report a folder as one JSON object.
     """
+    if model:
+        return _report_folder(model, EngineConfig(dtype=dtype, quantization=quantization), as_json=json)
     if base_url is not None:
         return client_commands.models(base_url, api_key)
     with LeavingAtOnce(), importing():
@@ -469,6 +492,20 @@ def models(*, base_url: str | None = None, api_key: str | None = None) -> int:
         size_mb = sum(path.stat().st_size for path in info.folder.glob("*.safetensors")) / 1e6
         print(f"{name}: {info.describe()} · {size_mb:.1f} MB")
     return 0
+
+
+def _report_folder(model: str, config: EngineConfig, *, as_json: bool) -> int:
+    """0 if it would be served."""
+    with LeavingAtOnce(), importing():
+        from .folder_report import lines_of, report_folder
+
+    report = report_folder(model, config)
+    if as_json:
+        write(msgspec.json.encode(report).decode())
+    else:
+        for line in lines_of(report):
+            write(line)
+    return 0 if report.served else 1
 
 
 @app.command(default_parameter=Parameter(negative=(), show_env_var=False))

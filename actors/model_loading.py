@@ -126,16 +126,46 @@ def open_engine(
     `num_sharing` processes do the same on this device.
     Raises ModelLoadError naming the folder, file or tensor at fault, or what does not fit into memory.
     """
+    return open_engine_of(
+        open_source(model, config),
+        name,
+        config,
+        is_embedded=model in embedded_models(),
+        max_pixels=max_pixels,
+        co_resident=co_resident,
+        num_to_come=num_to_come,
+        num_sharing=num_sharing,
+        presence=presence,
+    )
+
+
+def open_source(model: str, config: EngineConfig) -> ModelSource:
+    """Open a checkpoint as `config` says. Raises ModelLoadError."""
     is_embedded = model in embedded_models()
-    dtype = "float32" if config.dtype == "auto" and is_embedded else config.dtype
     source = open_model(
         model,
         device=config.device,
-        dtype=dtype,
+        dtype="float32" if config.dtype == "auto" and is_embedded else config.dtype,
         quantization=config.quantization,
         kv_dtype=config.kv_dtype,
     )
     source.check_cache(config.block_size)
+    return source
+
+
+def open_engine_of(
+    source: ModelSource,
+    name: str,
+    config: EngineConfig,
+    *,
+    is_embedded: bool = False,
+    max_pixels: int = 0,
+    co_resident: Sequence[MemoryPlan] = (),
+    num_to_come: int = 0,
+    num_sharing: int = 1,
+    presence: Presence | None = None,
+) -> OpenedModel:
+    """`open_engine` behind `open_source`."""
     records = records_steps(name, source, config)
     is_cpu = source.device.type == "cpu"
     choices = _CHOICES["cpu" if is_cpu else "cuda"]
@@ -266,7 +296,7 @@ def _share_out(
         memory = plan_memory(requested, free_bytes(source.device) // num_sharing)
     except ModelLoadError as error:
         raise ModelLoadError(f"{name}: {error.message}") from None
-    logger.info("%s: %s", name, memory)
+    logger.info("%s: runs through %s; %s", name, source.info.runs_through, memory)
     return memory
 
 

@@ -61,6 +61,23 @@ class LoadedModel(Generic[EngineT]):
     embeds: EmbeddingModel | None = None
     """Makes vectors of texts: models whose folder says how."""
 
+    @property
+    def abilities(self) -> tuple[str, ...]:
+        """What the model can do, in words for people."""
+        return abilities_of(self.speech, self.prompts, self.embeds)
+
+
+def abilities_of(
+    speech: SpeechModel | None, prompts: PromptBuilder | None, embeds: EmbeddingModel | None
+) -> tuple[str, ...]:
+    """What a model with these sides can do."""
+    found: list[str] = [] if speech is None else list(speech.tasks)
+    if prompts is not None:
+        found += ["complete", "chat"] if prompts.has_template else ["complete"]
+    if embeds is not None:
+        found.append("embed")
+    return tuple(found)
+
 
 def loaded_model(
     engine: EngineT,

@@ -32,6 +32,7 @@ from ..mcp.client import McpClients
 from ..media_decoding.memory_budget import MediaBudget
 from ..media_decoding.worker_pool import MediaHandle
 from ..runtime.compute_pool import LANE
+from ..served_model import abilities_of
 from ..service_class import lane_of
 from ..speech.model import SpeechModel
 from ..telemetry.metrics import Metrics
@@ -77,16 +78,8 @@ class ServedModel:
     @property
     def abilities(self) -> tuple[str, ...]:
         """What the model can do, in words for people."""
-        found: list[str] = []
-        if self.transcription is not None:
-            found += self.transcription.tasks
-        if self.text is not None:
-            found.append("complete")
-            if self.can_chat:
-                found.append("chat")
-        if self.embeds is not None:
-            found.append("embed")
-        return tuple(found)
+        prompts = None if self.text is None else self.text.prompter.builder
+        return abilities_of(self.transcription, prompts, self.embeds)
 
     @property
     def input_modalities(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Literal, Protocol
 
 from ...protocols.errors import ModelLoadError
 from ...protocols.shared.json_file import read_json
@@ -27,6 +27,8 @@ _DEPTHS: Final = frozenset(
     {"num_hidden_layers", "encoder_layers", "decoder_layers", "depth", "n_layer", "n_layers", "num_layers"}
 )
 _MAX_LAYERS: Final = 1000
+_BY_TRANSFORMERS: Final = ("transformers", "encoders")
+"""Families whose code is that of `transformers`."""
 _MAX_SHOWN: Final = 100
 """Characters of a value that makes no sense."""
 
@@ -80,6 +82,16 @@ class ModelInfo:
         if self.attended_shape is None or not self.attended_tokens:
             return 0.0
         return self.attended_shape[1] / self.attended_tokens
+
+    @property
+    def runs(self) -> Literal["native", "transformers"]:
+        """Whether the engine has code of its own for the family, or runs that of `transformers`."""
+        return "transformers" if self.family in _BY_TRANSFORMERS else "native"
+
+    @property
+    def runs_through(self) -> str:
+        """The same for people."""
+        return f"the engine's own code of {self.family}" if self.runs == "native" else "transformers"
 
     def describe(self) -> str:
         """What it can do, for people."""

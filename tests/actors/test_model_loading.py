@@ -166,7 +166,7 @@ def test_what_fits_is_said(folder: Path, caplog: pytest.LogCaptureFixture) -> No
     said = next(
         record.message for record in caplog.records if "requests of the full context" in record.message
     )
-    assert said.startswith("random: weights ")
+    assert said.startswith("random: runs through the engine's own code of qwen3; weights ")
     assert "= 2.0 requests of the full context" in said
 
 

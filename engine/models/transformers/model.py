@@ -13,11 +13,14 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AttentionInterface, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import (
@@ -26,13 +29,15 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils import ModelOutput
 
-from ....kernels.attention.kv_cache import write_kv
+from ....kernels.attention.kv_cache import write_kv, write_latents
+from ....kernels.attention.latent_attention import latent_attention
 from ....kernels.attention.paged_attention import (
     PagedSequence,
     paged_attention,
     paged_batch,
     with_tables,
 )
+from ....kernels.attention.selected_attention import SelectedRows, selected_attention
 from ....kernels.linear.weight_codes import Quantization
 from ....protocols.engine.messages import Features
 from ....protocols.errors import ModelLoadError
@@ -42,20 +47,47 @@ from ..dense.config import check_size, max_context, parse_config, stop_token_ids
 from ..dense.side import side_of
 from ..embedding import decoder_embedding
 from ..info import ModelInfo
+from ..mixers.slots import MixerStates
 from ..quantization_config import FIELDS
 from ..source import ModelSource, Opening, tensor_reader
-from ..weights import check_files, num_bytes
+from ..weights import Shape, check_files, num_bytes
 from .caches import CachedLayers, SeenLayer, kv_shape_of, with_states
-from .mixers import replace_mixers, state_bytes
-from .reading import message_of, model_class, plain_floats, read_model
+from .experts import ArrangedExperts, arrange_experts, give_no_values, saved_bytes
+from .latents import joined, keep_latents, up_projection_of
+from .mixers import mixers_of, replace_mixers, state_bytes
+from .older_attention import call_ours
+from .reading import (
+    PLAIN,
+    as_numbers,
+    message_of,
+    model_class,
+    plain_floats,
+    read_model,
+    stored_shapes,
+)
 from .rounded import adapt_linears, linear_names, round_linears, rounded_in
+from .sparse import index_size_of, keep_index_keys
 
 _ATTENTION: Final = "sensorium_paged"
 _CHECK_LENGTHS: Final = (7, 3, 12)
 _TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.08, torch.float16: 0.02}
 """Largest difference of logits, packed and plain, as a part of the largest logit."""
 _STATE_CONTEXT: Final = 131_072
-"""Tokens of context of a model that neither attends nor names a limit: its states hold any number."""
+"""Tokens of context of a model without a limit: neither states nor windows have one."""
+_NOT_RUN: Final = {
+    "blt": "it reads bytes in patches whose lengths it chooses itself",
+    "cpmant": "it puts a prompt of its own in front, by which all positions count",
+    "deepseek_v4": "its attention compresses the keys of neighbouring tokens",
+    "jetmoe": "its attention is a mixture of experts, which a model without weights cannot show",
+    "qwen4_exp_text": "it embeds neighbouring tokens together, and attends to blocks that it chooses",
+    "reformer": "its attention hashes all tokens of a sequence together",
+    "xlstm": "its layers keep states of a kind (mLSTM) that is not known here",
+}
+"""Types whose code could not say so itself, by what is in the way."""
+_BLOOM_CONTEXT: Final = 2048
+"""Tokens that it was trained on."""
+_NEED_MASKS: Final = ("MptForCausalLM",)
+"""Fail without the masks that nobody reads."""
 _MIX_NOTHING: Final = ("mlp", "moe")
 """Types of layers that treat rows one by one."""
 _COARSE_TOLERANCE: Final = 0.2
@@ -84,6 +116,11 @@ def _running(step: _Step) -> Iterator[_Step]:
         _thread.step = None
 
 
+def _layers_of_step() -> CachedLayers | None:
+    step: _Step = _thread.step
+    return step.layers
+
+
 def _paged(
     module: nn.Module,
     query: Tensor,
@@ -94,21 +131,52 @@ def _paged(
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
+    indices: tuple[SelectedRows, ...] | None = None,
     **kwargs: object,
 ) -> tuple[Tensor, None]:
     """transformers' attention interface: query [1, heads, rows, dim] → [1, rows, heads, dim]."""
     step: _Step = _thread.step
     layer = cast(int, module.layer_idx)
+    up = up_projection_of(module)
     if step.layers is None:
-        step.seen[layer] = SeenLayer(key, value, sliding_window)
-        return torch.empty_like(query[..., : value.shape[3]]).transpose(1, 2), None
+        _check_attention(module, attention_mask, kwargs)
+        index_size = index_size_of(module)
+        step.seen[layer] = SeenLayer(
+            key, value, sliding_window, is_latent=up is not None, index_size=index_size
+        )
+        size = value.shape[3] if up is None else up.sizes.value
+        return query.new_empty(1, query.shape[2], query.shape[1], size), None
     cache, paged = step.layers.of(layer)
+    if up is not None:
+        assert softcap is None, "no family bends scores of latents"
+        write_latents(cache, paged.write_slots, joined(key, value))
+        rows, by_head = query[0].transpose(0, 1), up.by_head
+        options: dict[str, Any] = {"scale": scaling, "sinks": s_aux, **step.layers.seen(layer)}
+        attend = latent_attention if indices is None else partial(selected_attention, selected=indices)
+        return attend(rows, cache, paged, by_head, up.sizes, **options)[None], None
+    value_size = value.shape[3]
+    if key.shape[3] != value_size:  # the smaller ones are as large as the others, with zeros
+        scaling = key.shape[3] ** -0.5 if scaling is None else scaling
+        size = max(key.shape[3], value_size)
+        query, key, value = (pad(each, (0, size - each.shape[3])) for each in (query, key, value))
     if step.layers.writes(layer):
         write_kv(cache, paged.write_slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
     rows = query[0].transpose(0, 1).contiguous()
     seen = step.layers.seen(layer)
     mixed = paged_attention(rows, cache, paged, scale=scaling, softcap=softcap, sinks=s_aux, **seen)
-    return mixed[None], None
+    return mixed[None, ..., :value_size], None
+
+
+def _check_attention(module: nn.Module, mask: Tensor | None, options: Mapping[str, object]) -> None:
+    """Raise ValueError naming what a layer does that our attention does not. Masks that `transformers` makes
+    are not made for it, so that one is the model's own."""
+    if not getattr(module, "is_causal", True):
+        raise ValueError("its attention looks both ways: it is an encoder")
+    if mask is not None and mask.numel() > 1:  # one number stands for none where a layer takes a part of it
+        raise ValueError("its attention has masks of its own")
+    biases = [name for name, value in options.items() if "bias" in name and value is not None]
+    if biases:
+        raise ValueError(f"its attention adds a {biases[0]} to scores")
 
 
 AttentionInterface.register(_ATTENTION, _paged)
@@ -161,7 +229,7 @@ class TransformersModel:
         self._num_groups = len(kv_shape.layout(model.dtype).groups)
         with _refusing(info.folder):
             plain = _plain_logits(model, info, device)
-        model.set_attn_implementation(_ATTENTION)
+        _attend_through_ours(model)
         prefix = _decoder_name(model)
         self._decoder: nn.Module = getattr(model, prefix)
         # What the language model does behind its decoder (projections, caps, scales) is run on hidden
@@ -170,20 +238,27 @@ class TransformersModel:
         setattr(model, prefix, self._given)
         self._model = model
         self._states = replace_mixers(self._decoder)
+        keep_latents(self._decoder)
+        keep_index_keys(self._decoder, _layers_of_step)
+        if device.type == "cpu" and quantization == "none":
+            arrange_experts(self._decoder, quantization)
         self._check(plain)
+        if device.type == "cpu" and quantization != "none":
+            arrange_experts(self._decoder, quantization)
         round_linears(self._decoder, quantization)
         if adaptable:
             adapt_linears(self._decoder, prefix)
         parts = (self._decoder, model)
         numbers = {id(each): each.nbytes for part in parts for each in part.parameters()}
         codes = [each.codes.nbytes for part in parts for each in rounded_in(part)]
+        codes += [each.nbytes for each in self._experts()]
         self.weight_bytes = sum(numbers.values()) + sum(codes)
 
     def _check(self, plain: list[Tensor]) -> None:
         with _refusing(self.info.folder), torch.inference_mode():
             packed = self._packed_logits()
         is_rough = bool(self._states) and self.dtype is not torch.float32
-        is_coarse = is_rough or rounded_in(self._decoder)
+        is_coarse = is_rough or rounded_in(self._decoder) or any(each.is_coded for each in self._experts())
         tolerance = _COARSE_TOLERANCE if is_coarse else _TOLERANCE[self.dtype]
         for expected, got in zip(plain, packed, strict=True):
             rows = (expected - got).abs().amax(-1) / expected.abs().max().clamp_min(1.0)
@@ -196,6 +271,9 @@ class TransformersModel:
                         f"logits differ by {difference:.2g} of the largest when sequences share a step",
                     )
                 )
+
+    def _experts(self) -> list[ArrangedExperts]:
+        return [each for each in self._decoder.modules() if isinstance(each, ArrangedExperts)]
 
     def _packed_logits(self) -> list[Tensor]:
         """The check's sequences in one step up to their middles, in another to their ends."""
@@ -283,13 +361,16 @@ def open_source(opening: Opening) -> ModelSource:
     folder = opening.folder
     own = {field: value for field, value in opening.config.items() if field not in FIELDS}
     parsed = parse_config(plain_floats(own), CONFIG_MAPPING[own["model_type"]].from_dict, path)
+    if parsed.model_type in _NOT_RUN:
+        raise ModelLoadError(_refusal(folder, _NOT_RUN[parsed.model_type]))
     config = parsed.get_text_config()
     num_layers = check_size(config, "num_hidden_layers", path)
     skeleton = _skeleton(folder, parsed)
     states = state_bytes(getattr(skeleton, _decoder_name(skeleton)))
     step = _layer_step(folder, skeleton, states, num_layers)
-    is_unlimited = not step.seen and getattr(config, "max_position_embeddings", None) is None
-    positions = _STATE_CONTEXT if is_unlimited else max_context(config, path)
+    sees_all = any(layer.window is None for layer in step.seen.values())
+    is_unlimited = not sees_all and getattr(config, "max_position_embeddings", None) is None
+    positions = _STATE_CONTEXT if is_unlimited else _max_context(config, path)
     context = min([positions, *_limits(config, step)])
     kv_shape = with_states(_kv_shape(folder, config, step, context), tuple(step.seen), states, num_layers)
     kind = RecurrentTransformersModel if states else TransformersModel
@@ -304,13 +385,16 @@ def open_source(opening: Opening) -> ModelSource:
         embedding=decoder_embedding(folder, int(getattr(config, "hidden_size", 0))),
     )
     check_files(folder)
-    shapes = {name: tuple(parameter.shape) for name, parameter in skeleton.named_parameters()}
+    shapes: dict[str, Shape] = {name: tuple(each.shape) for name, each in skeleton.named_parameters()}
     prefix = _decoder_name(skeleton)
     rounded = {f"{prefix}.{name}" for name in linear_names(getattr(skeleton, prefix))}
     tensors = None
     if opening.published is not None:
         codes = replace(opening, adaptable=False)  # the layers made of them are
-        tensors = tensor_reader(codes, shapes, tied=skeleton.all_tied_weights_keys)
+        with _refusing(folder):
+            stored = stored_shapes(skeleton)
+        numbers = as_numbers(skeleton, stored)
+        tensors = tensor_reader(codes, stored, tied=skeleton.all_tied_weights_keys, as_numbers=numbers)
     return ModelSource(
         info=info,
         device=opening.device,
@@ -320,7 +404,8 @@ def open_source(opening: Opening) -> ModelSource:
             num_bytes({name: shape}, opening.dtype, opening.quantization if name in rounded else "none")
             for name, shape in shapes.items()
         )
-        - (0 if tensors is None else tensors.saved_bytes),
+        - (0 if tensors is None else tensors.saved_bytes)
+        - (saved_bytes(skeleton, opening.dtype, opening.quantization) if opening.device.type == "cpu" else 0),
         side=side_of(text),
         load=lambda: kind(
             info,
@@ -337,8 +422,35 @@ def _skeleton(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
     """The model without weights, in our attention."""
     with _refusing(folder), torch.device("meta"):
         # bfloat16, because that is all some layers (mixtures of experts) are defined for there
-        model = model_class(config)._from_config(config, attn_implementation=_ATTENTION, dtype=torch.bfloat16)
+        model = model_class(config)._from_config(config, attn_implementation=PLAIN, dtype=torch.bfloat16)
+        _attend_through_ours(model)
+    decoder = getattr(model, _decoder_name(model))
+    keep_latents(decoder)
+    keep_index_keys(decoder, _layers_of_step)
+    give_no_values(decoder)
     return cast(PreTrainedModel, model.eval())
+
+
+class _NothingFound(TorchDispatchMode):
+    """Without values no expert has a token: what is searched for them finds none."""
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 (an operator of torch)
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> object:
+        if func is torch.ops.aten.nonzero.default:
+            return args[0].new_empty((0, args[0].dim()), dtype=torch.int64)
+        return func(*args, **(kwargs or {}))
+
+
+def _attend_through_ours(model: PreTrainedModel) -> None:
+    call_ours(model, _paged)
+    if type(model).__name__ not in _NEED_MASKS:
+        model.set_attn_implementation(_ATTENTION)
+        model.config._attn_implementation = _ATTENTION  # older ones keep theirs, for which masks are made
 
 
 def _decoder_name(model: PreTrainedModel) -> str:
@@ -354,9 +466,10 @@ def _layer_step(folder: Path, skeleton: PreTrainedModel, states: Mapping[int, in
         raise ModelLoadError(_refusal(folder, "it has an encoder"))
     token_ids = torch.zeros((1, 5), dtype=torch.int64, device="meta")
     positions = torch.arange(5, device="meta")[None]
-    with _refusing(folder), _running(_Step()) as step, torch.inference_mode():
+    with _refusing(folder), _running(_Step()) as step, torch.inference_mode(), _NothingFound():
         decoder = getattr(skeleton, _decoder_name(skeleton))
         decoder(input_ids=token_ids, position_ids=positions, use_cache=False)
+    _check_rows(folder, getattr(skeleton, _decoder_name(skeleton)))
     kinds = getattr(skeleton.config, "layer_types", None) or [None] * num_layers
     mixing = {layer for layer, kind in enumerate(kinds) if kind not in _MIX_NOTHING}
     num_unknown = len(mixing - step.seen.keys() - states.keys())
@@ -369,6 +482,20 @@ def _layer_step(folder: Path, skeleton: PreTrainedModel, states: Mapping[int, in
             )
         )
     return step
+
+
+def _check_rows(folder: Path, decoder: nn.Module) -> None:
+    """Refuse convolutions over neighbouring rows but those in recurrent layers, which are ours."""
+    ours = (*mixers_of(decoder, MixerStates()),)
+    others = [
+        name
+        for name, module in decoder.named_modules()
+        if isinstance(module, nn.Conv1d) and module.kernel_size[0] > 1 and not name.startswith(ours)
+    ]
+    if others:
+        raise ModelLoadError(
+            _refusal(folder, f"{len(others)} of its modules convolve neighbouring tokens ({others[0]})")
+        )
 
 
 def _kv_shape(folder: Path, config: PreTrainedConfig, step: _Step, context: int) -> KvShape:
@@ -387,12 +514,26 @@ def _kv_shape(folder: Path, config: PreTrainedConfig, step: _Step, context: int)
         raise ModelLoadError(_refusal(folder, str(error))) from None
 
 
+def _max_context(config: PreTrainedConfig, path: Path) -> int:
+    """Older configs have other names for it; BLOOM's may have none."""
+    for name in ("max_seq_len", "seq_length"):
+        if getattr(config, "max_position_embeddings", None) is None and hasattr(config, name):
+            return check_size(config, name, path)
+    if config.model_type == "bloom":
+        return _BLOOM_CONTEXT
+    return max_context(config, path)
+
+
 def _limits(config: PreTrainedConfig, step: _Step) -> Iterator[int]:
     """Context lengths up to which what we do not do makes no difference."""
     window = getattr(config, "sliding_window", None)
     # By a mask, and masks are not made for us; which layers have it is not said.
     if window and not getattr(config, "layer_types", None):
         yield from (int(window) for seen in step.seen.values() if seen.window is None)
+    # Some attend to chosen blocks only, which are all blocks up to so many.
+    num_blocks = getattr(config, "index_topk_blocks", None)
+    if num_blocks:
+        yield int(num_blocks) * int(config.index_block_size)
 
 
 def _check_prompts(info: ModelInfo) -> list[Tensor]:
@@ -419,4 +560,7 @@ def _refusing(folder: Path) -> Iterator[None]:
 
 
 def _refusal(folder: Path, reason: str) -> str:
-    return f"{folder}: this model cannot be run through transformers' attention interface: {reason}"
+    return (
+        f"{folder}: this model cannot be run through transformers' attention interface: {reason}; "
+        "docs/models.md lists those that can"
+    )
