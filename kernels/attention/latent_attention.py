@@ -19,6 +19,7 @@ from .paged_attention import PagedBatch, PagedSequence, paged_attention, paged_b
 
 _EXPANDED_BYTES: Final = 64 * 1024**2
 """Of keys and values expanded at once, unless those of one head are more."""
+_GPU_HEADS: Final = 16
 _BLOCK: Final = 64
 """Positions to a block of expanded keys and values."""
 
@@ -90,7 +91,25 @@ def _absorbed(
     absorbed = absorb(query, up, sizes)
     # What else lies in a vector is multiplied by zeros.
     padded = torch.nn.functional.pad(absorbed, (0, cache.shape[4] - absorbed.shape[2]))
-    return values_of(paged_attention(padded, cache, batch, **options), up, sizes)
+    heads = padded.shape[1]
+    most = heads_at_once(cache.device, heads)
+    if most >= heads:
+        return values_of(paged_attention(padded, cache, batch, **options), up, sizes)
+    mixed = [
+        paged_attention(padded[:, some].contiguous(), cache, batch, **_of_heads(options, some))
+        for some in (slice(first, first + most) for first in range(0, heads, most))
+    ]
+    return values_of(torch.cat(mixed, 1), up, sizes)
+
+
+def heads_at_once(device: torch.device, heads: int) -> int:
+    """How many heads share one reading of latents: all of them, or as many as a GPU has registers for."""
+    return heads if device.type == "cpu" else _GPU_HEADS
+
+
+def _of_heads(options: dict[str, Any], some: slice) -> dict[str, Any]:
+    sinks = options["sinks"]
+    return options | {"sinks": None if sinks is None else sinks[some]}
 
 
 def absorb(query: Tensor, up: Tensor, sizes: LatentSizes) -> Tensor:
@@ -145,8 +164,7 @@ def _expand(
         cache[:, 0, ..., sizes.key : width] = shared[:, None]
         cache[:, 1, ..., : sizes.value] = value
         own = torch.nn.functional.pad(query[:, some], (0, dim - width)).contiguous()
-        sinks = None if options["sinks"] is None else options["sinks"][some]
-        mixed = paged_attention(own, cache, batch, **options | {"sinks": sinks})
+        mixed = paged_attention(own, cache, batch, **_of_heads(options, some))
         out[:, some].copy_(mixed[..., : sizes.value])
 
 

@@ -108,6 +108,15 @@ def test_heads_are_expanded_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close(parts, whole)
 
 
+def test_heads_are_attended_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    case, sinks = make_case([(33, 2), (70, 1)], SMALL, torch.float32), torch.linspace(-1, 1, 6)
+    monkeypatch.setattr(module, "is_absorbed", lambda *_: True)
+    args = (case.query, case.cache, case.batch, case.up, SMALL)
+    whole = latent_attention(*args, scale=0.3, sinks=sinks)
+    monkeypatch.setattr(module, "heads_at_once", lambda *_: 4)
+    torch.testing.assert_close(latent_attention(*args, scale=0.3, sinks=sinks), whole)
+
+
 @pytest.mark.parametrize(("rows", "length", "absorbed"), [(1, 2, True), (1, 8000, True), (200, 200, False)])
 def test_operations_are_counted(rows: int, length: int, absorbed: bool) -> None:
     """Of DeepSeek-V3's sizes."""
