@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -69,12 +69,18 @@ class EmbedsRule:
     """Patches on a side of what becomes one token, for pictures."""
 
 
+IMAGES: Final[frozenset[MediaKind]] = frozenset({"image"})
+
+
 @dataclass(frozen=True, slots=True)
 class MediaRules:
     """How media become a model's encoder items; None for what it does not take."""
 
-    pixels: Literal["merged patches"] | None = None
-    """Images and videos, by the name of the rule: `merged patches` is `media/vision/config.py`'s."""
+    pixels: str | None = None
+    """Images and videos: the module whose `open_rule` gives a `PixelRule`, a name in `sensorium.media.vision`
+    (".merged_patches") or an absolute one that imports no engine."""
+    pixel_kinds: frozenset[MediaKind] = IMAGES | {"video"}
+    """What the module opens for it."""
     audio: AudioWindows | None = None
     embeds: EmbedsRule | None = None
     """Of images, or of audio where the model takes no images."""
@@ -82,7 +88,7 @@ class MediaRules:
     @property
     def kinds(self) -> frozenset[MediaKind]:
         """Media the model takes."""
-        pictures: frozenset[MediaKind] = frozenset() if self.pixels is None else frozenset({"image", "video"})
+        pictures: frozenset[MediaKind] = frozenset() if self.pixels is None else self.pixel_kinds
         return pictures if self.audio is None else pictures | {"audio"}
 
 

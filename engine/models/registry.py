@@ -18,6 +18,7 @@ from ...protocols.shared.json_file import read_json
 from . import families
 from .embedded import A_CHECKPOINT, embedded_models
 from .info import check_numbers
+from .multimodal import families as multimodal
 from .quantization_config import read_published
 from .source import ModelSource, Opening
 from .weights import DtypeName, choose_device, choose_dtype, find_folder
@@ -104,7 +105,8 @@ def _family(path: Path, config: dict[str, Any]) -> _Family:
             raise ModelLoadError(
                 f"{path.parent}: a folder of CTranslate2, as faster-whisper has it; give the one it came from"
             )
-        supported = ", ".join(entry.architecture for entry in families.FAMILIES)
+        entries = (*families.FAMILIES, *multimodal.ENTRIES)
+        supported = ", ".join(entry.architecture for entry in entries)
         raise ModelLoadError(
             f"{path}: {what} is not supported; supported are {supported} "
             "and the causal language models and text encoders that come with transformers "

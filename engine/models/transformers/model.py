@@ -10,7 +10,7 @@ Slower than `engine/models/dense/model.py`, as right.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +24,6 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
 )
-from transformers.utils import ModelOutput
 
 from ....kernels.attention.kv_cache import write_kv
 from ....kernels.attention.paged_attention import (
@@ -56,6 +55,8 @@ _TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.08, torch.float16: 0
 """Largest difference of logits, packed and plain, as a part of the largest logit."""
 _STATE_CONTEXT: Final = 131_072
 """Tokens of context of a model that neither attends nor names a limit: its states hold any number."""
+_TEXT_PARTS: Final = ("language_model", "text_model")
+"""What a model with encoders calls its decoder."""
 _MIX_NOTHING: Final = ("mlp", "moe")
 """Types of layers that treat rows one by one."""
 _COARSE_TOLERANCE: Final = 0.2
@@ -114,13 +115,22 @@ def _paged(
 AttentionInterface.register(_ATTENTION, _paged)
 
 
+class _Hidden(tuple[Tensor]):
+    """What a decoder gives: hidden states, and nothing of all else that it may be asked for."""
+
+    @property
+    def last_hidden_state(self) -> Tensor:
+        return self[0]
+
+    def __getattr__(self, _: str) -> None:
+        return None
+
+
 class _Given(nn.Module):
     """Stands for the decoder inside a language model: gives hidden states it was given. All else that is
     asked of it is the decoder's."""
 
     hidden: Tensor
-    kind: type[ModelOutput]
-    """What the decoder itself gives them in."""
 
     def __init__(self, decoder: nn.Module) -> None:
         super().__init__()
@@ -137,8 +147,8 @@ class _Given(nn.Module):
         """OPT asks for the decoder inside its decoder."""
         return self
 
-    def forward(self, *args: object, **kwargs: object) -> ModelOutput:
-        return self.kind(last_hidden_state=self.hidden)
+    def forward(self, *args: object, **kwargs: object) -> _Hidden:
+        return _Hidden((self.hidden,))
 
 
 class TransformersModel:
@@ -161,13 +171,16 @@ class TransformersModel:
         self._num_groups = len(kv_shape.layout(model.dtype).groups)
         with _refusing(info.folder):
             plain = _plain_logits(model, info, device)
-        model.set_attn_implementation(_ATTENTION)
         prefix = _decoder_name(model)
-        self._decoder: nn.Module = getattr(model, prefix)
+        decoder = model.get_submodule(prefix)
+        assert isinstance(decoder, PreTrainedModel), "as all inner models are"
+        decoder.set_attn_implementation(_ATTENTION)
+        self._decoder: nn.Module = decoder
         # What the language model does behind its decoder (projections, caps, scales) is run on hidden
         # states of our choice.
-        self._given = _Given(self._decoder)
-        setattr(model, prefix, self._given)
+        self._base: nn.Module = getattr(model, _base_name(model))
+        self._given = _Given(self._base)
+        setattr(model, _base_name(model), self._given)
         self._model = model
         self._states = replace_mixers(self._decoder)
         self._check(plain)
@@ -243,11 +256,12 @@ class TransformersModel:
         slots = batch.rows.state_slots
         states = nullcontext() if slots is None else self._states.step(slots, batch.paged.num_queries)
         with _running(_Step(CachedLayers(self.kv_shape, batch.groups, cache))), states:
-            output = self._decoder(
-                input_ids=batch.token_ids[None], position_ids=batch.positions[None], use_cache=False
-            )
-        self._given.kind = type(output)
+            output = self._decoder(**self._inputs(batch), use_cache=False)
         return cast(Tensor, output.last_hidden_state[0])
+
+    def _inputs(self, batch: StepBatch) -> dict[str, Any]:
+        """What the decoder is called with for the rows of a step."""
+        return {"input_ids": batch.token_ids[None], "position_ids": batch.positions[None]}
 
     def logits(self, hidden: Tensor) -> Tensor:
         """See `engine/models/base.py`."""
@@ -279,6 +293,18 @@ def has_towers(architecture: object, model_type: object) -> bool:
 
 def open_source(opening: Opening) -> ModelSource:
     """Check config and tokenizer, and on a model without weights what its layers keep of a token."""
+    kinds = (TransformersModel, RecurrentTransformersModel)
+    return open_with_decoder(opening, TextTokenizer.from_folder(opening.folder), kinds)
+
+
+def open_with_decoder(
+    opening: Opening,
+    text: TextTokenizer,
+    kinds: tuple[Callable[..., TransformersModel], Callable[..., TransformersModel]],
+    purpose: str = "",
+) -> ModelSource:
+    """Check the decoder of a folder. `kinds` are made of what `TransformersModel` takes: that of models whose
+    layers all attend, and that of others."""
     path = opening.folder / "config.json"
     folder = opening.folder
     own = {field: value for field, value in opening.config.items() if field not in FIELDS}
@@ -286,18 +312,18 @@ def open_source(opening: Opening) -> ModelSource:
     config = parsed.get_text_config()
     num_layers = check_size(config, "num_hidden_layers", path)
     skeleton = _skeleton(folder, parsed)
-    states = state_bytes(getattr(skeleton, _decoder_name(skeleton)))
+    states = state_bytes(skeleton.get_submodule(_decoder_name(skeleton)))
     step = _layer_step(folder, skeleton, states, num_layers)
     is_unlimited = not step.seen and getattr(config, "max_position_embeddings", None) is None
     positions = _STATE_CONTEXT if is_unlimited else max_context(config, path)
     context = min([positions, *_limits(config, step)])
     kv_shape = with_states(_kv_shape(folder, config, step, context), tuple(step.seen), states, num_layers)
-    kind = RecurrentTransformersModel if states else TransformersModel
-    text = TextTokenizer.from_folder(folder)
+    kind = kinds[bool(states)]
     info = ModelInfo(
         name=opening.name,
         folder=folder,
         family="transformers",
+        purpose=purpose,
         vocab_size=check_size(config, "vocab_size", path),
         max_context=context,
         stop_token_ids=stop_token_ids(folder, config.eos_token_id, text.end_ids),
@@ -306,7 +332,7 @@ def open_source(opening: Opening) -> ModelSource:
     check_files(folder)
     shapes = {name: tuple(parameter.shape) for name, parameter in skeleton.named_parameters()}
     prefix = _decoder_name(skeleton)
-    rounded = {f"{prefix}.{name}" for name in linear_names(getattr(skeleton, prefix))}
+    rounded = {f"{prefix}.{name}" for name in linear_names(skeleton.get_submodule(prefix))}
     tensors = None
     if opening.published is not None:
         codes = replace(opening, adaptable=False)  # the layers made of them are
@@ -341,10 +367,20 @@ def _skeleton(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
     return cast(PreTrainedModel, model.eval())
 
 
-def _decoder_name(model: PreTrainedModel) -> str:
-    """Of the decoder inside a language model; Llama 4's class names one that only the whole model has."""
+def _base_name(model: PreTrainedModel) -> str:
+    """Of what gives the hidden states inside a language model; Llama 4's class names one that only the whole
+    model has."""
     prefix = model.base_model_prefix
     return prefix if hasattr(model, prefix) else "model"
+
+
+def _decoder_name(model: PreTrainedModel) -> str:
+    """Of the decoder: the base, or the part of it that is one where others are encoders."""
+    base = _base_name(model)
+    for part in _TEXT_PARTS:
+        if hasattr(getattr(model, base), part):
+            return f"{base}.{part}"
+    return base
 
 
 def _layer_step(folder: Path, skeleton: PreTrainedModel, states: Mapping[int, int], num_layers: int) -> _Step:
@@ -355,7 +391,7 @@ def _layer_step(folder: Path, skeleton: PreTrainedModel, states: Mapping[int, in
     token_ids = torch.zeros((1, 5), dtype=torch.int64, device="meta")
     positions = torch.arange(5, device="meta")[None]
     with _refusing(folder), _running(_Step()) as step, torch.inference_mode():
-        decoder = getattr(skeleton, _decoder_name(skeleton))
+        decoder = skeleton.get_submodule(_decoder_name(skeleton))
         decoder(input_ids=token_ids, position_ids=positions, use_cache=False)
     kinds = getattr(skeleton.config, "layer_types", None) or [None] * num_layers
     mixing = {layer for layer, kind in enumerate(kinds) if kind not in _MIX_NOTHING}

@@ -13,7 +13,10 @@ from typing import Any, Final, cast
 import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_MULTIMODAL_LM_MAPPING,
+)
 from transformers.utils import logging
 
 from ....kernels.linear.quantized_linear import BitsWeight
@@ -79,8 +82,9 @@ def read_model(
 
 
 def model_class(config: PreTrainedConfig) -> Any:  # noqa: ANN401 (a class of transformers)
-    """What `transformers` makes of a config."""
-    return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    """What `transformers` makes of a config: the model with its encoders, if it has any."""
+    kinds = (MODEL_FOR_MULTIMODAL_LM_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING)
+    return next(kind for kind in kinds if type(config) in kind)[type(config)]
 
 
 def _read_published(

@@ -1,0 +1,43 @@
+"""The families of models that see or hear, by what a config calls them: a line and a file for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final, NamedTuple, Protocol, cast
+
+from .family import Checkpoint, MediaFamily
+
+
+class MediaEntry(NamedTuple):
+    """What a config calls a family, and its file."""
+
+    architecture: str
+    model_type: str
+    """For a config that names no architecture."""
+    module: str
+    """Has its `open_family`."""
+
+
+ENTRIES: Final[tuple[MediaEntry, ...]] = (MediaEntry("LlavaForConditionalGeneration", "llava", ".llava"),)
+
+
+class _Family(Protocol):
+    def open_family(self, checkpoint: Checkpoint) -> MediaFamily: ...
+
+
+def entry_of(config: Mapping[str, Any]) -> MediaEntry | None:
+    """The family of a config; None: none of these."""
+    named, model_type = config.get("architectures"), config.get("model_type")
+    architecture = named[0] if isinstance(named, list) and named else None
+    for entry in ENTRIES:
+        if architecture == entry.architecture or (architecture is None and model_type == entry.model_type):
+            return entry
+    return None
+
+
+def open_family(checkpoint: Checkpoint) -> MediaFamily:
+    """What a checkpoint's family says of it. Raises ModelLoadError naming the file and the field at fault."""
+    entry = entry_of(checkpoint.config)
+    assert entry is not None, "that is how it came here"
+    return cast(_Family, import_module(entry.module, __package__)).open_family(checkpoint)

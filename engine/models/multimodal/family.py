@@ -1,0 +1,130 @@
+"""What a family of models that see or hear says of itself: how media become rows of its prompts.
+
+A family is one file here with an `open_family(checkpoint)`, and a line in `families.py`. Torch-free: what is run
+on a device (`encode`) is handed tensors and knows no more of them than the model's own functions do. Read
+`side.py` for what makes prompts with it, `model.py` for what runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from ....protocols.engine.messages import Features, MediaItems, MediaKind
+from ....protocols.errors import ModelLoadError
+from ....protocols.shared.json_file import read_json
+from ...planning.positions import PositionRule, plain_positions
+from ...text.tokenizer import TextTokenizer
+from ..prompts import MediaRules
+
+_FILES: Final = ("processor_config.json", "preprocessor_config.json")
+
+
+class EncodeBatch(Protocol):
+    """Items of one shape, as tensors on the model's device: floats in its number format."""
+
+    @property
+    def stacked(self) -> Any:  # noqa: ANN401 (a tensor)
+        """Features of all items, [items, …]."""
+
+    @property
+    def joined(self) -> Any:  # noqa: ANN401
+        """Features of all items, one behind the other in their first dimension."""
+
+    @property
+    def grids(self) -> Any:  # noqa: ANN401
+        """int64 [items, 3]: what the items' `grid` says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a medium of one kind lies in a prompt."""
+
+    written: str
+    """What the chat template writes for it."""
+    text_of: Callable[[MediaItems], str]
+    """What stands there instead: text with one `token` for each item, in order."""
+    token: str
+    """Becomes a placeholder for each row of its item."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaFamily:
+    """How one checkpoint's media become rows of its prompts."""
+
+    purpose: str
+    media: MediaRules
+    places: Mapping[MediaKind, Place]
+    num_rows: Callable[[Features], int]
+    """Of an item's encoding, by the shape and grid of its features."""
+    encode: Callable[[Any, EncodeBatch], Sequence[Any]]
+    """From a model of `transformers` (without its head) and items to a tensor [rows, width] for each."""
+    row_width: int
+    """Numbers of each row of an item's encoding."""
+    feature_shape: tuple[int | None, ...]
+    """Of an item's features; None: any size."""
+    positions: PositionRule = plain_positions
+    rotary_axes: int = 1
+    merged_grid: Callable[[Features], tuple[int, int, int] | None] = lambda _: None
+    """The grid of an item's rows, where positions follow it."""
+    sees_whole_items: bool = False
+    """Rows of an item attend to all of it, and so are fed in one step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A folder's JSON files, and its tokenizer. Raises ModelLoadError naming the file and the field."""
+
+    folder: Path
+    config: dict[str, Any]
+    text: TextTokenizer
+    processor: dict[str, Any]
+    """How its media are prepared: fields of the image processor or feature extractor, and of what joins them."""
+
+    @classmethod
+    def of(cls, folder: Path, text: TextTokenizer) -> Checkpoint:
+        """Read what is there of the files."""
+        processor: dict[str, Any] = {}
+        for name in reversed(_FILES):
+            path = folder / name
+            processor |= read_json(path) if path.is_file() else {}
+        return cls(folder, read_json(folder / "config.json"), text, processor)
+
+    def size(self, path: str, default: int | None = None) -> int:
+        """A positive number of `config.json`, by its path: `vision_config.patch_size`."""
+        value = self.value(path, default)
+        if type(value) is not int or value < 1:
+            raise self.fault(path, value, "a positive number")
+        return value
+
+    def value(self, path: str, default: Any = None) -> Any:  # noqa: ANN401 (of JSON)
+        """A field of `config.json`, by its path."""
+        found: Any = self.config
+        for name in path.split("."):
+            found = found.get(name) if isinstance(found, dict) else None
+        return default if found is None else found
+
+    def fault(self, path: str, value: object, wanted: str) -> ModelLoadError:
+        """What to raise for a field that is not what is wanted."""
+        return ModelLoadError(f"{self.folder / 'config.json'}: {path} is {value!r}; allowed: {wanted}")
+
+    def token(self, *paths: str) -> str:
+        """The token whose id the first of these fields that is there has."""
+        token_id = next((found for path in paths if (found := self.value(path)) is not None), None)
+        name = None
+        if type(token_id) is int:
+            name = self.text.backend.id_to_token(token_id)
+        if name is None:
+            raise self.fault(" or ".join(paths), token_id, "the id of one of the tokenizer's tokens")
+        return self.known(name)
+
+    def known(self, name: str) -> str:
+        """A control token: text of clients can never become one."""
+        token_id = self.text.id_of(name)
+        if token_id is None or not self.text.is_control(token_id):
+            raise ModelLoadError(
+                f"{self.folder}: its tokenizer has no control token {name!r}, which stands for media in prompts"
+            )
+        return name

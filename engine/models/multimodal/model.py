@@ -1,0 +1,128 @@
+"""A model of `transformers` that sees or hears: its own encoders in front of its decoder over our cache.
+
+How an item's features become rows is the family's word (`family.py`); the decoder is run as any other of
+`transformers` (`engine/models/transformers/model.py`), with those rows in place of embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ....kernels.linear.weight_codes import Quantization
+from ....protocols.engine.messages import Features
+from ...text.tokenizer import TextTokenizer
+from ..base import EncoderOutput, KvShape, StepBatch, is_whole, values_of
+from ..dense.model import EmbeddedRows
+from ..info import ModelInfo
+from ..source import ModelSource, Opening
+from ..transformers.model import RecurrentTransformersModel, TransformersModel, open_with_decoder
+from .families import open_family
+from .family import Checkpoint, MediaFamily
+from .side import side_of
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """See `EncodeBatch`."""
+
+    values: tuple[Tensor, ...]
+    items: tuple[Features, ...]
+
+    @cached_property
+    def stacked(self) -> Tensor:
+        return torch.stack(self.values)
+
+    @cached_property
+    def joined(self) -> Tensor:
+        return torch.cat(self.values)
+
+    @cached_property
+    def grids(self) -> Tensor:
+        return torch.tensor([each.grid or (1, 1, 1) for each in self.items], device=self.values[0].device)
+
+
+class MultimodalModel(TransformersModel):
+    """Encoders and decoder of one checkpoint."""
+
+    def __init__(
+        self,
+        family: MediaFamily,
+        info: ModelInfo,
+        kv_shape: KvShape,
+        model: PreTrainedModel,
+        device: torch.device,
+        quantization: Quantization = "none",
+        *,
+        adaptable: bool = False,
+    ) -> None:
+        super().__init__(info, kv_shape, model, device, quantization, adaptable=adaptable)
+        self.rotary_axes = family.rotary_axes
+        self._family = family
+        self._embed = self._decoder.get_input_embeddings()
+
+    def check_features(self, features: Features) -> None:
+        """See `engine/models/base.py`."""
+        shape, wanted = features.shape, self._family.feature_shape
+        fits = len(shape) == len(wanted) and all(
+            size > 0 and least in (None, size) for size, least in zip(shape, wanted, strict=True)
+        )
+        if features.encoded is not None or not fits:
+            shown = ", ".join("any" if size is None else str(size) for size in wanted)
+            raise ValueError(f"features have shape {list(shape)}; {self.info.name} takes [{shown}]")
+        if not is_whole(features):
+            raise ValueError(f"{len(features.data)} bytes are not float32 values of shape {list(shape)}")
+        if not bool(values_of(features).isfinite().all()):
+            raise ValueError("features must be finite numbers")
+
+    def encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
+        """See `engine/models/base.py`; items of one shape in one batch."""
+        found: dict[int, EncoderOutput] = {}
+        groups: dict[tuple[object, ...], list[int]] = {}
+        for index, item in enumerate(items):
+            groups.setdefault((item.shape, item.grid), []).append(index)
+        for indices in groups.values():
+            chosen = tuple(items[index] for index in indices)
+            values = tuple(values_of(each).to(self.device, self.dtype) for each in chosen)
+            rows = self._family.encode(self._base, _Batch(values, chosen))
+            for index, each in zip(indices, rows, strict=True):
+                # A copy: slices would keep each other in memory.
+                found[index] = EmbeddedRows(each.to(self.dtype).clone(memory_format=torch.contiguous_format))
+        return [found[index] for index in range(len(items))]
+
+    def _inputs(self, batch: StepBatch) -> dict[str, Any]:
+        positions = batch.positions[:, None] if self.rotary_axes > 1 else batch.positions[None]
+        if not batch.media:
+            return {"input_ids": batch.token_ids[None], "position_ids": positions}
+        x = cast(Tensor, self._embed(batch.token_ids))
+        for span in batch.media:
+            output = span.output
+            assert isinstance(output, EmbeddedRows), "that is what `encode` gives"
+            rows = output.rows[span.offset : span.offset + span.num_rows]
+            x[span.first_row : span.first_row + span.num_rows] = rows
+        return {"inputs_embeds": x[None], "position_ids": positions}
+
+
+class RecurrentMultimodalModel(MultimodalModel, RecurrentTransformersModel):
+    """One of whose layers some keep states."""
+
+
+def open_source(opening: Opening) -> ModelSource:
+    """Check a folder of one of the families: config, tokenizer, what its layers keep of a token."""
+    text = TextTokenizer.from_folder(opening.folder)
+    family = open_family(Checkpoint.of(opening.folder, text))
+    kinds = (partial(MultimodalModel, family), partial(RecurrentMultimodalModel, family))
+    source = open_with_decoder(opening, text, kinds, family.purpose)
+    row_bytes = family.row_width * opening.dtype.itemsize
+    return replace(
+        source,
+        side=side_of(text, family, source.info.vocab_size),
+        encoder_bytes=lambda num_tokens: num_tokens * row_bytes,
+        positions=family.positions,
+    )
