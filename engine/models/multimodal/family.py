@@ -7,10 +7,10 @@ on a device (`encode`) is handed tensors and knows no more of them than the mode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from ....protocols.engine.messages import Features, MediaItems, MediaKind
 from ....protocols.errors import ModelLoadError
@@ -59,18 +59,31 @@ class MediaFamily:
     places: Mapping[MediaKind, Place]
     num_rows: Callable[[Features], int]
     """Of an item's encoding, by the shape and grid of its features."""
-    encode: Callable[[Any, EncodeBatch], Sequence[Any]]
-    """From a model of `transformers` (without its head) and items to a tensor [rows, width] for each."""
+    encode: Callable[[Any, EncodeBatch], Iterable[Any]]
+    """From a model of `transformers` (without its head) and items to a tensor [rows, width] for each, or to several:
+    those behind the first are added behind the decoder's first layers."""
     row_width: int
-    """Numbers of each row of an item's encoding."""
+    """Numbers of each row of an item's encoding, all levels together."""
     feature_shape: tuple[int | None, ...]
     """Of an item's features; None: any size."""
     positions: PositionRule = plain_positions
     rotary_axes: int = 1
-    merged_grid: Callable[[Features], tuple[int, int, int] | None] = lambda _: None
-    """The grid of an item's rows, where positions follow it."""
+    merge_size: int | None = None
+    """Features are patches of a grid, of which squares of so many on a side become a row; None: they are not."""
+    row_tokens: Callable[[Features], Sequence[str]] | None = None
+    """Which token each row stands for, where they differ."""
     sees_whole_items: bool = False
     """Rows of an item attend to all of it, and so are fed in one step."""
+
+
+def one_each(token: str) -> Callable[[MediaItems], str]:
+    """A `Place.text_of`: the items' tokens, and nothing around them."""
+    return lambda media: token * len(media.items)
+
+
+def pooled(model: Any, batch: EncodeBatch) -> Iterable[Any]:  # noqa: ANN401 (of transformers)
+    """A `MediaFamily.encode`: pictures of one size, each a row of a batch."""
+    return cast(Iterable[Any], model.get_image_features(batch.stacked).pooler_output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +122,14 @@ class Checkpoint:
     def fault(self, path: str, value: object, wanted: str) -> ModelLoadError:
         """What to raise for a field that is not what is wanted."""
         return ModelLoadError(f"{self.folder / 'config.json'}: {path} is {value!r}; allowed: {wanted}")
+
+    def sides(self, path: str) -> tuple[int, int]:
+        """Height and width, two positive numbers or one for both."""
+        value = self.value(path)
+        found = value if isinstance(value, list | tuple) else (value, value)
+        if len(found) != 2 or not all(type(each) is int and each > 0 for each in found):
+            raise self.fault(path, value, "a positive number, or two")
+        return found[0], found[1]
 
     def token(self, *paths: str) -> str:
         """The token whose id the first of these fields that is there has."""

@@ -6,6 +6,7 @@ How an item's features become rows is the family's word (`family.py`); the decod
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -76,6 +77,12 @@ class MultimodalModel(TransformersModel):
         if features.encoded is not None or not fits:
             shown = ", ".join("any" if size is None else str(size) for size in wanted)
             raise ValueError(f"features have shape {list(shape)}; {self.info.name} takes [{shown}]")
+        merge, grid = self._family.merge_size, features.grid
+        if merge is not None:
+            if grid is None or min(grid) < 1 or math.prod(grid) != shape[0]:
+                raise ValueError(f"{shape[0]} patches do not fill a grid of {grid}")
+            if grid[1] % merge or grid[2] % merge:
+                raise ValueError(f"a grid of {grid[1]} x {grid[2]} patches does not divide by {merge}")
         if not is_whole(features):
             raise ValueError(f"{len(features.data)} bytes are not float32 values of shape {list(shape)}")
         if not bool(values_of(features).isfinite().all()):
@@ -92,21 +99,35 @@ class MultimodalModel(TransformersModel):
             values = tuple(values_of(each).to(self.device, self.dtype) for each in chosen)
             rows = self._family.encode(self._base, _Batch(values, chosen))
             for index, each in zip(indices, rows, strict=True):
-                # A copy: slices would keep each other in memory.
-                found[index] = EmbeddedRows(each.to(self.dtype).clone(memory_format=torch.contiguous_format))
+                first, *levels = each if isinstance(each, tuple) else (each,)
+                found[index] = EmbeddedRows(self._kept(first), tuple(map(self._kept, levels)))
         return [found[index] for index in range(len(items))]
 
+    def _kept(self, rows: Tensor) -> Tensor:
+        """A copy: slices would keep each other in memory."""
+        return rows.to(self.dtype).clone(memory_format=torch.contiguous_format)
+
     def _inputs(self, batch: StepBatch) -> dict[str, Any]:
-        positions = batch.positions[:, None] if self.rotary_axes > 1 else batch.positions[None]
+        positions = batch.positions[None] if batch.positions.dim() == 1 else batch.positions[:, None]
         if not batch.media:
             return {"input_ids": batch.token_ids[None], "position_ids": positions}
         x = cast(Tensor, self._embed(batch.token_ids))
+        levels: list[list[Tensor]] = []
+        is_media = torch.zeros(x.shape[0], dtype=torch.bool, device=x.device)
         for span in batch.media:
             output = span.output
             assert isinstance(output, EmbeddedRows), "that is what `encode` gives"
-            rows = output.rows[span.offset : span.offset + span.num_rows]
-            x[span.first_row : span.first_row + span.num_rows] = rows
-        return {"inputs_embeds": x[None], "position_ids": positions}
+            place = slice(span.first_row, span.first_row + span.num_rows)
+            x[place], *added = (
+                each[span.offset : span.offset + span.num_rows] for each in (output.rows, *output.deepstack)
+            )
+            levels.append(added)
+            is_media[place] = True
+        inputs = {"inputs_embeds": x[None], "position_ids": positions}
+        if levels[0]:
+            inputs["visual_pos_masks"] = is_media[None]
+            inputs["deepstack_visual_embeds"] = [torch.cat(level) for level in zip(*levels, strict=True)]
+        return inputs
 
 
 class RecurrentMultimodalModel(MultimodalModel, RecurrentTransformersModel):

@@ -7,13 +7,13 @@ for each item, and each of those becomes as many placeholders as its item has ro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import msgspec
 
 from ....protocols.chat.request import Conversation
-from ....protocols.engine.messages import EncoderItem, MediaItems, MediaSpan
+from ....protocols.engine.messages import EncoderItem, Features, MediaItems, MediaSpan
 from ....protocols.errors import BadRequestError
 from ...text.tokenizer import TextTokenizer
 from ..info import ModelInfo
@@ -89,18 +89,33 @@ class MediaPrompts(TextPrompts):
                 ids.append(token_id)
                 continue
             item = self._with_rows(_next(left[token_id]))
-            grid = self._family.merged_grid(item.features)
+            grid = merged_grid(item.features, self._family.merge_size)
             spans.append(MediaSpan(item.content_hash, len(ids), item.num_tokens, grid))
             items.append(item)
             # Their embeddings are never looked up, and some families' tokens have none.
-            ids += [token_id if token_id < self._vocab_size else 0] * item.num_tokens
+            ids += self._row_ids(token_id, item)
         if any(next(each, None) is not None for each in left.values()):
             raise _mismatch()
         return Prompt(tuple(ids), unique(items), tuple(spans))
 
+    def _row_ids(self, token_id: int, item: EncoderItem) -> Iterable[int]:
+        if self._family.row_tokens is None:
+            found = [token_id] * item.num_tokens
+        else:
+            found = [self.text.id_of(name) or 0 for name in self._family.row_tokens(item.features)]
+        return (each if each < self._vocab_size else 0 for each in found)
+
     def _with_rows(self, item: EncoderItem) -> EncoderItem:
         """An item as who prepared it has it knows nothing of what becomes of it."""
         return msgspec.structs.replace(item, num_tokens=self._family.num_rows(item.features))
+
+
+def merged_grid(features: Features, merge_size: int | None) -> tuple[int, int, int] | None:
+    """The grid of an item's rows, where positions follow it."""
+    if merge_size is None or features.grid is None:
+        return None
+    time, height, width = features.grid
+    return time, height // merge_size, width // merge_size
 
 
 def _next(items: Iterator[EncoderItem]) -> EncoderItem:
