@@ -26,7 +26,7 @@ from ..engine.planning.activity import Presence
 from ..engine.planning.limits import SchedulerConfig
 from ..kernels.gpu import jit as triton_jit
 from ..media.speech.voice_activity import VoiceActivityModel
-from ..media.vision.config import read_vision_config
+from ..media.vision.pixel_rule import open_rule
 from ..protocols.errors import ModelLoadError
 from ..protocols.shared.sampling import NO_SAMPLING_DEFAULTS, SamplingDefaults
 from .config.engine import EngineConfig
@@ -224,10 +224,10 @@ def _sampling(source: ModelSource, config: EngineConfig) -> SamplingDefaults:
 def _memory_request(
     source: ModelSource, config: EngineConfig, max_running: int, max_tokens_per_step: int, max_pixels: int
 ) -> MemoryRequest:
-    activation_bytes = 0
-    if source.activation_bytes is not None:
-        vision = read_vision_config(source.folder).bounded(max_pixels or None)
-        activation_bytes = source.activation_bytes(vision.max_item_pixels)
+    activation_bytes, prompts = 0, source.side.prompts
+    if source.activation_bytes is not None and prompts is not None and prompts.media.pixels is not None:
+        rule = open_rule(prompts.media.pixels, source.folder).bounded(max_pixels or None)
+        activation_bytes = source.activation_bytes(rule.max_item_pixels)
     return MemoryRequest(
         device="cuda" if source.device.type == "cuda" else "cpu",
         weight_bytes=source.weight_bytes,
