@@ -19,7 +19,14 @@ class MediaEntry(NamedTuple):
     """Has its `open_family`."""
 
 
-ENTRIES: Final[tuple[MediaEntry, ...]] = (MediaEntry("LlavaForConditionalGeneration", "llava", ".llava"),)
+ENTRIES: Final[tuple[MediaEntry, ...]] = (
+    MediaEntry("AyaVisionForConditionalGeneration", "aya_vision", ".aya_vision"),
+    MediaEntry("InternVLForConditionalGeneration", "internvl", ".internvl"),
+    MediaEntry("LlavaForConditionalGeneration", "llava", ".llava"),
+    MediaEntry("Qwen2VLForConditionalGeneration", "qwen2_vl", ".merged_patches"),
+    MediaEntry("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", ".merged_patches"),
+    MediaEntry("Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", ".qwen3_vl_moe"),
+)
 
 
 class _Family(Protocol):

@@ -1,0 +1,300 @@
+"""Random checkpoints of models that see or hear, of any family, and prompts for them as `generate` takes them.
+
+Weights are made by `transformers` (names and shapes are its own). Features are what our own rules of pixels make of
+pictures: those equal the processors of `transformers` (`tests/media/vision/test_rules.py`), which need torchvision.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sensorium.engine.models.registry import open_model
+from sensorium.engine.models.source import ModelSource
+from sensorium.media.vision.pixel_rule import open_rule
+from sensorium.protocols.chat.content import ChatMessage, MediaPart, Part, TextPart
+from sensorium.protocols.chat.request import Conversation
+from sensorium.protocols.engine.messages import EncoderItem, MediaItems
+from support.exactness import Case, reference_case
+from support.text_folder import END, END_OF_MESSAGE, byte_level_tokenizer, randomise, write_tokenizer
+from support.vision_files import picture
+from tokenizers import Tokenizer
+from torch import Tensor
+from transformers import AutoModelForMultimodalLM
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+SIDE = 32
+"""Pixels of the squares that towers of this file take; a patch has a quarter of it."""
+_CLIP = {"model_type": "clip_vision_model", "projection_dim": 8}
+_SIGLIP = {"model_type": "siglip_vision_model"}
+_TOWER: dict[str, Any] = {
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "image_size": SIDE,
+    "patch_size": SIDE // 4,
+}
+_SQUARE = {"height": SIDE, "width": SIDE}
+
+
+def stacked(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:  # noqa: ARG001
+    """Features of one shape, one behind the other."""
+    return {"pixel_values": torch.stack(list(map(values, items)))}
+
+
+def patches(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
+    """Patches of any grids; `ids` [1, tokens] have the placeholder most often."""
+    grids = torch.tensor([item.features.grid for item in items])
+    token = int(ids.mode().values)
+    return {
+        "pixel_values": torch.cat(list(map(values, items))),
+        "image_grid_thw": grids,
+        "mm_token_type_ids": (ids == token).int(),
+    }
+
+
+def values(item: EncoderItem) -> Tensor:
+    """An item's features."""
+    array = np.frombuffer(item.features.data, "<f4").reshape(item.features.shape)
+    return torch.from_numpy(array.copy())
+
+
+@dataclass(frozen=True)
+class Family:
+    """How a small checkpoint of a family is made, and what `generate` takes beside ids."""
+
+    model_type: str
+    place: str
+    """What the chat template writes for a picture."""
+    tokens: tuple[str, ...]
+    """Added to the tokenizer."""
+    config: Mapping[str, Any]
+    """Beside `text_config`; a token's id stands where a field names the token."""
+    processor: Mapping[str, Any]
+    text: Mapping[str, Any] = field(default_factory=lambda: {"model_type": "llama"})
+    inputs: Callable[[Sequence[EncoderItem], Tensor], dict[str, Any]] = stacked
+
+
+_LLAVA_TEXT = {"model_type": "llama"}
+_MROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 1, 1]}}
+_QWEN_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+_QWEN_IDS = {
+    "vision_start_token_id": "<|vision_start|>",
+    "vision_end_token_id": "<|vision_end|>",
+    "image_token_id": "<|image_pad|>",
+    "video_token_id": "<|video_pad|>",
+}
+_QWEN_PLACE = "<|vision_start|><|image_pad|><|vision_end|>"
+_QWEN_PIXELS = {
+    "image_processor_type": "Qwen2VLImageProcessor",
+    "patch_size": 4,
+    "merge_size": 2,
+    "temporal_patch_size": 2,
+    "size": {"shortest_edge": 8 * 8 * 2, "longest_edge": 8 * 8 * 24},
+}
+FAMILIES = (
+    Family(
+        "aya_vision",
+        "<image>",
+        ("<image>", "<|START_OF_IMG|>", "<|END_OF_IMG|>", "<|IMG_PATCH|>", "TILE_GLOBAL", "TILE_1", "TILE_2"),
+        {
+            "vision_config": _TOWER | _SIGLIP,
+            "image_token_id": "<|IMG_PATCH|>",
+            "vision_feature_select_strategy": "full",
+            "downsample_factor": 2,
+            "adapter_layer_norm_eps": 1e-6,
+        },
+        {"image_processor_type": "GotOcr2ImageProcessor", "size": _SQUARE, "max_patches": 3},
+        {"model_type": "cohere2", "sliding_window": 40},
+    ),
+    Family(
+        "internvl",
+        "<IMG_CONTEXT>",
+        ("<img>", "</img>", "<IMG_CONTEXT>"),
+        {
+            "vision_config": _TOWER
+            | {"model_type": "internvl_vision", "image_size": [SIDE] * 2, "patch_size": [SIDE // 4] * 2},
+            "image_token_id": "<IMG_CONTEXT>",
+        },
+        {"image_processor_type": "GotOcr2ImageProcessorFast", "size": _SQUARE, "max_patches": 4},
+        {"model_type": "qwen2"},
+    ),
+    Family(
+        "llava",
+        "<image>\n",
+        ("<image>",),
+        {"vision_config": _TOWER | _CLIP, "image_token_id": "<image>"},
+        {
+            "image_processor_type": "CLIPImageProcessor",
+            "size": {"shortest_edge": SIDE},
+            "crop_size": _SQUARE,
+        },
+    ),
+    Family(
+        "qwen2_vl",
+        _QWEN_PLACE,
+        _QWEN_TOKENS,
+        _QWEN_IDS
+        | {
+            "vision_config": {
+                "depth": 2,
+                "embed_dim": 16,
+                "hidden_size": 32,
+                "num_heads": 2,
+                "mlp_ratio": 2,
+                "patch_size": 4,
+                "spatial_merge_size": 2,
+            }
+        },
+        _QWEN_PIXELS,
+        {"model_type": "qwen2_vl_text", **_MROPE},
+        patches,
+    ),
+    Family(
+        "qwen2_5_vl",
+        _QWEN_PLACE,
+        _QWEN_TOKENS,
+        _QWEN_IDS
+        | {
+            "vision_config": {
+                "depth": 2,
+                "hidden_size": 16,
+                "intermediate_size": 24,
+                "num_heads": 2,
+                "out_hidden_size": 32,
+                "patch_size": 4,
+                "spatial_merge_size": 2,
+                "window_size": 16,
+                "fullatt_block_indexes": [1],
+            }
+        },
+        _QWEN_PIXELS,
+        {"model_type": "qwen2_5_vl_text", **_MROPE},
+        patches,
+    ),
+    Family(
+        "qwen3_vl_moe",
+        _QWEN_PLACE,
+        _QWEN_TOKENS,
+        _QWEN_IDS
+        | {
+            "vision_config": {
+                "depth": 3,
+                "hidden_size": 16,
+                "intermediate_size": 24,
+                "num_heads": 2,
+                "out_hidden_size": 32,
+                "patch_size": 4,
+                "spatial_merge_size": 2,
+                "num_position_embeddings": 36,
+                "deepstack_visual_indexes": [0, 2],
+            }
+        },
+        _QWEN_PIXELS,
+        {
+            "model_type": "qwen3_vl_moe_text",
+            "head_dim": 8,
+            "moe_intermediate_size": 16,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "rope_parameters": _MROPE["rope_parameters"] | {"mrope_interleaved": True},
+        },
+        patches,
+    ),
+)
+BY_NAME = {family.model_type: family for family in FAMILIES}
+
+
+def tokenizer_of(family: Family) -> Tokenizer:
+    """Our own, with the family's tokens."""
+    return byte_level_tokenizer(320, family.tokens)
+
+
+def make_media_folder(path: Path, family: Family, *, seed: int = 0) -> Path:
+    """Write a random checkpoint to `path`; return it."""
+    path.mkdir(parents=True, exist_ok=True)
+    tokenizer = tokenizer_of(family)
+    end = tokenizer.token_to_id(END_OF_MESSAGE)
+    text = {
+        "vocab_size": tokenizer.get_vocab_size(with_added_tokens=True) + 3,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 1024,
+        "eos_token_id": end,
+        "bos_token_id": None,
+        "pad_token_id": None,
+        **family.text,
+    }
+    fields = {
+        name: tokenizer.token_to_id(value) if isinstance(value, str) and value in family.tokens else value
+        for name, value in family.config.items()
+    }
+    config = CONFIG_MAPPING[family.model_type](text_config=text, tie_word_embeddings=False, **fields)
+    model = AutoModelForMultimodalLM.from_config(config)
+    randomise(model, seed)
+    model.generation_config.eos_token_id = [end, tokenizer.token_to_id(END)]
+    model.generation_config.pad_token_id = tokenizer.token_to_id(END)
+    model.save_pretrained(path)
+    write_tokenizer(path, tokenizer)
+    (path / "chat_template.jinja").write_text(_template(family.place))
+    (path / "preprocessor_config.json").write_text(json.dumps(dict(family.processor), indent=2))
+    return path
+
+
+def _template(place: str) -> str:
+    return (
+        "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+        "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"
+        "{% if part.type == 'image' %}" + place + "{% elif part.type == 'text' %}{{ part.text }}{% endif %}"
+        "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+
+
+class Checkpoint:
+    """One, ours and the reference's."""
+
+    def __init__(self, folder: Path, family: Family) -> None:
+        torch.set_num_threads(1)
+        self.family = family
+        self.source: ModelSource = open_model(folder, device="cpu", dtype="float32")
+        self.model = self.source.load()
+        self.reference = AutoModelForMultimodalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        prompts = self.source.side.prompts
+        assert prompts is not None
+        assert prompts.media.pixels is not None
+        self.prompts = prompts
+        self.rule = open_rule(prompts.media.pixels, folder)
+
+    def case(self, *content: str | tuple[int, int, int]) -> Case:
+        """A question of texts and of pictures (height, width, seed), with the reference's answer."""
+        media = [self.rule.prepare_picture(picture(*each)) for each in content if not isinstance(each, str)]
+        prompt = self.prompts.chat(_conversation(content), media)
+        by_hash = {item.content_hash: item for item in prompt.items}
+        items = [by_hash[span.content_hash] for span in prompt.spans]
+        ids = torch.tensor([prompt.token_ids])
+        inputs = self.family.inputs(items, ids) if items else {}
+        return reference_case(
+            self.reference, prompt.token_ids, items=prompt.items, spans=prompt.spans, **inputs
+        )
+
+
+def _conversation(content: Sequence[str | tuple[int, int, int]]) -> Conversation:
+    parts: list[Part] = [
+        TextPart(each) if isinstance(each, str) else MediaPart("image", b"", param="messages")
+        for each in content
+    ]
+    message = ChatMessage(role="user", content=tuple(parts), extra={}, param="messages[0]")
+    return Conversation(messages=(message,), template_kwargs={})
+
+
+__all__ = ["BY_NAME", "FAMILIES", "Checkpoint", "Family", "MediaItems", "make_media_folder"]
