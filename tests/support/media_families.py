@@ -59,6 +59,11 @@ def patches(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
     }
 
 
+def seen_whole(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
+    """Features of one shape, and which tokens are those of pictures; `ids` [1, tokens] have those most often."""
+    return stacked(items, ids) | {"token_type_ids": (ids == int(ids.mode().values)).int()}
+
+
 def values(item: EncoderItem) -> Tensor:
     """An item's features."""
     array = np.frombuffer(item.features.data, "<f4").reshape(item.features.shape)
@@ -112,6 +117,27 @@ FAMILIES = (
         },
         {"image_processor_type": "GotOcr2ImageProcessor", "size": _SQUARE, "max_patches": 3},
         {"model_type": "cohere2", "sliding_window": 40},
+    ),
+    Family(
+        "gemma3",
+        "<start_of_image>",
+        ("<start_of_image>", "<end_of_image>", "<image_soft_token>"),
+        {
+            "vision_config": _TOWER | _SIGLIP | {"vision_use_head": False},
+            "boi_token_index": "<start_of_image>",
+            "eoi_token_index": "<end_of_image>",
+            "image_token_id": "<image_soft_token>",
+            "mm_tokens_per_image": 16,
+        },
+        {"image_processor_type": "Gemma3ImageProcessor", "size": _SQUARE, "do_pan_and_scan": None},
+        {
+            "model_type": "gemma3_text",
+            "head_dim": 8,
+            "num_hidden_layers": 3,
+            "sliding_window": 12,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+        seen_whole,
     ),
     Family(
         "internvl",

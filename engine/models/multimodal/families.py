@@ -21,6 +21,7 @@ class MediaEntry(NamedTuple):
 
 ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("AyaVisionForConditionalGeneration", "aya_vision", ".aya_vision"),
+    MediaEntry("Gemma3ForConditionalGeneration", "gemma3", ".gemma3"),
     MediaEntry("InternVLForConditionalGeneration", "internvl", ".internvl"),
     MediaEntry("LlavaForConditionalGeneration", "llava", ".llava"),
     MediaEntry("Qwen2VLForConditionalGeneration", "qwen2_vl", ".merged_patches"),

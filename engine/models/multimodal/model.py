@@ -7,15 +7,18 @@ How an item's features become rows is the family's word (`family.py`); the decod
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import accumulate
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from ....kernels.attention.whole_spans import WholeSpan
 from ....kernels.linear.weight_codes import Quantization
 from ....protocols.engine.messages import Features
 from ...text.tokenizer import TextTokenizer
@@ -63,9 +66,9 @@ class MultimodalModel(TransformersModel):
         *,
         adaptable: bool = False,
     ) -> None:
-        super().__init__(info, kv_shape, model, device, quantization, adaptable=adaptable)
-        self.rotary_axes = family.rotary_axes
         self._family = family
+        self.rotary_axes = family.rotary_axes
+        super().__init__(info, kv_shape, model, device, quantization, adaptable=adaptable)
         self._embed = self._decoder.get_input_embeddings()
 
     def check_features(self, features: Features) -> None:
@@ -107,6 +110,19 @@ class MultimodalModel(TransformersModel):
         """A copy: slices would keep each other in memory."""
         return rows.to(self.dtype).clone(memory_format=torch.contiguous_format)
 
+    def _spans(self, batch: StepBatch) -> Sequence[WholeSpan]:
+        if not self._family.sees_whole_items or not batch.media:
+            return ()
+        lengths = batch.paged.context_lengths.tolist()
+        ends = list(accumulate(batch.paged.num_queries))
+        found = []
+        for span in batch.media:
+            sequence = bisect_right(ends, span.first_row)
+            start = lengths[sequence] - ends[sequence] + span.first_row
+            end = start - span.offset + span.output.num_rows
+            found.append(WholeSpan(sequence, span.first_row, span.num_rows, start, end))
+        return found
+
     def _inputs(self, batch: StepBatch) -> dict[str, Any]:
         positions = batch.positions[None] if batch.positions.dim() == 1 else batch.positions[:, None]
         if not batch.media:
@@ -146,4 +162,5 @@ def open_source(opening: Opening) -> ModelSource:
         side=side_of(text, family, source.info.vocab_size),
         encoder_bytes=lambda num_tokens: num_tokens * row_bytes,
         positions=family.positions,
+        sees_whole_items=family.sees_whole_items,
     )

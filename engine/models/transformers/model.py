@@ -32,6 +32,7 @@ from ....kernels.attention.paged_attention import (
     paged_batch,
     with_tables,
 )
+from ....kernels.attention.whole_spans import WholeSpan, attend_to_spans
 from ....kernels.linear.weight_codes import Quantization
 from ....protocols.engine.messages import Features
 from ....protocols.errors import ModelLoadError
@@ -70,6 +71,8 @@ class _Step:
 
     layers: CachedLayers | None = None
     """None: only to see what each layer's attention is given."""
+    spans: Sequence[WholeSpan] = ()
+    """Rows that see ahead."""
     seen: dict[int, SeenLayer] = field(default_factory=dict)
 
 
@@ -109,6 +112,8 @@ def _paged(
     rows = query[0].transpose(0, 1).contiguous()
     seen = step.layers.seen(layer)
     mixed = paged_attention(rows, cache, paged, scale=scaling, softcap=softcap, sinks=s_aux, **seen)
+    if step.spans:
+        attend_to_spans(mixed, rows, cache, paged, step.spans, scale=scaling, softcap=softcap, **seen)
     return mixed[None], None
 
 
@@ -255,9 +260,14 @@ class TransformersModel:
         """See `engine/models/base.py`."""
         slots = batch.rows.state_slots
         states = nullcontext() if slots is None else self._states.step(slots, batch.paged.num_queries)
-        with _running(_Step(CachedLayers(self.kv_shape, batch.groups, cache))), states:
+        layers = CachedLayers(self.kv_shape, batch.groups, cache)
+        with _running(_Step(layers, self._spans(batch))), states:
             output = self._decoder(**self._inputs(batch), use_cache=False)
         return cast(Tensor, output.last_hidden_state[0])
+
+    def _spans(self, batch: StepBatch) -> Sequence[WholeSpan]:  # noqa: ARG002 (text sees what is before it)
+        """Rows of a step that see ahead."""
+        return ()
 
     def _inputs(self, batch: StepBatch) -> dict[str, Any]:
         """What the decoder is called with for the rows of a step."""

@@ -23,4 +23,5 @@ def test_greedy_equals_transformers_every_way(tmp_path: Path, family: Family) ->
     other = checkpoint.case((40, 56, 4), "What is in the picture?")
     assert other.prompt == cases[1].prompt
     assert other.expected != cases[1].expected
-    check_every_way(checkpoint.model, [*cases, other], seed=0)
+    whole = checkpoint.source.sees_whole_items
+    check_every_way(checkpoint.model, [*cases, other], seed=0, sees_whole_items=whole)
