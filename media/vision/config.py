@@ -121,9 +121,9 @@ def read_vision_config(folder: Path) -> VisionConfig:
         folder, "video_processor", ("video_preprocessor_config.json", "preprocessor_config.json")
     )
     return VisionConfig(
-        image=_pixels(image, 14, 56 * 56, 28 * 28 * 1280, CLIP_MEAN, CLIP_STD, old_names=True),
+        image=read_pixels(image, 14, 56 * 56, 28 * 28 * 1280, CLIP_MEAN, CLIP_STD, old_names=True),
         video=VideoConfig(
-            pixels=_pixels(video, 16, 128 * 32 * 32, 32 * 32 * 768, HALF, HALF, old_names=False),
+            pixels=read_pixels(video, 16, 128 * 32 * 32, 32 * 32 * 768, HALF, HALF, old_names=False),
             fps=video.number("fps", 2.0) if video.get("fps", 2.0) is not None else None,
             num_frames=video.integer("num_frames", 1) if video.get("num_frames") is not None else None,
             min_frames=video.integer("min_frames", 4),
@@ -204,7 +204,7 @@ class ProcessorFields:
         return float(red), float(green), float(blue)
 
 
-def _pixels(
+def read_pixels(
     fields: ProcessorFields, patch: int, smallest: int, largest: int, mean: Rgb, std: Rgb, *, old_names: bool
 ) -> PixelConfig:
     size = fields.get("size")

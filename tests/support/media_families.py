@@ -40,6 +40,7 @@ _TOWER: dict[str, Any] = {
     "image_size": SIDE,
     "patch_size": SIDE // 4,
 }
+_PINPOINTS = [[32, 64], [64, 32], [64, 64]]
 _SQUARE = {"height": SIDE, "width": SIDE}
 
 
@@ -57,6 +58,30 @@ def patches(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
         "image_grid_thw": grids,
         "mm_token_type_ids": (ids == token).int(),
     }
+
+
+def any_resolution(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:  # noqa: ARG001
+    """A whole picture and tiles of each, and its size."""
+    features = list(map(values, items))
+    most = max(each.shape[0] for each in features)
+    padded = [torch.cat([each, each.new_zeros(most - len(each), *each.shape[1:])]) for each in features]
+    sizes = [item.features.grid for item in items]
+    return {"pixel_values": torch.stack(padded), "image_sizes": torch.tensor(sizes)[:, 1:]}
+
+
+def any_shape(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:  # noqa: ARG001
+    """Pictures of their own shapes, with zeros behind them, and their sizes."""
+    features = list(map(values, items))
+    height, width = (max(each.shape[axis] for each in features) for axis in (1, 2))
+    padded = torch.zeros(len(features), 3, height, width)
+    for index, each in enumerate(features):
+        padded[index, :, : each.shape[1], : each.shape[2]] = each
+    return {"pixel_values": padded, "image_sizes": torch.tensor([each.shape[1:] for each in features])}
+
+
+def squares_of_a_prompt(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
+    """All squares of one prompt."""
+    return {"pixel_values": stacked(items, ids)["pixel_values"][None]}
 
 
 def seen_whole(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
@@ -150,6 +175,113 @@ FAMILIES = (
         },
         {"image_processor_type": "GotOcr2ImageProcessorFast", "size": _SQUARE, "max_patches": 4},
         {"model_type": "qwen2"},
+    ),
+    Family(
+        "llava_next",
+        "<image>",
+        ("<image>",),
+        {
+            "vision_config": _TOWER | _CLIP,
+            "image_token_id": "<image>",
+            "image_grid_pinpoints": _PINPOINTS,
+        },
+        {
+            "image_processor_type": "LlavaNextImageProcessor",
+            "size": {"shortest_edge": SIDE},
+            "crop_size": _SQUARE,
+            "image_grid_pinpoints": _PINPOINTS,
+        },
+        {"model_type": "mistral", "sliding_window": None},
+        any_resolution,
+    ),
+    Family(
+        "llava_onevision",
+        "<image>",
+        ("<image>", "<video>"),
+        {
+            "vision_config": _TOWER | _SIGLIP | {"vision_use_head": False},
+            "image_token_id": "<image>",
+            "video_token_id": "<video>",
+            "image_grid_pinpoints": _PINPOINTS,
+            "vision_aspect_ratio": "anyres_max_2",
+        },
+        {
+            "image_processor_type": "LlavaOnevisionImageProcessor",
+            "size": _SQUARE,
+            "image_grid_pinpoints": _PINPOINTS,
+        },
+        {"model_type": "qwen2"},
+        any_resolution,
+    ),
+    Family(
+        "smolvlm",
+        "<image>",
+        ("<image>", "<fake_token_around_image>", "<global-img>", "<row_1_col_1>", "<row_1_col_2>"),
+        {"vision_config": _TOWER | {"model_type": "smolvlm_vision"}, "image_token_id": "<image>"},
+        {
+            "image_processor_type": "SmolVLMImageProcessor",
+            "size": {"longest_edge": 2 * SIDE},
+            "max_image_size": {"longest_edge": SIDE},
+        },
+        inputs=squares_of_a_prompt,
+    ),
+    Family(
+        "idefics3",
+        "<image>",
+        ("<image>", "<fake_token_around_image>", "<global-img>"),
+        {"vision_config": _TOWER | {"model_type": "idefics3_vision"}, "image_token_id": "<image>"},
+        {
+            "image_processor_type": "Idefics3ImageProcessor",
+            "size": {"longest_edge": 2 * SIDE},
+            "max_image_size": {"longest_edge": SIDE},
+        },
+        inputs=squares_of_a_prompt,
+    ),
+    Family(
+        "mistral3",
+        "[IMG]",
+        ("[IMG]", "[IMG_BREAK]", "[IMG_END]"),
+        {
+            "vision_config": _TOWER | {"model_type": "pixtral", "head_dim": 8, "image_size": 64},
+            "image_token_id": "[IMG]",
+            "vision_feature_layer": -1,
+        },
+        {
+            "image_processor_type": "PixtralImageProcessor",
+            "size": {"longest_edge": 2 * SIDE},
+            "patch_size": SIDE // 2,
+        },
+        {"model_type": "mistral", "sliding_window": None, "head_dim": 8},
+        any_shape,
+    ),
+    Family(
+        "glm4v",
+        "<|begin_of_image|><|image|><|end_of_image|>",
+        ("<|begin_of_image|>", "<|end_of_image|>", "<|image|>", "<|video|>"),
+        {
+            "image_token_id": "<|image|>",
+            "video_token_id": "<|video|>",
+            "image_start_token_id": "<|begin_of_image|>",
+            "image_end_token_id": "<|end_of_image|>",
+            "vision_config": {
+                "depth": 2,
+                "hidden_size": 16,
+                "intermediate_size": 24,
+                "num_heads": 2,
+                "out_hidden_size": 32,
+                "patch_size": 4,
+                "image_size": 16,
+                "spatial_merge_size": 2,
+            },
+        },
+        {
+            "image_processor_type": "Glm4vImageProcessor",
+            "patch_size": 4,
+            "merge_size": 2,
+            "size": {"shortest_edge": 8 * 8 * 4, "longest_edge": 8 * 8 * 48},
+        },
+        {"model_type": "glm4v_text", "head_dim": 8, **_MROPE},
+        patches,
     ),
     Family(
         "llava",

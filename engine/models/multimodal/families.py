@@ -22,11 +22,19 @@ class MediaEntry(NamedTuple):
 ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("AyaVisionForConditionalGeneration", "aya_vision", ".aya_vision"),
     MediaEntry("Gemma3ForConditionalGeneration", "gemma3", ".gemma3"),
+    MediaEntry("Glm46VForConditionalGeneration", "glm46v", ".glm4v"),
+    MediaEntry("Glm4vForConditionalGeneration", "glm4v", ".glm4v"),
+    MediaEntry("Glm4vMoeForConditionalGeneration", "glm4v_moe", ".glm4v"),
+    MediaEntry("Idefics3ForConditionalGeneration", "idefics3", ".idefics3"),
     MediaEntry("InternVLForConditionalGeneration", "internvl", ".internvl"),
     MediaEntry("LlavaForConditionalGeneration", "llava", ".llava"),
+    MediaEntry("LlavaNextForConditionalGeneration", "llava_next", ".llava_next"),
+    MediaEntry("LlavaOnevisionForConditionalGeneration", "llava_onevision", ".llava_onevision"),
+    MediaEntry("Mistral3ForConditionalGeneration", "mistral3", ".mistral3"),
     MediaEntry("Qwen2VLForConditionalGeneration", "qwen2_vl", ".merged_patches"),
     MediaEntry("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", ".merged_patches"),
     MediaEntry("Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", ".qwen3_vl_moe"),
+    MediaEntry("SmolVLMForConditionalGeneration", "smolvlm", ".idefics3"),
 )
 
 

@@ -37,6 +37,9 @@ class EncodeBatch(Protocol):
     def grids(self) -> Any:  # noqa: ANN401
         """int64 [items, 3]: what the items' `grid` says."""
 
+    def ids(self, token_ids: Sequence[int]) -> Any:  # noqa: ANN401
+        """int64 [ids]."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
@@ -131,6 +134,13 @@ class Checkpoint:
             raise self.fault(path, value, "a positive number, or two")
         return found[0], found[1]
 
+    def pairs(self, path: str) -> tuple[tuple[int, int], ...]:
+        """Pairs of positive numbers, at least one."""
+        value = self.value(path)
+        if not isinstance(value, list) or not value or not all(_is_pair(each) for each in value):
+            raise self.fault(path, value, "a list of pairs of positive numbers")
+        return tuple((each[0], each[1]) for each in value)
+
     def token(self, *paths: str) -> str:
         """The token whose id the first of these fields that is there has."""
         token_id = next((found for path in paths if (found := self.value(path)) is not None), None)
@@ -149,3 +159,7 @@ class Checkpoint:
                 f"{self.folder}: its tokenizer has no control token {name!r}, which stands for media in prompts"
             )
         return name
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and [type(each) is int and each > 0 for each in value] == [True] * 2

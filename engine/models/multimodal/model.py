@@ -51,6 +51,9 @@ class _Batch:
     def grids(self) -> Tensor:
         return torch.tensor([each.grid or (1, 1, 1) for each in self.items], device=self.values[0].device)
 
+    def ids(self, token_ids: Sequence[int]) -> Tensor:
+        return torch.tensor(list(token_ids), device=self.values[0].device)
+
 
 class MultimodalModel(TransformersModel):
     """Encoders and decoder of one checkpoint."""
