@@ -14,8 +14,11 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.source import ModelSource
+from sensorium.media.audio.encoder_windows import windows_of
+from sensorium.media.audio.features import FeatureConfig, FloatArray
 from sensorium.media.vision.pixel_rule import open_rule
 from sensorium.protocols.chat.content import ChatMessage, MediaPart, Part, TextPart
 from sensorium.protocols.chat.request import Conversation
@@ -25,8 +28,8 @@ from support.text_folder import END, END_OF_MESSAGE, byte_level_tokenizer, rando
 from support.vision_files import picture
 from tokenizers import Tokenizer
 from torch import Tensor
-from transformers import AutoModelForMultimodalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES
 
 SIDE = 32
 """Pixels of the squares that towers of this file take; a patch has a quarter of it."""
@@ -44,7 +47,7 @@ _PINPOINTS = [[32, 64], [64, 32], [64, 64]]
 _SQUARE = {"height": SIDE, "width": SIDE}
 
 
-def stacked(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:  # noqa: ARG001
+def stacked(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
     """Features of one shape, one behind the other."""
     return {"pixel_values": torch.stack(list(map(values, items)))}
 
@@ -60,7 +63,7 @@ def patches(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
     }
 
 
-def any_resolution(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:  # noqa: ARG001
+def any_resolution(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
     """A whole picture and tiles of each, and its size."""
     features = list(map(values, items))
     most = max(each.shape[0] for each in features)
@@ -69,7 +72,7 @@ def any_resolution(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
     return {"pixel_values": torch.stack(padded), "image_sizes": torch.tensor(sizes)[:, 1:]}
 
 
-def any_shape(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:  # noqa: ARG001
+def any_shape(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
     """Pictures of their own shapes, with zeros behind them, and their sizes."""
     features = list(map(values, items))
     height, width = (max(each.shape[axis] for each in features) for axis in (1, 2))
@@ -84,6 +87,22 @@ def squares_of_a_prompt(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, 
     return {"pixel_values": stacked(items, ids)["pixel_values"][None]}
 
 
+def windows(mask: str | None) -> Callable[[Sequence[EncoderItem], Tensor], dict[str, Any]]:
+    """Features of windows, and by this name which of their frames are audio."""
+
+    def inputs(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
+        features = torch.stack(list(map(values, items)))
+        if mask is None:
+            return {"input_features": features}
+        lengths = torch.tensor([item.features.grid[2] if item.features.grid else 0 for item in items])
+        return {
+            "input_features": features,
+            mask: (torch.arange(features.shape[-1]) < lengths[:, None]).long(),
+        }
+
+    return inputs
+
+
 def seen_whole(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
     """Features of one shape, and which tokens are those of pictures; `ids` [1, tokens] have those most often."""
     return stacked(items, ids) | {"token_type_ids": (ids == int(ids.mode().values)).int()}
@@ -93,6 +112,24 @@ def values(item: EncoderItem) -> Tensor:
     """An item's features."""
     array = np.frombuffer(item.features.data, "<f4").reshape(item.features.shape)
     return torch.from_numpy(array.copy())
+
+
+@dataclass(frozen=True)
+class Sound:
+    """Noise that becomes louder and softer."""
+
+    seconds: float
+    seed: int = 0
+
+    @property
+    def samples(self) -> FloatArray:
+        generator = np.random.default_rng(self.seed)
+        noise = generator.standard_normal(round(16_000 * self.seconds)).astype(np.float32)
+        return noise * np.abs(np.sin(np.arange(len(noise), dtype=np.float32) / 3000)) * np.float32(0.1)
+
+
+Content = str | tuple[int, int, int] | Sound
+"""Text, a picture (height, width, seed), or audio."""
 
 
 @dataclass(frozen=True)
@@ -366,7 +403,65 @@ FAMILIES = (
         patches,
     ),
 )
-BY_NAME = {family.model_type: family for family in FAMILIES}
+_WINDOW_S = 2
+_WHISPER = {
+    "feature_extractor_type": "WhisperFeatureExtractor",
+    "chunk_length": _WINDOW_S,
+    "feature_size": 16,
+}
+_EARS: dict[str, Any] = {
+    "num_mel_bins": 16,
+    "max_source_positions": 50 * _WINDOW_S,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+}
+_HEARD: dict[str, Any] = {
+    "num_mel_bins": 16,
+    "max_source_positions": 50 * _WINDOW_S,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+}
+AUDIO_FAMILIES = (
+    Family(
+        "audioflamingo3",
+        "<sound>",
+        ("<sound>",),
+        {"audio_config": {"model_type": "audioflamingo3_encoder", **_EARS}, "audio_token_id": "<sound>"},
+        _WHISPER,
+        {"model_type": "qwen2"},
+        windows("input_features_mask"),
+    ),
+    Family(
+        "glmasr",
+        "<|begin_of_audio|><|pad|><|end_of_audio|>",
+        ("<|begin_of_audio|>", "<|pad|>", "<|end_of_audio|>"),
+        {"audio_config": {"model_type": "glmasr_encoder", **_HEARD}, "audio_token_id": "<|pad|>"},
+        _WHISPER,
+        inputs=windows("input_features_mask"),
+    ),
+    Family(
+        "qwen2_audio",
+        "Audio 1: <|audio_bos|><|AUDIO|><|audio_eos|>\n",
+        ("<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>"),
+        {"audio_config": {"model_type": "qwen2_audio_encoder", **_EARS}, "audio_token_id": "<|AUDIO|>"},
+        _WHISPER,
+        {"model_type": "qwen2"},
+        windows("feature_attention_mask"),
+    ),
+    Family(
+        "voxtral",
+        "[BEGIN_AUDIO][AUDIO]",
+        ("[BEGIN_AUDIO]", "[AUDIO]"),
+        {"audio_config": {"model_type": "voxtral_encoder", **_HEARD}, "audio_token_id": "[AUDIO]"},
+        _WHISPER,
+        inputs=windows(None),
+    ),
+)
+BY_NAME = {family.model_type: family for family in (*FAMILIES, *AUDIO_FAMILIES)}
 
 
 def tokenizer_of(family: Family) -> Tokenizer:
@@ -397,7 +492,7 @@ def make_media_folder(path: Path, family: Family, *, seed: int = 0) -> Path:
         for name, value in family.config.items()
     }
     config = CONFIG_MAPPING[family.model_type](text_config=text, tie_word_embeddings=False, **fields)
-    model = AutoModelForMultimodalLM.from_config(config)
+    model = model_class(family)(config)
     randomise(model, seed)
     model.generation_config.eos_token_id = [end, tokenizer.token_to_id(END)]
     model.generation_config.pad_token_id = tokenizer.token_to_id(END)
@@ -408,11 +503,19 @@ def make_media_folder(path: Path, family: Family, *, seed: int = 0) -> Path:
     return path
 
 
+def model_class(family: Family) -> Any:  # noqa: ANN401 (of transformers)
+    """Its whole model."""
+    names = MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES
+    return getattr(transformers, names.get(family.model_type, "AudioFlamingo3ForConditionalGeneration"))
+
+
 def _template(place: str) -> str:
     return (
         "{% for message in messages %}<|im_start|>{{ message.role }}\n"
         "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"
-        "{% if part.type == 'image' %}" + place + "{% elif part.type == 'text' %}{{ part.text }}{% endif %}"
+        "{% if part.type in ('image', 'audio') %}"
+        + place
+        + "{% elif part.type == 'text' %}{{ part.text }}{% endif %}"
         "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     )
@@ -426,16 +529,33 @@ class Checkpoint:
         self.family = family
         self.source: ModelSource = open_model(folder, device="cpu", dtype="float32")
         self.model = self.source.load()
-        self.reference = AutoModelForMultimodalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self.reference = model_class(family).from_pretrained(folder, dtype=torch.float32).eval()
         prompts = self.source.side.prompts
         assert prompts is not None
-        assert prompts.media.pixels is not None
         self.prompts = prompts
-        self.rule = open_rule(prompts.media.pixels, folder)
+        self._folder = folder
 
-    def case(self, *content: str | tuple[int, int, int]) -> Case:
-        """A question of texts and of pictures (height, width, seed), with the reference's answer."""
-        media = [self.rule.prepare_picture(picture(*each)) for each in content if not isinstance(each, str)]
+    def opened(self, content: Content) -> MediaItems:
+        """What becomes of a medium."""
+        rules = self.prompts.media
+        if isinstance(content, Sound):
+            assert rules.audio is not None
+            config = FeatureConfig.from_folder(self._folder, rules.audio.extractors)
+            items = windows_of(
+                content.samples,
+                config,
+                window_frames=rules.audio.window_frames,
+                num_tokens=rules.audio.num_tokens,
+                cut=rules.audio.cut,
+            )
+            return MediaItems("audio", items)
+        assert isinstance(content, tuple)
+        assert rules.pixels is not None
+        return open_rule(rules.pixels, self._folder).prepare_picture(picture(*content))
+
+    def case(self, *content: Content) -> Case:
+        """A question of texts and media, with the reference's answer."""
+        media = [self.opened(each) for each in content if not isinstance(each, str)]
         prompt = self.prompts.chat(_conversation(content), media)
         by_hash = {item.content_hash: item for item in prompt.items}
         items = [by_hash[span.content_hash] for span in prompt.spans]
@@ -446,9 +566,11 @@ class Checkpoint:
         )
 
 
-def _conversation(content: Sequence[str | tuple[int, int, int]]) -> Conversation:
+def _conversation(content: Sequence[Content]) -> Conversation:
     parts: list[Part] = [
-        TextPart(each) if isinstance(each, str) else MediaPart("image", b"", param="messages")
+        TextPart(each)
+        if isinstance(each, str)
+        else MediaPart("audio" if isinstance(each, Sound) else "image", b"", param="messages")
         for each in content
     ]
     message = ChatMessage(role="user", content=tuple(parts), extra={}, param="messages[0]")

@@ -20,10 +20,12 @@ class MediaEntry(NamedTuple):
 
 
 ENTRIES: Final[tuple[MediaEntry, ...]] = (
+    MediaEntry("AudioFlamingo3ForConditionalGeneration", "audioflamingo3", ".audioflamingo3"),
     MediaEntry("AyaVisionForConditionalGeneration", "aya_vision", ".aya_vision"),
     MediaEntry("Gemma3ForConditionalGeneration", "gemma3", ".gemma3"),
     MediaEntry("Glm46VForConditionalGeneration", "glm46v", ".glm4v"),
     MediaEntry("Glm4vForConditionalGeneration", "glm4v", ".glm4v"),
+    MediaEntry("GlmAsrForConditionalGeneration", "glmasr", ".glmasr"),
     MediaEntry("Glm4vMoeForConditionalGeneration", "glm4v_moe", ".glm4v"),
     MediaEntry("Idefics3ForConditionalGeneration", "idefics3", ".idefics3"),
     MediaEntry("InternVLForConditionalGeneration", "internvl", ".internvl"),
@@ -31,10 +33,12 @@ ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("LlavaNextForConditionalGeneration", "llava_next", ".llava_next"),
     MediaEntry("LlavaOnevisionForConditionalGeneration", "llava_onevision", ".llava_onevision"),
     MediaEntry("Mistral3ForConditionalGeneration", "mistral3", ".mistral3"),
+    MediaEntry("Qwen2AudioForConditionalGeneration", "qwen2_audio", ".qwen2_audio"),
     MediaEntry("Qwen2VLForConditionalGeneration", "qwen2_vl", ".merged_patches"),
     MediaEntry("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", ".merged_patches"),
     MediaEntry("Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", ".qwen3_vl_moe"),
     MediaEntry("SmolVLMForConditionalGeneration", "smolvlm", ".idefics3"),
+    MediaEntry("VoxtralForConditionalGeneration", "voxtral", ".voxtral"),
 )
 
 

@@ -40,6 +40,13 @@ class EncodeBatch(Protocol):
     def ids(self, token_ids: Sequence[int]) -> Any:  # noqa: ANN401
         """int64 [ids]."""
 
+    def below(self, lengths: Sequence[int], size: int) -> Any:  # noqa: ANN401
+        """Bool [items, size]: whether a place is below the item's length."""
+
+    @property
+    def num_frames(self) -> Sequence[int]:
+        """Frames of each item that are audio."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
@@ -75,6 +82,8 @@ class MediaFamily:
     """Features are patches of a grid, of which squares of so many on a side become a row; None: they are not."""
     row_tokens: Callable[[Features], Sequence[str]] | None = None
     """Which token each row stands for, where they differ."""
+    batches_any_grid: bool = False
+    """Items of different grids go into one batch."""
     sees_whole_items: bool = False
     """Rows of an item attend to all of it, and so are fed in one step."""
 

@@ -41,6 +41,7 @@ def family_of(
         positions=rotary_positions,
         rotary_axes=3,
         merge_size=merge,
+        batches_any_grid=True,
     )
 
 

@@ -54,6 +54,14 @@ class _Batch:
     def ids(self, token_ids: Sequence[int]) -> Tensor:
         return torch.tensor(list(token_ids), device=self.values[0].device)
 
+    def below(self, lengths: Sequence[int], size: int) -> Tensor:
+        device = self.values[0].device
+        return torch.arange(size, device=device) < torch.tensor(lengths, device=device)[:, None]
+
+    @property
+    def num_frames(self) -> list[int]:
+        return [each.grid[2] if each.grid is not None else each.shape[-1] for each in self.items]
+
 
 class MultimodalModel(TransformersModel):
     """Encoders and decoder of one checkpoint."""
@@ -95,11 +103,13 @@ class MultimodalModel(TransformersModel):
             raise ValueError("features must be finite numbers")
 
     def encode(self, items: Sequence[Features]) -> list[EncoderOutput]:
-        """See `engine/models/base.py`; items of one shape in one batch."""
+        """See `engine/models/base.py`; items of one shape, or patches, in one batch."""
         found: dict[int, EncoderOutput] = {}
         groups: dict[tuple[object, ...], list[int]] = {}
         for index, item in enumerate(items):
-            groups.setdefault((item.shape, item.grid), []).append(index)
+            shape = None if self._family.merge_size is not None else item.shape
+            grid = None if self._family.batches_any_grid else item.grid
+            groups.setdefault((shape, grid), []).append(index)
         for indices in groups.values():
             chosen = tuple(items[index] for index in indices)
             values = tuple(values_of(each).to(self.device, self.dtype) for each in chosen)

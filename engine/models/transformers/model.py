@@ -265,7 +265,7 @@ class TransformersModel:
             output = self._decoder(**self._inputs(batch), use_cache=False)
         return cast(Tensor, output.last_hidden_state[0])
 
-    def _spans(self, batch: StepBatch) -> Sequence[WholeSpan]:  # noqa: ARG002 (text sees what is before it)
+    def _spans(self, batch: StepBatch) -> Sequence[WholeSpan]:
         """Rows of a step that see ahead."""
         return ()
 

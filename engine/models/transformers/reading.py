@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Final, cast
 
 import torch
+import transformers
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import (
@@ -83,8 +84,11 @@ def read_model(
 
 def model_class(config: PreTrainedConfig) -> Any:  # noqa: ANN401 (a class of transformers)
     """What `transformers` makes of a config: the model with its encoders, if it has any."""
-    kinds = (MODEL_FOR_MULTIMODAL_LM_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING)
-    return next(kind for kind in kinds if type(config) in kind)[type(config)]
+    for kinds in (MODEL_FOR_MULTIMODAL_LM_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING):
+        if type(config) in kinds:
+            return kinds[type(config)]
+    # Of some types no list of `transformers` has the class.
+    return getattr(transformers, config.architectures[0])
 
 
 def _read_published(
