@@ -53,8 +53,8 @@ class Prompt:
 
 
 AudioCut = Literal["shorter", "padded", "apart"]
-"""Of audio in windows: the last is as long as what is left; it is filled up with silence; or each one is filled up, and
-computed as if there were no other. See `media/audio/encoder_windows.py`."""
+"""Of audio in windows: the last is as long as what is left; it is filled up with silence; or each one is
+filled up, and computed as if there were no other. See `media/audio/encoder_windows.py`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,8 @@ class AudioWindows:
     max_windows: int | None = None
     """Of one recording."""
     extractors: Mapping[str, int] = field(default_factory=dict)
-    """The feature extractors that a checkpoint may name, with their mel bins; empty: those of its `ModelInfo`."""
+    """The feature extractors that a checkpoint may name, with their mel bins; empty: those of its
+    `ModelInfo`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,8 +105,8 @@ def _family(path: Path, config: dict[str, Any]) -> _Family:
             raise ModelLoadError(
                 f"{path.parent}: a folder of CTranslate2, as faster-whisper has it; give the one it came from"
             )
-        entries = (*families.FAMILIES, *multimodal.ENTRIES)
-        supported = ", ".join(entry.architecture for entry in entries)
+        own = [entry.architecture for entry in families.FAMILIES]
+        supported = ", ".join(own + [entry.architecture for entry in multimodal.ENTRIES])
         raise ModelLoadError(
             f"{path}: {what} is not supported; supported are {supported} "
             "and the causal language models and text encoders that come with transformers "

@@ -98,7 +98,8 @@ class SchedulerConfig:
     positions: PositionRule = plain_positions
     """Where the tokens of a prompt with items lie on rotary axes: the model family's."""
     sees_whole_items: bool = False
-    """Whether rows of an item attend to all of it: those of one item are fed in one step, whatever its budget."""
+    """Whether rows of an item attend to all of it: those of one item are fed in one step, whatever its
+    budget."""
     vocab_size: int | None = None
     """Prompt and draft ids are below it (None: below 2³¹)."""
 

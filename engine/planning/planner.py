@@ -341,8 +341,8 @@ class Planner:
         return self._without_parts(request, start, num_tokens)
 
     def _without_parts(self, request: ScheduledRequest, start: int, num_tokens: int) -> int:
-        """How many of the tokens from `start` to feed so that an item is not cut where its rows see all of it: up to
-        the one that would be, or as far as it reaches if it is the first."""
+        """How many of the tokens from `start` to feed so that an item is not cut where its rows see all of
+        it: up to the one that would be, or as far as it reaches if it is the first."""
         if not self._config.sees_whole_items or not num_tokens:
             return num_tokens
         end = start + num_tokens

@@ -1,7 +1,7 @@
 """Self-attention of rows that see ahead: those of an item of which each row attends to all of it.
 
-All rows of such a span that are not in the cache yet are fed in one step, so their keys are there. The causal result
-of the step is replaced in their rows. Read `kernels/attention/paged_attention.py` first.
+All rows of such a span that are not in the cache yet are fed in one step, so their keys are there. The
+causal result of the step is replaced in their rows. Read `kernels/attention/paged_attention.py` first.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from .paged_attention import PagedBatch
 
 
 class WholeSpan(NamedTuple):
-    """Rows `first_row` to `first_row + num_rows` of a step lie at positions from `start` on of a sequence, and see
-    those in front of `end`."""
+    """Rows `first_row` to `first_row + num_rows` of a step lie at positions from `start` on of a sequence,
+    and see those in front of `end`."""
 
     sequence: int
     first_row: int

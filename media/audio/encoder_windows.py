@@ -155,9 +155,9 @@ def windows_of(
     num_tokens: Callable[[int], int],
     cut: Literal["shorter", "padded", "apart"] = "shorter",
 ) -> tuple[EncoderItem, ...]:
-    """The windows of a whole recording. `shorter`: the last one has the frames that are left. `padded`: silence fills it
-    up. `apart`: each one is computed as if there were no other, silence fills it up, and its grid is (1, 1, frames that
-    are audio)."""
+    """The windows of a whole recording. `shorter`: the last one has the frames that are left. `padded`:
+    silence fills it up. `apart`: each one is computed as if there were no other, silence fills it up, and
+    its grid is (1, 1, frames that are audio)."""
     window = window_frames * config.hop_length
     if cut == "apart":
         return tuple(

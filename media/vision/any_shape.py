@@ -1,6 +1,5 @@
-"""A picture in nearly its own shape, its sides multiples of a patch: the rule of Pixtral and Mistral 3. Equal to what
-transformers' `PixtralImageProcessorPil` makes of one picture: float32 [3, height, width].
-"""
+"""A picture in nearly its own shape, its sides multiples of a patch: the rule of Pixtral and Mistral 3.
+Equal to what transformers' `PixtralImageProcessorPil` makes of one picture: float32 [3, height, width]."""
 
 from __future__ import annotations
 
@@ -23,11 +22,10 @@ def open_rule(folder: Path) -> AnyShape:
     """See `pixel_rule.open_rule`."""
     fields = image_fields(folder)
     fields.kind(_KINDS)
-    longest = (fields.get("size") or {"longest_edge": _LONGEST}).get("longest_edge")
-    if type(longest) is not int or longest < 1:
-        raise fields.fault("size", "an object with a longest_edge")
     height, width = fields.sides("patch_size", {"height": _PATCH, "width": _PATCH})
-    return AnyShape(values=Values.read(fields), longest=longest, patch=(height, width or height))
+    return AnyShape(
+        values=Values.read(fields), longest=fields.longest("size", _LONGEST), patch=(height, width or height)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +64,5 @@ class AnyShape(StillRule):
         ratio = max(height, width) / self.longest
         if ratio > 1:
             height, width = (math.floor(side / ratio) for side in (height, width))
-        return tuple(  # type: ignore[return-value]
-            max(-(-side // patch), 1) * patch for side, patch in zip((height, width), self.patch, strict=True)
-        )
+        tall, wide = self.patch
+        return max(-(-height // tall), 1) * tall, max(-(-width // wide), 1) * wide

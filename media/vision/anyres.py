@@ -1,8 +1,8 @@
 """A picture as a small whole and the tiles of a larger one whose shape fits best: the rule of LLaVA-NeXT and
 LLaVA-OneVision. Equal to what transformers' processors of those make of one picture.
 
-All of it is one item, float32 [1 + tiles, 3, side, side], whose grid is (1, height, width) of the picture itself: how
-many rows it becomes depends on that.
+All of it is one item, float32 [1 + tiles, 3, side, side], whose grid is (1, height, width) of the picture
+itself: how many rows it becomes depends on that.
 """
 
 from __future__ import annotations

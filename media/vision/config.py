@@ -135,8 +135,8 @@ def read_vision_config(folder: Path) -> VisionConfig:
 
 
 class ProcessorFields:
-    """One processor's fields: from the combined file if it has them, else from the first file there is. Raises
-    ModelLoadError naming the file and the field."""
+    """One processor's fields: from the combined file if it has them, else from the first file there is.
+    Raises ModelLoadError naming the file and the field."""
 
     def __init__(self, folder: Path, part: str, names: tuple[str, ...]) -> None:
         combined = _read_object(folder / "processor_config.json")
@@ -179,9 +179,18 @@ class ProcessorFields:
             ("height", "width") if isinstance(value, Mapping) and "height" in value else ("shortest_edge",)
         )
         found = [value.get(each) if isinstance(value, Mapping) else None for each in names]
-        if not all(type(each) is int and each > 0 for each in found):
+        sides = [each for each in found if type(each) is int and each > 0]
+        if len(sides) != len(names):
             raise self.fault(name, "an object with height and width, or with shortest_edge")
-        return found[0], found[1] if len(found) > 1 else None
+        return sides[0], sides[1] if len(sides) > 1 else None
+
+    def longest(self, name: str, default: int) -> int:
+        """The `longest_edge` of a size."""
+        value = self.get(name)
+        found = default if value is None else value.get("longest_edge") if isinstance(value, dict) else None
+        if type(found) is not int or found < 1:
+            raise self.fault(name, "an object with a longest_edge")
+        return found
 
     def number(self, name: str, default: float) -> float:
         value = self.get(name, default)

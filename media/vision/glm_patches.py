@@ -1,6 +1,5 @@
-"""Pictures as merged patches, bounded by the pixels of a whole temporal patch: the rule of GLM-4V. Equal to what
-transformers' `Glm4vImageProcessorPil` makes of one picture.
-"""
+"""Pictures as merged patches, bounded by the pixels of a whole temporal patch: the rule of GLM-4V. Equal
+to what transformers' `Glm4vImageProcessorPil` makes of one picture."""
 
 from __future__ import annotations
 

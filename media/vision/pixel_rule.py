@@ -87,6 +87,6 @@ class _RuleModule(Protocol):
 
 
 def open_rule(module: str, folder: Path) -> PixelRule:
-    """The rule of a `module`, a name in this package (".merged_patches") or an absolute one, for the checkpoint
-    in `folder`. Raises ModelLoadError naming the file and the field at fault."""
+    """The rule of a `module`, a name in this package (".merged_patches") or an absolute one, for the
+    checkpoint in `folder`. Raises ModelLoadError naming the file and the field at fault."""
     return cast(_RuleModule, import_module(module, __package__)).open_rule(folder)

@@ -1,8 +1,9 @@
-"""A picture as rows of squares and, if there are several, the whole of it behind them: the rule of Idefics 3 and
-SmolVLM. Equal to what transformers' `Idefics3ImageProcessorPil` and `SmolVLMImageProcessorPil` make of it.
+"""A picture as rows of squares and, if there are several, the whole of it behind them: the rule of Idefics 3
+and SmolVLM. Equal to what transformers' `Idefics3ImageProcessorPil` and `SmolVLMImageProcessorPil` make of
+it.
 
-Each square is an item, float32 [3, side, side], whose grid is (1, row, column), counted from one; that of the whole
-picture is (1, 0, 0).
+Each square is an item, float32 [3, side, side], whose grid is (1, row, column), counted from one; that of
+the whole picture is (1, 0, 0).
 """
 
 from __future__ import annotations
@@ -28,12 +29,7 @@ def open_rule(folder: Path) -> SplitSquares:
     """See `pixel_rule.open_rule`."""
     fields = image_fields(folder)
     fields.kind(_KINDS)
-    size, square = (fields.get(name) for name in ("size", "max_image_size"))
-    longest = (size or {"longest_edge": 4 * _SIDE}).get("longest_edge")
-    side = (square or {"longest_edge": _SIDE}).get("longest_edge")
-    for name, value in (("size", longest), ("max_image_size", side)):
-        if type(value) is not int or value < 1:
-            raise fields.fault(name, "an object with a longest_edge")
+    longest, side = fields.longest("size", 4 * _SIDE), fields.longest("max_image_size", _SIDE)
     return SplitSquares(
         values=Values.read(fields, HALF, HALF, _LANCZOS),
         longest=min(longest, _MOST) if fields.flag("do_resize", default=True) else None,

@@ -144,30 +144,30 @@ class StillRule:
         check_ratio(picture.shape[0], picture.shape[1], "image")
         return MediaItems("image", self.make_items(picture))
 
-    def measure_video(self, data: bytes, *, limits: VideoLimits) -> int:
+    def measure_video(self, data: bytes, *, limits: VideoLimits) -> int:  # noqa: ARG002
         """See `PixelRule`."""
         raise AssertionError(_NO_VIDEOS)
 
-    def video_bytes(self, num_frames: int, height: int, width: int) -> int:
+    def video_bytes(self, num_frames: int, height: int, width: int) -> int:  # noqa: ARG002
         """See `PixelRule`."""
         raise AssertionError(_NO_VIDEOS)
 
-    def prepare_video(self, data: bytes, *, limits: VideoLimits) -> MediaItems:
+    def prepare_video(self, data: bytes, *, limits: VideoLimits) -> MediaItems:  # noqa: ARG002
         """See `PixelRule`."""
         raise AssertionError(_NO_VIDEOS)
 
-    def prepare_frames(self, frames: Sequence[PixelArray], times_s: Sequence[float]) -> MediaItems:
+    def prepare_frames(self, frames: Sequence[PixelArray], times_s: Sequence[float]) -> MediaItems:  # noqa: ARG002
         """See `PixelRule`."""
         raise AssertionError(_NO_VIDEOS)
 
-    def open_frame(self, data: bytes, *, num_frames: int) -> PreparedFrame:
+    def open_frame(self, data: bytes, *, num_frames: int) -> PreparedFrame:  # noqa: ARG002
         """See `PixelRule`."""
         raise AssertionError(_NO_VIDEOS)
 
-    def pair_bytes(self, height: int, width: int) -> int:
+    def pair_bytes(self, height: int, width: int) -> int:  # noqa: ARG002
         """See `PixelRule`."""
         raise AssertionError(_NO_VIDEOS)
 
-    def pair(self, frames: Sequence[PixelArray]) -> EncoderItem:
+    def pair(self, frames: Sequence[PixelArray]) -> EncoderItem:  # noqa: ARG002
         """See `PixelRule`."""
         raise AssertionError(_NO_VIDEOS)

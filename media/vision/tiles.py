@@ -1,7 +1,6 @@
-"""A picture as tiles of one size and, if there are several, the whole picture behind them: the rule of InternVL, Aya
-Vision and others. Equal to what transformers' `GotOcr2ImageProcessorPil` makes of it. Each tile is an item, float32
-[3, height, width].
-"""
+"""A picture as tiles of one size and, if there are several, the whole picture behind them: the rule of
+InternVL, Aya Vision and others. Equal to what transformers' `GotOcr2ImageProcessorPil` makes of it. Each
+tile is an item, float32 [3, height, width]."""
 
 from __future__ import annotations
 
@@ -82,8 +81,8 @@ class Tiles(StillRule):
         return tuple(encoder_item(self.values.of(each), modality="image") for each in tiles)
 
     def _grid(self, height: int, width: int) -> tuple[int, int]:
-        """Columns and rows whose shape is nearest to the picture's; of equal ones the larger, unless it has more
-        than twice the picture's pixels."""
+        """Columns and rows whose shape is nearest to the picture's; of equal ones the larger, unless it
+        has more than twice the picture's pixels."""
         best, least = (1, 1), float("inf")
         for columns, rows in _grids(self.least, self.most):
             difference = abs(width / height - columns / rows)

@@ -1,4 +1,5 @@
-"""A model of `transformers` that sees, over HTTP: as its own `generate` answers, each picture encoded once."""
+"""A model of `transformers` that sees, over HTTP: as its own `generate` answers, each picture encoded
+once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Random checkpoints of models that see or hear, of any family, and prompts for them as `generate` takes them.
+"""Random checkpoints of models that see or hear, of any family, and prompts for them as `generate` takes
+them.
 
-Weights are made by `transformers` (names and shapes are its own). Features are what our own rules of pixels make of
-pictures: those equal the processors of `transformers` (`tests/media/vision/test_rules.py`), which need torchvision.
+Weights are made by `transformers` (names and shapes are its own). Features are what our own rules of
+pixels make of pictures: those equal the processors of `transformers` (`tests/media/vision/test_rules.py`),
+which need torchvision.
 """
 
 from __future__ import annotations
@@ -104,7 +106,8 @@ def windows(mask: str | None) -> Callable[[Sequence[EncoderItem], Tensor], dict[
 
 
 def seen_whole(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
-    """Features of one shape, and which tokens are those of pictures; `ids` [1, tokens] have those most often."""
+    """Features of one shape, and which tokens are those of pictures; `ids` [1, tokens] have those most
+    often."""
     return stacked(items, ids) | {"token_type_ids": (ids == int(ids.mode().values)).int()}
 
 

@@ -1,8 +1,8 @@
 """What a family of models that see or hear says of itself: how media become rows of its prompts.
 
-A family is one file here with an `open_family(checkpoint)`, and a line in `families.py`. Torch-free: what is run
-on a device (`encode`) is handed tensors and knows no more of them than the model's own functions do. Read
-`side.py` for what makes prompts with it, `model.py` for what runs it.
+A family is one file here with an `open_family(checkpoint)`, and a line in `families.py`. Torch-free: what
+is run on a device (`encode`) is handed tensors and knows no more of them than the model's own functions
+do. Read `side.py` for what makes prompts with it, `model.py` for what runs it.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class MediaFamily:
     num_rows: Callable[[Features], int]
     """Of an item's encoding, by the shape and grid of its features."""
     encode: Callable[[Any, EncodeBatch], Iterable[Any]]
-    """From a model of `transformers` (without its head) and items to a tensor [rows, width] for each, or to several:
-    those behind the first are added behind the decoder's first layers."""
+    """From a model of `transformers` (without its head) and items to a tensor [rows, width] for each, or
+    to several: those behind the first are added behind the decoder's first layers."""
     row_width: int
     """Numbers of each row of an item's encoding, all levels together."""
     feature_shape: tuple[int | None, ...]
@@ -79,7 +79,8 @@ class MediaFamily:
     positions: PositionRule = plain_positions
     rotary_axes: int = 1
     merge_size: int | None = None
-    """Features are patches of a grid, of which squares of so many on a side become a row; None: they are not."""
+    """Features are patches of a grid, of which squares of so many on a side become a row; None: they are
+    not."""
     row_tokens: Callable[[Features], Sequence[str]] | None = None
     """Which token each row stands for, where they differ."""
     batches_any_grid: bool = False
@@ -106,7 +107,8 @@ class Checkpoint:
     config: dict[str, Any]
     text: TextTokenizer
     processor: dict[str, Any]
-    """How its media are prepared: fields of the image processor or feature extractor, and of what joins them."""
+    """How its media are prepared: fields of the image processor or feature extractor, and of what joins
+    them."""
 
     @classmethod
     def of(cls, folder: Path, text: TextTokenizer) -> Checkpoint:
@@ -165,7 +167,7 @@ class Checkpoint:
         token_id = self.text.id_of(name)
         if token_id is None or not self.text.is_control(token_id):
             raise ModelLoadError(
-                f"{self.folder}: its tokenizer has no control token {name!r}, which stands for media in prompts"
+                f"{self.folder}: its tokenizer has no control token {name!r}, by which prompts have media"
             )
         return name
 

@@ -1,4 +1,5 @@
-"""LLaVA-NeXT: a picture is a small whole and the tiles of a larger one, whose rows in the frame around it are left out.
+"""LLaVA-NeXT: a picture is a small whole and the tiles of a larger one, whose rows in the frame around it are
+left out.
 
 A row of its own ends each line of the larger one.
 """
@@ -55,8 +56,8 @@ _MOST_RATIO = 1.1
 
 
 def best_size(picture: tuple[int, int], sizes: tuple[tuple[int, int], ...]) -> tuple[int, int]:
-    """Height and width of the larger one, as who prepares it chooses it: most of the picture's pixels, and of those the
-    smallest."""
+    """Height and width of the larger one, as who prepares it chooses it: most of the picture's pixels, and
+    of those the smallest."""
     height, width = picture
 
     def score(size: tuple[int, int]) -> tuple[int, int]:

@@ -1,6 +1,5 @@
-"""LLaVA-OneVision: as LLaVA-NeXT, with fewer rows of a large picture. Each picture of a prompt is looked at as if it were
-the only one.
-"""
+"""LLaVA-OneVision: as LLaVA-NeXT, with fewer rows of a large picture. Each picture of a prompt is looked
+at as if it were the only one."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ Rows lie on three axes of positions, as those of Qwen3-VL do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 

@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ....kernels.attention.whole_spans import WholeSpan
@@ -80,7 +80,7 @@ class MultimodalModel(TransformersModel):
         self._family = family
         self.rotary_axes = family.rotary_axes
         super().__init__(info, kv_shape, model, device, quantization, adaptable=adaptable)
-        self._embed = self._decoder.get_input_embeddings()
+        self._embed: nn.Module = cast(Any, self._decoder).get_input_embeddings()
 
     def check_features(self, features: Features) -> None:
         """See `engine/models/base.py`."""
@@ -147,10 +147,9 @@ class MultimodalModel(TransformersModel):
             output = span.output
             assert isinstance(output, EmbeddedRows), "that is what `encode` gives"
             place = slice(span.first_row, span.first_row + span.num_rows)
-            x[place], *added = (
-                each[span.offset : span.offset + span.num_rows] for each in (output.rows, *output.deepstack)
-            )
-            levels.append(added)
+            rows = slice(span.offset, span.offset + span.num_rows)
+            x[place] = output.rows[rows]
+            levels.append([each[rows] for each in output.deepstack])
             is_media[place] = True
         inputs = {"inputs_embeds": x[None], "position_ids": positions}
         if levels[0]:

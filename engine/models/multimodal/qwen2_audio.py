@@ -25,7 +25,8 @@ def num_tokens(num_frames: int) -> int:
 
 
 def encode(model: Any, batch: EncodeBatch) -> Iterable[Any]:  # noqa: ANN401 (of transformers)
-    """Windows with what is no audio hidden, as the model itself, which has no function of its own for it, does."""
+    """Windows with what is no audio hidden, as the model itself, which has no function of its own for it,
+    does."""
     features, lengths = batch.stacked, batch.num_frames
     num_places = (features.shape[-1] - 2) // 2 + 1
     is_hidden = ~batch.below(list(map(_convolved, lengths)), num_places)

@@ -1,4 +1,5 @@
-"""Qwen3-VL with experts: merged patches, whose encodings are added behind the decoder's first layers as well."""
+"""Qwen3-VL with experts: merged patches, whose encodings are added behind the decoder's first layers as
+well."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ class MediaPrompts(TextPrompts):
         return self.expand(ids, media)
 
     def with_media(self, rendered: str, media: Sequence[MediaItems]) -> str:
-        """What a template wrote with the text of each medium in its place. Raises BadRequestError if there are
-        more or fewer places than media."""
+        """What a template wrote with the text of each medium in its place. Raises BadRequestError if there
+        are more or fewer places than media."""
         left = {kind: [each for each in media if each.kind == kind] for kind in self._places.values()}
         taken = dict.fromkeys(left, 0)
 
@@ -70,7 +70,7 @@ class MediaPrompts(TextPrompts):
         for kind, given in left.items():
             if taken[kind] != len(given):
                 raise BadRequestError(
-                    f"The prompt has {taken[kind]} places for media of kind {kind}, but {len(given)} were given.",
+                    f"The prompt has {taken[kind]} places for {kind}, but {len(given)} were given.",
                     param="messages",
                 )
         return found

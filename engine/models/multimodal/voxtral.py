@@ -1,4 +1,5 @@
-"""Voxtral: a recording is whole windows, filled up with silence, of which each has the same number of rows."""
+"""Voxtral: a recording is whole windows, filled up with silence, of which each has the same number of
+rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every family that sees or hears answers as `generate` does in float32, whatever is in the prompt and however run."""
+"""Every family that sees or hears answers as `generate` does in float32, whatever is in the prompt and
+however run."""
 
 from __future__ import annotations
 
