@@ -201,8 +201,9 @@ def _leave_root(folder: str) -> bool:
 
 
 _PIXEL_RULES: Final = (
-    *("any_shape", "anyres", "glm_patches", "merged_patches"),
-    *("split_squares", "squares", "tiles"),
+    "merged_patches",
+    *("rules.any_shape", "rules.anyres", "rules.glm_patches"),
+    *("rules.split_squares", "rules.squares", "rules.tiles"),
 )
 
 

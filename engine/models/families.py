@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from .multimodal import families as multimodal
+from . import media_families
 
 
 class FamilyEntry(NamedTuple):
@@ -47,7 +47,7 @@ ENCODERS: Final = FamilyEntry("", "", ".encoders.model", ".dense.side")
 """Its base models and masked language models of texts."""
 
 MULTIMODAL: Final = FamilyEntry("", "", ".multimodal.model", ".multimodal.side")
-"""Its models that see and hear, of the types in `multimodal/families.py`."""
+"""Its models that see and hear, of the types in `media_families.py`."""
 
 
 def architecture_of(config: Mapping[str, Any]) -> str | None:
@@ -62,4 +62,4 @@ def entry_of(config: Mapping[str, Any]) -> FamilyEntry | None:
     for entry in FAMILIES:
         if architecture == entry.architecture or (architecture is None and model_type == entry.model_type):
             return entry
-    return None if multimodal.entry_of(config) is None else MULTIMODAL
+    return None if media_families.entry_of(config) is None else MULTIMODAL

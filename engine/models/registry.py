@@ -15,10 +15,9 @@ from ...kernels.attention.kv_quantization import KvDtype
 from ...kernels.linear.weight_codes import GRIDS, Quantization
 from ...protocols.errors import ModelLoadError
 from ...protocols.shared.json_file import read_json
-from . import families
+from . import families, media_families
 from .embedded import A_CHECKPOINT, embedded_models
 from .info import check_numbers
-from .multimodal import families as multimodal
 from .quantization_config import read_published
 from .source import ModelSource, Opening
 from .weights import DtypeName, choose_device, choose_dtype, find_folder
@@ -106,7 +105,7 @@ def _family(path: Path, config: dict[str, Any]) -> _Family:
                 f"{path.parent}: a folder of CTranslate2, as faster-whisper has it; give the one it came from"
             )
         own = [entry.architecture for entry in families.FAMILIES]
-        supported = ", ".join(own + [entry.architecture for entry in multimodal.ENTRIES])
+        supported = ", ".join(own + [entry.architecture for entry in media_families.ENTRIES])
         raise ModelLoadError(
             f"{path}: {what} is not supported; supported are {supported} "
             "and the causal language models and text encoders that come with transformers "

@@ -2,8 +2,8 @@
 them.
 
 Weights are made by `transformers` (names and shapes are its own). Features are what our own rules of
-pixels make of pictures: those equal the processors of `transformers` (`tests/media/vision/test_rules.py`),
-which need torchvision.
+pixels make of pictures: those equal the processors of `transformers`
+(`tests/media/vision/rules/test_rules.py`), which need torchvision.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
 """What a family of models that see or hear says of itself: how media become rows of its prompts.
 
-A family is one file here with an `open_family(checkpoint)`, and a line in `families.py`. Torch-free: what
-is run on a device (`encode`) is handed tensors and knows no more of them than the model's own functions
-do. Read `side.py` for what makes prompts with it, `model.py` for what runs it.
+A family is one file in `families/` with an `open_family(checkpoint)`, and a line in
+`engine/models/media_families.py`. Torch-free: what is run on a device (`encode`) is handed tensors and
+knows no more of them than the model's own functions do. Read `side.py` for what makes prompts with it,
+`model.py` for what runs it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
@@ -17,6 +19,7 @@ from ....protocols.errors import ModelLoadError
 from ....protocols.shared.json_file import read_json
 from ...planning.positions import PositionRule, plain_positions
 from ...text.tokenizer import TextTokenizer
+from ..media_families import entry_of
 from ..prompts import MediaRules
 
 _FILES: Final = ("processor_config.json", "preprocessor_config.json")
@@ -170,6 +173,18 @@ class Checkpoint:
                 f"{self.folder}: its tokenizer has no control token {name!r}, by which prompts have media"
             )
         return name
+
+
+class _Family(Protocol):
+    def open_family(self, checkpoint: Checkpoint) -> MediaFamily: ...
+
+
+def open_family(checkpoint: Checkpoint) -> MediaFamily:
+    """What a checkpoint's family says of it. Raises ModelLoadError naming the file and the field at fault."""
+    entry = entry_of(checkpoint.config)
+    assert entry is not None, "that is how it came here"
+    module = import_module(f".families{entry.module}", __package__)
+    return cast(_Family, module).open_family(checkpoint)
 
 
 def _is_pair(value: object) -> bool:

@@ -27,8 +27,7 @@ from ..dense.model import EmbeddedRows
 from ..info import ModelInfo
 from ..source import ModelSource, Opening
 from ..transformers.model import RecurrentTransformersModel, TransformersModel, open_with_decoder
-from .families import open_family
-from .family import Checkpoint, MediaFamily
+from .family import Checkpoint, MediaFamily, open_family
 from .side import side_of
 
 

@@ -19,8 +19,7 @@ from ...text.tokenizer import TextTokenizer
 from ..info import ModelInfo
 from ..prompts import Prompt, TextPrompts, unique
 from ..side import ModelSide
-from .families import open_family
-from .family import Checkpoint, MediaFamily
+from .family import Checkpoint, MediaFamily, open_family
 
 INFO = ModelInfo
 

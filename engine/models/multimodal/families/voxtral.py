@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ..family import Checkpoint, EncodeBatch, MediaFamily
 from .audio_windows import family_of
-from .family import Checkpoint, EncodeBatch, MediaFamily
 
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:

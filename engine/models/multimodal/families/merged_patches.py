@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from ....protocols.engine.messages import Features
-from ..prompts import IMAGES, MediaRules
-from ..qwen3_vl.positions import rotary_positions
-from .family import Checkpoint, EncodeBatch, MediaFamily, Place, one_each
+from .....protocols.engine.messages import Features
+from ...prompts import IMAGES, MediaRules
+from ...qwen3_vl.positions import rotary_positions
+from ..family import Checkpoint, EncodeBatch, MediaFamily, Place, one_each
 
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:

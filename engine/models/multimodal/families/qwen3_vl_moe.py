@@ -3,7 +3,7 @@ well."""
 
 from __future__ import annotations
 
-from .family import Checkpoint, MediaFamily
+from ..family import Checkpoint, MediaFamily
 from .merged_patches import family_of
 
 

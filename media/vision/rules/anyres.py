@@ -14,10 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from ...protocols.engine.messages import EncoderItem
-from ..hashing import encoder_item
-from .config import CLIP_MEAN, CLIP_STD
-from .images import PixelArray
+from ....protocols.engine.messages import EncoderItem
+from ...hashing import encoder_item
+from ..config import CLIP_MEAN, CLIP_STD
+from ..images import PixelArray
 from .still_rule import StillRule, Values, image_fields
 
 _KINDS: Final = {"LlavaNextImageProcessor": 224, "LlavaOnevisionImageProcessor": 384}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..family import Checkpoint, MediaFamily
 from .audio_windows import family_of, masked
-from .family import Checkpoint, MediaFamily
 
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:

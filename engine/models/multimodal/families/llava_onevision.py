@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from .family import Checkpoint, MediaFamily
+from ..family import Checkpoint, MediaFamily
 from .llava_next import family_of
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from ....protocols.engine.messages import Features
-from ..prompts import AudioCut, AudioWindows, MediaRules
-from .family import Checkpoint, EncodeBatch, MediaFamily, Place, one_each
+from .....protocols.engine.messages import Features
+from ...prompts import AudioCut, AudioWindows, MediaRules
+from ..family import Checkpoint, EncodeBatch, MediaFamily, Place, one_each
 
 EXTRACTORS: Final = {"WhisperFeatureExtractor": 128}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ....protocols.engine.messages import MediaItems
-from ..prompts import IMAGES, MediaRules
-from .family import Checkpoint, EncodeBatch, MediaFamily, Place
+from .....protocols.engine.messages import MediaItems
+from ...prompts import IMAGES, MediaRules
+from ..family import Checkpoint, EncodeBatch, MediaFamily, Place
 
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:
@@ -31,7 +31,7 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
 
     return MediaFamily(
         purpose="chat · text, images",
-        media=MediaRules(pixels=".split_squares", pixel_kinds=IMAGES),
+        media=MediaRules(pixels=".rules.split_squares", pixel_kinds=IMAGES),
         places={"image": Place(written=token, text_of=text_of, token=token)},
         num_rows=lambda _: rows,
         encode=encode,

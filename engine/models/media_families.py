@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
-from typing import Any, Final, NamedTuple, Protocol, cast
-
-from .family import Checkpoint, MediaFamily
+from typing import Any, Final, NamedTuple
 
 
 class MediaEntry(NamedTuple):
@@ -16,7 +13,7 @@ class MediaEntry(NamedTuple):
     model_type: str
     """For a config that names no architecture."""
     module: str
-    """Has its `open_family`."""
+    """Its file in `engine/models/multimodal/families/`."""
 
 
 ENTRIES: Final[tuple[MediaEntry, ...]] = (
@@ -42,10 +39,6 @@ ENTRIES: Final[tuple[MediaEntry, ...]] = (
 )
 
 
-class _Family(Protocol):
-    def open_family(self, checkpoint: Checkpoint) -> MediaFamily: ...
-
-
 def entry_of(config: Mapping[str, Any]) -> MediaEntry | None:
     """The family of a config; None: none of these."""
     named, model_type = config.get("architectures"), config.get("model_type")
@@ -54,10 +47,3 @@ def entry_of(config: Mapping[str, Any]) -> MediaEntry | None:
         if architecture == entry.architecture or (architecture is None and model_type == entry.model_type):
             return entry
     return None
-
-
-def open_family(checkpoint: Checkpoint) -> MediaFamily:
-    """What a checkpoint's family says of it. Raises ModelLoadError naming the file and the field at fault."""
-    entry = entry_of(checkpoint.config)
-    assert entry is not None, "that is how it came here"
-    return cast(_Family, import_module(entry.module, __package__)).open_family(checkpoint)

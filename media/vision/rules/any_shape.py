@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
-from ...protocols.engine.messages import EncoderItem
-from ..hashing import encoder_item
-from .images import PixelArray
+from ....protocols.engine.messages import EncoderItem
+from ...hashing import encoder_item
+from ..images import PixelArray
 from .still_rule import StillRule, Values, image_fields
 
 _LONGEST: Final = 1024

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ...protocols.engine.messages import EncoderItem
-from ..hashing import encoder_item
-from .config import CLIP_MEAN, CLIP_STD, HALF, Rgb
-from .images import PixelArray
+from ....protocols.engine.messages import EncoderItem
+from ...hashing import encoder_item
+from ..config import CLIP_MEAN, CLIP_STD, HALF, Rgb
+from ..images import PixelArray
 from .still_rule import BICUBIC, BILINEAR, StillRule, Values, image_fields
 
 _SIDE: Final = 224

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
-from ...protocols.engine.messages import EncoderItem
-from ..hashing import encoder_item
-from .config import HALF
-from .images import PixelArray
+from ....protocols.engine.messages import EncoderItem
+from ...hashing import encoder_item
+from ..config import HALF
+from ..images import PixelArray
 from .still_rule import StillRule, Values, image_fields
 
 _LANCZOS: Final = 1

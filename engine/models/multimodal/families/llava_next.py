@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ....protocols.engine.messages import Features
-from ..prompts import IMAGES, MediaRules
-from .family import Checkpoint, EncodeBatch, MediaFamily, Place, one_each
+from .....protocols.engine.messages import Features
+from ...prompts import IMAGES, MediaRules
+from ..family import Checkpoint, EncodeBatch, MediaFamily, Place, one_each
 from .llava import has_class_row
 
 
@@ -43,7 +43,7 @@ def family_of(checkpoint: Checkpoint, *, most: int | None) -> MediaFamily:
 
     return MediaFamily(
         purpose="chat · text, images",
-        media=MediaRules(pixels=".anyres", pixel_kinds=IMAGES),
+        media=MediaRules(pixels=".rules.anyres", pixel_kinds=IMAGES),
         places={"image": Place(written=token, text_of=one_each(token), token=token)},
         num_rows=num_rows,
         encode=encode,

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from ....protocols.engine.messages import Features
-from ..prompts import IMAGES, MediaRules
-from .family import Checkpoint, EncodeBatch, MediaFamily, Place, one_each
+from .....protocols.engine.messages import Features
+from ...prompts import IMAGES, MediaRules
+from ..family import Checkpoint, EncodeBatch, MediaFamily, Place, one_each
 
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:
@@ -23,7 +23,7 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
 
     return MediaFamily(
         purpose="chat · text, images",
-        media=MediaRules(pixels=".any_shape", pixel_kinds=IMAGES),
+        media=MediaRules(pixels=".rules.any_shape", pixel_kinds=IMAGES),
         places={"image": Place(written=token, text_of=one_each(token), token=token)},
         num_rows=lambda features: len(row_tokens(features)),
         row_tokens=row_tokens,

@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final, Self
 
-from ...protocols.engine.messages import EncoderItem
-from ..hashing import encoder_item
-from .images import PixelArray
+from ....protocols.engine.messages import EncoderItem
+from ...hashing import encoder_item
+from ..images import PixelArray
 from .still_rule import StillRule, Values, image_fields
 
 _SIDE: Final = 384

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..prompts import IMAGES, MediaRules
-from .family import Checkpoint, MediaFamily, Place, one_each, pooled
+from ...prompts import IMAGES, MediaRules
+from ..family import Checkpoint, MediaFamily, Place, one_each, pooled
 
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:
@@ -16,7 +16,7 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
         rows += 1
     return MediaFamily(
         purpose="chat · text, images",
-        media=MediaRules(pixels=".squares", pixel_kinds=IMAGES),
+        media=MediaRules(pixels=".rules.squares", pixel_kinds=IMAGES),
         places={"image": Place(written=token, text_of=one_each(token), token=token)},
         num_rows=lambda _: rows,
         encode=pooled,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .family import Checkpoint, MediaFamily
+from ..family import Checkpoint, MediaFamily
 from .merged_patches import family_of
 
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:
     """See `family.py`."""
-    return family_of(checkpoint, width="text_config.hidden_size", pixels=".glm_patches")
+    return family_of(checkpoint, width="text_config.hidden_size", pixels=".rules.glm_patches")

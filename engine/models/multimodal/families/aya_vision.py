@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ....protocols.engine.messages import MediaItems
-from ..prompts import IMAGES, MediaRules
-from .family import Checkpoint, MediaFamily, Place, pooled
+from .....protocols.engine.messages import MediaItems
+from ...prompts import IMAGES, MediaRules
+from ..family import Checkpoint, MediaFamily, Place, pooled
 
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:
@@ -21,7 +21,7 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
 
     return MediaFamily(
         purpose="chat · text, images",
-        media=MediaRules(pixels=".tiles", pixel_kinds=IMAGES),
+        media=MediaRules(pixels=".rules.tiles", pixel_kinds=IMAGES),
         places={"image": Place(written=checkpoint.known("<image>"), text_of=text_of, token=token)},
         num_rows=lambda _: rows,
         encode=pooled,

@@ -1,6 +1,6 @@
 """What the rules of models that look at images alone share: a `PixelRule` around what becomes of one picture.
 
-Numbers come from the JSON files of the folder. Read next: `media/vision/squares.py`.
+Numbers come from the JSON files of the folder. Read next: `media/vision/rules/squares.py`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final, Self
 import numpy as np
 from PIL import Image
 
-from ...protocols.chat.processor_options import FIELD, OptionValue, ProcessorOptions
-from ...protocols.engine.messages import EncoderItem, MediaItems
-from ...protocols.shared.json_body import unsupported
-from .config import CLIP_MEAN, CLIP_STD, NUM_FILTERS, WHITE, Background, ProcessorFields, Rgb
-from .images import FloatArray, PixelArray, check_ratio, picture_size, read_image
-from .live_frames import PreparedFrame
-from .video_container import VideoLimits
+from ....protocols.chat.processor_options import FIELD, OptionValue, ProcessorOptions
+from ....protocols.engine.messages import EncoderItem, MediaItems
+from ....protocols.shared.json_body import unsupported
+from ..config import CLIP_MEAN, CLIP_STD, NUM_FILTERS, WHITE, Background, ProcessorFields, Rgb
+from ..images import FloatArray, PixelArray, check_ratio, picture_size, read_image
+from ..live_frames import PreparedFrame
+from ..video_container import VideoLimits
 
 BILINEAR: Final = 2
 BICUBIC: Final = 3

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
-from ...protocols.engine.messages import EncoderItem
-from .config import CLIP_MEAN, CLIP_STD, PixelConfig, read_pixels
-from .images import PixelArray, patch_item, resize, smart_resize
+from ....protocols.engine.messages import EncoderItem
+from ..config import CLIP_MEAN, CLIP_STD, PixelConfig, read_pixels
+from ..images import PixelArray, patch_item, resize, smart_resize
 from .still_rule import StillRule, Values, image_fields
 
 _KINDS: Final = {"Glm4vImageProcessor": None, "Glm46VImageProcessor": None}
