@@ -77,7 +77,7 @@ class MediaPrompts(TextPrompts):
     def expand(self, token_ids: Sequence[int], media: Sequence[MediaItems]) -> Prompt:
         """A prompt with one token for each item → with placeholders for its rows."""
         left = {
-            token_id: (item for each in media if each.kind == kind for item in each.items)
+            token_id: (kind, iter([item for each in media if each.kind == kind for item in each.items]))
             for kind, token_id in self._ids.items()
         }
         ids: list[int] = []
@@ -87,13 +87,14 @@ class MediaPrompts(TextPrompts):
             if token_id not in left:
                 ids.append(token_id)
                 continue
-            item = self._with_rows(_next(left[token_id]))
+            kind, left_items = left[token_id]
+            item = self._with_rows(_next(left_items))
             grid = merged_grid(item.features, self._family.merge_size)
-            spans.append(MediaSpan(item.content_hash, len(ids), item.num_tokens, grid))
+            spans.append(MediaSpan(item.content_hash, len(ids), item.num_tokens, grid, kind))
             items.append(item)
             # Their embeddings are never looked up, and some families' tokens have none.
             ids += self._row_ids(token_id, item)
-        if any(next(each, None) is not None for each in left.values()):
+        if any(next(each, None) is not None for _, each in left.values()):
             raise _mismatch()
         return Prompt(tuple(ids), unique(items), tuple(spans))
 
