@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -79,6 +80,11 @@ class MultimodalModel(TransformersModel):
         self._family = family
         self.rotary_axes = family.rotary_axes
         super().__init__(info, kv_shape, model, device, quantization, adaptable=adaptable)
+        for part in self._base.children():
+            if isinstance(part, PreTrainedModel) and part is not self._decoder:
+                # Others keep the weights of all pairs of patches. Towers that have no such way stay so.
+                with suppress(ValueError):
+                    part.set_attn_implementation(_TOWER_ATTENTION)
         self._embed: nn.Module = cast(Any, self._decoder).get_input_embeddings()
 
     def check_features(self, features: Features) -> None:
@@ -157,6 +163,11 @@ class MultimodalModel(TransformersModel):
         return inputs
 
 
+_TOWER_ATTENTION: Final = "sdpa"
+_WIDTHS: Final = 8
+"""Rows as wide as a tower that are there at once, beside those of its feed-forward."""
+
+
 class RecurrentMultimodalModel(MultimodalModel, RecurrentTransformersModel):
     """One of whose layers some keep states."""
 
@@ -164,14 +175,27 @@ class RecurrentMultimodalModel(MultimodalModel, RecurrentTransformersModel):
 def open_source(opening: Opening) -> ModelSource:
     """Check a folder of one of the families: config, tokenizer, what its layers keep of a token."""
     text = TextTokenizer.from_folder(opening.folder)
-    family = open_family(Checkpoint.of(opening.folder, text))
+    checkpoint = Checkpoint.of(opening.folder, text)
+    family = open_family(checkpoint)
     kinds = (partial(MultimodalModel, family), partial(RecurrentMultimodalModel, family))
     source = open_with_decoder(opening, text, kinds, family.purpose)
+    side, patch_bytes = _patch_cost(checkpoint, opening.dtype.itemsize)
     row_bytes = family.row_width * opening.dtype.itemsize
     return replace(
         source,
         side=side_of(text, family, source.info.vocab_size),
         encoder_bytes=lambda num_tokens: num_tokens * row_bytes,
+        activation_bytes=lambda num_pixels: num_pixels // side**2 * patch_bytes,
         positions=family.positions,
         sees_whole_items=family.sees_whole_items,
     )
+
+
+def _patch_cost(checkpoint: Checkpoint, itemsize: int) -> tuple[int, int]:
+    """Pixels on a side of a tower's patch, and about how many bytes encoding one takes while it lasts."""
+    vision = "vision_config."
+    patch = checkpoint.value(f"{vision}patch_size", 14)
+    width = checkpoint.value(f"{vision}embed_dim", checkpoint.value(f"{vision}hidden_size", 1024))
+    middle = checkpoint.value(f"{vision}intermediate_size", 4 * width)
+    side = min(patch) if isinstance(patch, list | tuple) else patch
+    return side, itemsize * (_WIDTHS * width + 2 * middle)
