@@ -22,6 +22,7 @@ ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("Gemma3ForConditionalGeneration", "gemma3", ".gemma3"),
     MediaEntry("Glm46VForConditionalGeneration", "glm46v", ".glm4v"),
     MediaEntry("Glm4vForConditionalGeneration", "glm4v", ".glm4v"),
+    MediaEntry("GlmOcrForConditionalGeneration", "glm_ocr", ".glm4v"),
     MediaEntry("GlmAsrForConditionalGeneration", "glmasr", ".glmasr"),
     MediaEntry("Glm4vMoeForConditionalGeneration", "glm4v_moe", ".glm4v"),
     MediaEntry("Idefics3ForConditionalGeneration", "idefics3", ".idefics3"),
@@ -33,8 +34,11 @@ ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("Qwen2AudioForConditionalGeneration", "qwen2_audio", ".qwen2_audio"),
     MediaEntry("Qwen2VLForConditionalGeneration", "qwen2_vl", ".merged_patches"),
     MediaEntry("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", ".merged_patches"),
+    MediaEntry("Qwen3_5ForConditionalGeneration", "qwen3_5", ".merged_patches"),
+    MediaEntry("Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe", ".merged_patches"),
     MediaEntry("Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", ".qwen3_vl_moe"),
     MediaEntry("SmolVLMForConditionalGeneration", "smolvlm", ".idefics3"),
+    MediaEntry("VipLlavaForConditionalGeneration", "vipllava", ".llava"),
     MediaEntry("VoxtralForConditionalGeneration", "voxtral", ".voxtral"),
 )
 

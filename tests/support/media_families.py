@@ -26,6 +26,7 @@ from sensorium.protocols.chat.content import ChatMessage, MediaPart, Part, TextP
 from sensorium.protocols.chat.request import Conversation
 from sensorium.protocols.engine.messages import EncoderItem, MediaItems
 from support.exactness import Case, reference_case
+from support.recurrent_families import FAMILIES as RECURRENT
 from support.text_folder import END, END_OF_MESSAGE, byte_level_tokenizer, randomise, write_tokenizer
 from support.vision_files import picture
 from tokenizers import Tokenizer
@@ -168,6 +169,46 @@ _QWEN_PIXELS = {
     "temporal_patch_size": 2,
     "size": {"shortest_edge": 8 * 8 * 2, "longest_edge": 8 * 8 * 24},
 }
+_QWEN3_TOWER = {
+    "depth": 2,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_heads": 2,
+    "out_hidden_size": 32,
+    "patch_size": 4,
+    "spatial_merge_size": 2,
+    "num_position_embeddings": 36,
+}
+_GLM_TOKENS = ("<|begin_of_image|>", "<|end_of_image|>", "<|image|>", "<|video|>")
+_GLM_IDS = {
+    "image_token_id": "<|image|>",
+    "video_token_id": "<|video|>",
+    "image_start_token_id": "<|begin_of_image|>",
+    "image_end_token_id": "<|end_of_image|>",
+}
+_GLM_TOWER = {
+    "depth": 2,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_heads": 2,
+    "out_hidden_size": 32,
+    "patch_size": 4,
+    "image_size": 16,
+    "spatial_merge_size": 2,
+}
+_GLM_PIXELS = {
+    "image_processor_type": "Glm4vImageProcessor",
+    "patch_size": 4,
+    "merge_size": 2,
+    "size": {"shortest_edge": 8 * 8 * 4, "longest_edge": 8 * 8 * 48},
+}
+
+
+def _of_text(model_type: str) -> dict[str, Any]:
+    """The text config of one some of whose layers keep states."""
+    return {"model_type": f"{model_type}_text", **RECURRENT[f"{model_type}_text"]}
+
+
 FAMILIES = (
     Family(
         "aya_vision",
@@ -297,31 +338,86 @@ FAMILIES = (
     Family(
         "glm4v",
         "<|begin_of_image|><|image|><|end_of_image|>",
-        ("<|begin_of_image|>", "<|end_of_image|>", "<|image|>", "<|video|>"),
-        {
-            "image_token_id": "<|image|>",
-            "video_token_id": "<|video|>",
-            "image_start_token_id": "<|begin_of_image|>",
-            "image_end_token_id": "<|end_of_image|>",
-            "vision_config": {
-                "depth": 2,
-                "hidden_size": 16,
-                "intermediate_size": 24,
-                "num_heads": 2,
-                "out_hidden_size": 32,
-                "patch_size": 4,
-                "image_size": 16,
-                "spatial_merge_size": 2,
-            },
-        },
-        {
-            "image_processor_type": "Glm4vImageProcessor",
-            "patch_size": 4,
-            "merge_size": 2,
-            "size": {"shortest_edge": 8 * 8 * 4, "longest_edge": 8 * 8 * 48},
-        },
+        _GLM_TOKENS,
+        _GLM_IDS | {"vision_config": _GLM_TOWER},
+        _GLM_PIXELS,
         {"model_type": "glm4v_text", "head_dim": 8, **_MROPE},
         patches,
+    ),
+    Family(
+        "llava",
+        "[IMG]",
+        ("[IMG]", "[IMG_BREAK]", "[IMG_END]"),
+        {
+            "vision_config": _TOWER | {"model_type": "pixtral", "head_dim": 8, "image_size": 64},
+            "image_token_id": "[IMG]",
+            "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "full",
+        },
+        {
+            "image_processor_type": "PixtralImageProcessor",
+            "size": {"longest_edge": 2 * SIDE},
+            "patch_size": SIDE // 4,
+        },
+        {"model_type": "mistral", "sliding_window": None, "head_dim": 8},
+        any_shape,
+    ),
+    Family(
+        "vipllava",
+        "<image>",
+        ("<image>",),
+        {
+            "vision_config": _TOWER | _CLIP,
+            "image_token_id": "<image>",
+            "vision_feature_layer": [-1, -2],
+        },
+        {
+            "image_processor_type": "CLIPImageProcessor",
+            "size": {"shortest_edge": SIDE},
+            "crop_size": _SQUARE,
+        },
+    ),
+    *(
+        Family(
+            model_type,
+            _QWEN_PLACE,
+            _QWEN_TOKENS,
+            _QWEN_IDS | {"vision_config": _QWEN3_TOWER},
+            _QWEN_PIXELS,
+            _of_text(model_type)
+            | {
+                "rope_parameters": _MROPE["rope_parameters"] | {"partial_rotary_factor": 1.0},
+                "vocab_size": 400,
+            },
+            patches,
+        )
+        for model_type in ("qwen3_5", "qwen3_5_moe")
+    ),
+    *(
+        Family(
+            model_type,
+            "<|begin_of_image|><|image|><|end_of_image|>",
+            _GLM_TOKENS,
+            _GLM_IDS | {"vision_config": _GLM_TOWER},
+            _GLM_PIXELS,
+            {"model_type": f"{model_type}_text", "head_dim": 8, **_MROPE, **more},
+            patches,
+        )
+        for model_type, more in (
+            ("glm_ocr", {}),
+            (
+                "glm4v_moe",
+                {
+                    "moe_intermediate_size": 16,
+                    "n_routed_experts": 4,
+                    "num_experts_per_tok": 2,
+                    "n_shared_experts": 1,
+                    "n_group": 1,
+                    "topk_group": 1,
+                    "first_k_dense_replace": 1,
+                },
+            ),
+        )
     ),
     Family(
         "llava",

@@ -100,7 +100,8 @@ def test_other_architectures_are_refused_with_what_is_supported(
         "NemotronAsrStreamingForRNNT, Nemotron3_5AsrForRNNT, ParakeetForCTC, "
         "Qwen3ASRForConditionalGeneration, Qwen3VLForConditionalGeneration, "
         f"{', '.join(entry.architecture for entry in media_families.ENTRIES)} "
-        "and the causal language models and text encoders that come with transformers (no code of a checkpoint is run)"
+        "and the causal language models and text encoders that come with transformers "
+        "(no code of a checkpoint is run)"
     )
 
 

@@ -1,13 +1,17 @@
-"""LLaVA 1.5: a picture is one square, each patch of it a row."""
+"""LLaVA 1.5 and VipLLaVA: a picture is one square, each patch of it a row; Pixtral, which is one of these
+with a tower that takes any shape: as Mistral 3."""
 
 from __future__ import annotations
 
 from ...prompts import IMAGES, MediaRules
 from ..family import Checkpoint, MediaFamily, Place, one_each, pooled
+from .mistral3 import family_of as in_its_own_shape
 
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:
     """See `family.py`."""
+    if checkpoint.value("vision_config.model_type") == "pixtral":
+        return in_its_own_shape(checkpoint, merge_size=1)
     token = checkpoint.token("image_token_id", "image_token_index")
     height, width = checkpoint.sides("vision_config.image_size")
     patch = checkpoint.size("vision_config.patch_size")

@@ -13,9 +13,14 @@ from ..family import Checkpoint, EncodeBatch, MediaFamily, Place, one_each
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:
     """See `family.py`."""
+    return family_of(checkpoint, checkpoint.size("spatial_merge_size", 2))
+
+
+def family_of(checkpoint: Checkpoint, merge_size: int) -> MediaFamily:
+    """One of whose patches squares of so many on a side become a row."""
     token = checkpoint.token("image_token_id", "image_token_index")
     names = (checkpoint.known("[IMG_BREAK]"), checkpoint.known("[IMG_END]"))
-    square = checkpoint.size("vision_config.patch_size") * checkpoint.size("spatial_merge_size", 2)
+    square = checkpoint.size("vision_config.patch_size") * merge_size
 
     def row_tokens(features: Features) -> list[str]:
         lines, columns = features.shape[1] // square, features.shape[2] // square

@@ -11,7 +11,9 @@ from support.exactness import check_every_way
 from support.media_families import AUDIO_FAMILIES, FAMILIES, Checkpoint, Family, Sound, make_media_folder
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=[family.model_type for family in FAMILIES])
+@pytest.mark.parametrize(
+    "family", FAMILIES, ids=[f"{family.model_type}-{family.place}" for family in FAMILIES]
+)
 @torch.inference_mode()
 def test_greedy_equals_transformers_every_way(tmp_path: Path, family: Family) -> None:
     checkpoint = Checkpoint(make_media_folder(tmp_path, family), family)
