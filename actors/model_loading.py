@@ -213,6 +213,7 @@ def open_engine_of(
             is_bidirectional=info.is_bidirectional,
             vocab_size=info.vocab_size,
             positions=source.positions,
+            sees_whole_items=source.sees_whole_items,
             fingerprint=fingerprint(source.folder, str(source.dtype), source.cache_name, config.quantization),
         ),
         bounds=EngineBounds(

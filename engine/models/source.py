@@ -106,6 +106,8 @@ class ModelSource:
     """Bytes that encoding an item of so many pixels takes while it lasts; None if the model sees nothing."""
     positions: PositionRule = plain_positions
     """Where the tokens of its prompts lie on rotary axes."""
+    sees_whole_items: bool = False
+    """Rows of an item attend to all of it, and so are fed in one step."""
     kv_dtype: KvDtype = "auto"
 
     @property

@@ -103,6 +103,9 @@ class SchedulerConfig:
     """Whether tokens attend to what follows them: prompts are then run as a whole, without a cache."""
     positions: PositionRule = plain_positions
     """Where the tokens of a prompt with items lie on rotary axes: the model family's."""
+    sees_whole_items: bool = False
+    """Whether rows of an item attend to all of it: those of one item are fed in one step, whatever its
+    budget."""
     vocab_size: int | None = None
     """Prompt and draft ids are below it (None: below 2³¹)."""
 
@@ -139,6 +142,13 @@ class SchedulerConfig:
             case Pool(num_dimensions=int(num_dimensions)) if num_dimensions < 1:
                 raise BadRequestError(
                     f"dimensions is {num_dimensions}; allowed: at least 1", param="dimensions"
+                )
+        if self.sees_whole_items:
+            longest = max((span.num_tokens for span in request.media), default=0)
+            if longest > self.max_tokens_per_step:
+                raise BadRequestError(
+                    f"an item of the prompt has {longest} tokens, of which each attends to all; "
+                    f"a step has {self.max_tokens_per_step}"
                 )
         if num_prompt > self.max_context:
             raise BadRequestError(

@@ -274,13 +274,15 @@ class Planner:
         """How many tokens of a prompt there are blocks for, parked ones and at last another's included."""
         if self._kv.grow(request, request.num_planned + num_tokens):
             return num_tokens
-        if request.num_planned == request.capacity:
-            self._make_room(request, making)
-        return min(num_tokens, request.capacity - request.num_planned)
+        least = self._without_parts(request, request.num_planned, 1)
+        if request.capacity < request.num_planned + least:
+            self._make_room(request, making, least)
+        room = min(num_tokens, request.capacity - request.num_planned)
+        return min(self._without_parts(request, request.num_planned, room), room) if room >= least else 0
 
-    def _make_room(self, request: ScheduledRequest, making: Making) -> bool:
-        """Whether there is a block for the next position, if need be another's."""
-        while not self._kv.grow(request, request.num_planned + 1):
+    def _make_room(self, request: ScheduledRequest, making: Making, number: int = 1) -> bool:
+        """Whether there are blocks for the next positions, if need be another's."""
+        while not self._kv.grow(request, request.num_planned + number):
             making.is_short = True
             if not self._gets(request, "next block"):
                 return False
@@ -336,7 +338,18 @@ class Planner:
                 break
             if item.end > start and not self._slots.demand(item.slot, item.end - item.start):
                 return max(item.start - start, 0)
-        return num_tokens
+        return self._without_parts(request, start, num_tokens)
+
+    def _without_parts(self, request: ScheduledRequest, start: int, num_tokens: int) -> int:
+        """How many of the tokens from `start` to feed so that an item is not cut where its rows see all of
+        it: up to the one that would be, or as far as it reaches if it is the first."""
+        if not self._config.sees_whole_items or not num_tokens:
+            return num_tokens
+        end = start + num_tokens
+        cut = next((item for item in request.items if item.start < end < item.end), None)
+        if cut is None:
+            return num_tokens
+        return cut.start - start if cut.start > start else cut.end - start
 
     def _feed(
         self, making: Making, request: ScheduledRequest, num_known: int, begin: SequenceStart | None = None
@@ -362,7 +375,7 @@ class Planner:
         self._num_fed += 1
         request.last_fed = self._num_fed
         request.waits_for = None
-        making.budget -= num_known + len(draft.ids)
+        making.budget = max(making.budget - num_known - len(draft.ids), 0)  # an item may have been more
         making.requests.append(request)
         making.sequences.append(request.step(num_known, draft, begin))
 

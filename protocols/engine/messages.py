@@ -106,14 +106,21 @@ class MediaItems(msgspec.Struct, frozen=True):
 class MediaSpan(msgspec.Struct, frozen=True):
     """Where an item lies in a prompt: tokens `start` to `start + num_tokens` are its placeholders.
 
-    `grid` is (time, height, width) in *merged* patches for vision (their product is `num_tokens`), None for
-    audio. Spans of a prompt are in order and do not overlap.
+    `grid` is (time, height, width) in *merged* patches for vision whose positions follow it (their product is
+    `num_tokens`), or else None. Spans of a prompt are in order and do not overlap.
     """
 
     content_hash: ContentHash
     start: int
     num_tokens: int
     grid: tuple[int, int, int] | None = None
+    kind: MediaKind | None = None
+    """None: of pictures if there is a grid, or else of audio."""
+
+    @property
+    def is_visual(self) -> bool:
+        """Whether it is of an image or a video."""
+        return self.grid is not None if self.kind is None else self.kind != "audio"
 
 
 class Grammar(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ Slower than `engine/models/dense/model.py`, as right.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,7 +27,6 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
 )
-from transformers.utils import ModelOutput
 
 from ....kernels.attention.kv_cache import write_kv, write_latents
 from ....kernels.attention.latent_attention import latent_attention
@@ -38,6 +37,7 @@ from ....kernels.attention.paged_attention import (
     with_tables,
 )
 from ....kernels.attention.selected_attention import SelectedRows, selected_attention
+from ....kernels.attention.whole_spans import WholeSpan, attend_to_spans
 from ....kernels.linear.weight_codes import Quantization
 from ....protocols.engine.messages import Features
 from ....protocols.errors import ModelLoadError
@@ -88,6 +88,8 @@ _BLOOM_CONTEXT: Final = 2048
 """Tokens that it was trained on."""
 _NEED_MASKS: Final = ("MptForCausalLM",)
 """Fail without the masks that nobody reads."""
+_TEXT_PARTS: Final = ("language_model", "text_model")
+"""What a model with encoders calls its decoder."""
 _MIX_NOTHING: Final = ("mlp", "moe")
 """Types of layers that treat rows one by one."""
 _COARSE_TOLERANCE: Final = 0.2
@@ -101,6 +103,8 @@ class _Step:
 
     layers: CachedLayers | None = None
     """None: only to see what each layer's attention is given."""
+    spans: Sequence[WholeSpan] = ()
+    """Rows that see ahead."""
     seen: dict[int, SeenLayer] = field(default_factory=dict)
 
 
@@ -164,6 +168,8 @@ def _paged(
     rows = query[0].transpose(0, 1).contiguous()
     seen = step.layers.seen(layer)
     mixed = paged_attention(rows, cache, paged, scale=scaling, softcap=softcap, sinks=s_aux, **seen)
+    if step.spans:
+        attend_to_spans(mixed, rows, cache, paged, step.spans, scale=scaling, softcap=softcap, **seen)
     return mixed[None, ..., :value_size], None
 
 
@@ -182,13 +188,22 @@ def _check_attention(module: nn.Module, mask: Tensor | None, options: Mapping[st
 AttentionInterface.register(_ATTENTION, _paged)
 
 
+class _Hidden(tuple[Tensor]):
+    """What a decoder gives: hidden states, and nothing of all else that it may be asked for."""
+
+    @property
+    def last_hidden_state(self) -> Tensor:
+        return self[0]
+
+    def __getattr__(self, _: str) -> None:
+        return None
+
+
 class _Given(nn.Module):
     """Stands for the decoder inside a language model: gives hidden states it was given. All else that is
     asked of it is the decoder's."""
 
     hidden: Tensor
-    kind: type[ModelOutput]
-    """What the decoder itself gives them in."""
 
     def __init__(self, decoder: nn.Module) -> None:
         super().__init__()
@@ -205,8 +220,8 @@ class _Given(nn.Module):
         """OPT asks for the decoder inside its decoder."""
         return self
 
-    def forward(self, *args: object, **kwargs: object) -> ModelOutput:
-        return self.kind(last_hidden_state=self.hidden)
+    def forward(self, *args: object, **kwargs: object) -> _Hidden:
+        return _Hidden((self.hidden,))
 
 
 class TransformersModel:
@@ -229,13 +244,16 @@ class TransformersModel:
         self._num_groups = len(kv_shape.layout(model.dtype).groups)
         with _refusing(info.folder):
             plain = _plain_logits(model, info, device)
-        _attend_through_ours(model)
         prefix = _decoder_name(model)
-        self._decoder: nn.Module = getattr(model, prefix)
+        decoder = model.get_submodule(prefix)
+        assert isinstance(decoder, PreTrainedModel), "as all inner models are"
+        _attend_through_ours(model, decoder)
+        self._decoder: nn.Module = decoder
         # What the language model does behind its decoder (projections, caps, scales) is run on hidden
         # states of our choice.
-        self._given = _Given(self._decoder)
-        setattr(model, prefix, self._given)
+        self._base: nn.Module = getattr(model, _base_name(model))
+        self._given = _Given(self._base)
+        setattr(model, _base_name(model), self._given)
         self._model = model
         self._states = replace_mixers(self._decoder)
         keep_latents(self._decoder)
@@ -320,12 +338,18 @@ class TransformersModel:
         """See `engine/models/base.py`."""
         slots = batch.rows.state_slots
         states = nullcontext() if slots is None else self._states.step(slots, batch.paged.num_queries)
-        with _running(_Step(CachedLayers(self.kv_shape, batch.groups, cache))), states:
-            output = self._decoder(
-                input_ids=batch.token_ids[None], position_ids=batch.positions[None], use_cache=False
-            )
-        self._given.kind = type(output)
+        layers = CachedLayers(self.kv_shape, batch.groups, cache)
+        with _running(_Step(layers, self._spans(batch))), states:
+            output = self._decoder(**self._inputs(batch), use_cache=False)
         return cast(Tensor, output.last_hidden_state[0])
+
+    def _spans(self, batch: StepBatch) -> Sequence[WholeSpan]:
+        """Rows of a step that see ahead."""
+        return ()
+
+    def _inputs(self, batch: StepBatch) -> dict[str, Any]:
+        """What the decoder is called with for the rows of a step."""
+        return {"input_ids": batch.token_ids[None], "position_ids": batch.positions[None]}
 
     def logits(self, hidden: Tensor) -> Tensor:
         """See `engine/models/base.py`."""
@@ -357,6 +381,18 @@ def has_towers(architecture: object, model_type: object) -> bool:
 
 def open_source(opening: Opening) -> ModelSource:
     """Check config and tokenizer, and on a model without weights what its layers keep of a token."""
+    kinds = (TransformersModel, RecurrentTransformersModel)
+    return open_with_decoder(opening, TextTokenizer.from_folder(opening.folder), kinds)
+
+
+def open_with_decoder(
+    opening: Opening,
+    text: TextTokenizer,
+    kinds: tuple[Callable[..., TransformersModel], Callable[..., TransformersModel]],
+    purpose: str = "",
+) -> ModelSource:
+    """Check the decoder of a folder. `kinds` are made of what `TransformersModel` takes: that of models whose
+    layers all attend, and that of others."""
     path = opening.folder / "config.json"
     folder = opening.folder
     own = {field: value for field, value in opening.config.items() if field not in FIELDS}
@@ -366,19 +402,19 @@ def open_source(opening: Opening) -> ModelSource:
     config = parsed.get_text_config()
     num_layers = check_size(config, "num_hidden_layers", path)
     skeleton = _skeleton(folder, parsed)
-    states = state_bytes(getattr(skeleton, _decoder_name(skeleton)))
+    states = state_bytes(skeleton.get_submodule(_decoder_name(skeleton)))
     step = _layer_step(folder, skeleton, states, num_layers)
     sees_all = any(layer.window is None for layer in step.seen.values())
     is_unlimited = not sees_all and getattr(config, "max_position_embeddings", None) is None
     positions = _STATE_CONTEXT if is_unlimited else _max_context(config, path)
     context = min([positions, *_limits(config, step)])
     kv_shape = with_states(_kv_shape(folder, config, step, context), tuple(step.seen), states, num_layers)
-    kind = RecurrentTransformersModel if states else TransformersModel
-    text = TextTokenizer.from_folder(folder)
+    kind = kinds[bool(states)]
     info = ModelInfo(
         name=opening.name,
         folder=folder,
         family="transformers",
+        purpose=purpose,
         vocab_size=check_size(config, "vocab_size", path),
         max_context=context,
         stop_token_ids=stop_token_ids(folder, config.eos_token_id, text.end_ids),
@@ -387,7 +423,7 @@ def open_source(opening: Opening) -> ModelSource:
     check_files(folder)
     shapes: dict[str, Shape] = {name: tuple(each.shape) for name, each in skeleton.named_parameters()}
     prefix = _decoder_name(skeleton)
-    rounded = {f"{prefix}.{name}" for name in linear_names(getattr(skeleton, prefix))}
+    rounded = {f"{prefix}.{name}" for name in linear_names(skeleton.get_submodule(prefix))}
     tensors = None
     if opening.published is not None:
         codes = replace(opening, adaptable=False)  # the layers made of them are
@@ -423,8 +459,8 @@ def _skeleton(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
     with _refusing(folder), torch.device("meta"):
         # bfloat16, because that is all some layers (mixtures of experts) are defined for there
         model = model_class(config)._from_config(config, attn_implementation=PLAIN, dtype=torch.bfloat16)
-        _attend_through_ours(model)
-    decoder = getattr(model, _decoder_name(model))
+        decoder = cast(PreTrainedModel, model.get_submodule(_decoder_name(model)))
+        _attend_through_ours(model, decoder)
     keep_latents(decoder)
     keep_index_keys(decoder, _layers_of_step)
     give_no_values(decoder)
@@ -446,17 +482,27 @@ class _NothingFound(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def _attend_through_ours(model: PreTrainedModel) -> None:
-    call_ours(model, _paged)
+def _attend_through_ours(model: PreTrainedModel, decoder: PreTrainedModel) -> None:
+    call_ours(decoder, _paged)
     if type(model).__name__ not in _NEED_MASKS:
-        model.set_attn_implementation(_ATTENTION)
-        model.config._attn_implementation = _ATTENTION  # older ones keep theirs, for which masks are made
+        decoder.set_attn_implementation(_ATTENTION)
+        decoder.config._attn_implementation = _ATTENTION  # older ones keep theirs, for which masks are made
+
+
+def _base_name(model: PreTrainedModel) -> str:
+    """Of what gives the hidden states inside a language model; Llama 4's class names one that only the whole
+    model has."""
+    prefix = model.base_model_prefix
+    return prefix if hasattr(model, prefix) else "model"
 
 
 def _decoder_name(model: PreTrainedModel) -> str:
-    """Of the decoder inside a language model; Llama 4's class names one that only the whole model has."""
-    prefix = model.base_model_prefix
-    return prefix if hasattr(model, prefix) else "model"
+    """Of the decoder: the base, or the part of it that is one where others are encoders."""
+    base = _base_name(model)
+    for part in _TEXT_PARTS:
+        if hasattr(getattr(model, base), part):
+            return f"{base}.{part}"
+    return base
 
 
 def _layer_step(folder: Path, skeleton: PreTrainedModel, states: Mapping[int, int], num_layers: int) -> _Step:
@@ -467,9 +513,9 @@ def _layer_step(folder: Path, skeleton: PreTrainedModel, states: Mapping[int, in
     token_ids = torch.zeros((1, 5), dtype=torch.int64, device="meta")
     positions = torch.arange(5, device="meta")[None]
     with _refusing(folder), _running(_Step()) as step, torch.inference_mode(), _NothingFound():
-        decoder = getattr(skeleton, _decoder_name(skeleton))
+        decoder = skeleton.get_submodule(_decoder_name(skeleton))
         decoder(input_ids=token_ids, position_ids=positions, use_cache=False)
-    _check_rows(folder, getattr(skeleton, _decoder_name(skeleton)))
+    _check_rows(folder, skeleton.get_submodule(_decoder_name(skeleton)))
     kinds = getattr(skeleton.config, "layer_types", None) or [None] * num_layers
     mixing = {layer for layer, kind in enumerate(kinds) if kind not in _MIX_NOTHING}
     num_unknown = len(mixing - step.seen.keys() - states.keys())

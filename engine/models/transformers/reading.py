@@ -14,10 +14,14 @@ from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 import torch
+import transformers
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_MULTIMODAL_LM_MAPPING,
+)
 from transformers.utils import logging
 
 from ....kernels.linear.linear import LinearWeight, PartedWeight
@@ -100,8 +104,12 @@ def read_model(
 
 
 def model_class(config: PreTrainedConfig) -> Any:  # noqa: ANN401 (a class of transformers)
-    """What `transformers` makes of a config."""
-    return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    """What `transformers` makes of a config: the model with its encoders, if it has any."""
+    for kinds in (MODEL_FOR_MULTIMODAL_LM_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING):
+        if type(config) in kinds:
+            return kinds[type(config)]
+    # Of some types no list of `transformers` has the class.
+    return getattr(transformers, config.architectures[0])
 
 
 def stored_shapes(skeleton: PreTrainedModel) -> dict[str, Shape]:
