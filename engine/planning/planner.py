@@ -218,7 +218,7 @@ class Planner:
                 request.waits_for = "slot"
                 break
             request.waits_for = "prefix"
-            if self._kv.is_awaiting(request):
+            if self._is_awaiting(request):
                 continue
             found = self._kv.find(request)
             if self._kv.is_awaiting(request, found):
@@ -227,6 +227,11 @@ class Planner:
             if not self._kv.fits(request, found) and self._decide(request, "blocks") == "wait":
                 making.is_short = True
                 break
+            if request.source is not None and not self._make_fit(request, found, making):
+                break
+            if request.source is not None and self._kv.fetch(request, found):
+                request.waits_for = "transfer"
+                continue
             wanted = self._chunk(making.budget, index + 1 < len(waiting))
             wanted = min(request.num_missing - found.num_tokens, wanted)
             num_tokens = self._encoded_part(request, found.num_tokens, wanted)
@@ -245,6 +250,13 @@ class Planner:
             self._feed(making, request, num_tokens, begin=request.start())
         if has_admitted:
             queues.settle()
+
+    def _is_awaiting(self, request: ScheduledRequest) -> bool:
+        """Whether what it waited for has not come: blocks of another place, or of another request."""
+        if request.transfer is not None and request.transfer in self._kv.transfers:
+            request.waits_for = "transfer"
+            return True
+        return self._kv.is_awaiting(request)
 
     def _take_wholes(self, making: Making, group: int, most: int | None) -> None:
         """Let requests run as a whole, best first: `most` of them, however long they are, or as many as their

@@ -12,6 +12,7 @@ import msgspec
 from ...protocols.engine.messages import (
     AnyRequest,
     FinishReason,
+    KvSource,
     Pool,
     Pooled,
     Prefill,
@@ -25,7 +26,16 @@ from .drafts import make_drafters
 from .kv.blocks import Block
 from .kv.held_state import HeldState
 from .kv.names import BlockHash, BlockHasher
-from .plan import MediaRows, SequenceId, SequenceOutcome, SequenceStart, SequenceStep, Slot, WholeStep
+from .plan import (
+    MediaRows,
+    SequenceId,
+    SequenceOutcome,
+    SequenceStart,
+    SequenceStep,
+    Slot,
+    TransferId,
+    WholeStep,
+)
 from .policies.policy import Place
 from .positions import TokenPositions
 from .waits import Wait
@@ -95,8 +105,10 @@ class ScheduledRequest:
         "sample",
         "sequence_id",
         "slot",
+        "source",
         "state",
         "tokens",
+        "transfer",
         "waits_for",
     )
 
@@ -138,6 +150,8 @@ class ScheduledRequest:
         self.drafters = () if self.sample is None else make_drafters(self.sample, self.num_prompt)
         self.hasher = BlockHasher(message, block_size, fingerprint)
         self.awaited: BlockHash | None = None  # the block that a running request is computing for us
+        self.source: KvSource | None = message.kv_from  # where blocks are asked for, once
+        self.transfer: TransferId | None = None  # which brings them, or has
         self.num_cached = 0
         self.has_run = False  # on the device, now or before
         self.is_first = True  # nothing was reported yet

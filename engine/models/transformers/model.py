@@ -302,6 +302,7 @@ def open_source(opening: Opening) -> ModelSource:
         max_context=context,
         stop_token_ids=stop_token_ids(folder, config.eos_token_id, text.end_ids),
         embedding=decoder_embedding(folder, int(getattr(config, "hidden_size", 0))),
+        is_adaptable=opening.adaptable,
     )
     check_files(folder)
     shapes = {name: tuple(parameter.shape) for name, parameter in skeleton.named_parameters()}
