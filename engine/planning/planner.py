@@ -218,7 +218,8 @@ class Planner:
                 request.waits_for = "slot"
                 break
             request.waits_for = "prefix"
-            if self._is_awaiting(request):
+            is_transferring = request.transfer is not None and self._is_transferring(request)
+            if is_transferring or self._kv.is_awaiting(request):
                 continue
             found = self._kv.find(request)
             if self._kv.is_awaiting(request, found):
@@ -251,12 +252,12 @@ class Planner:
         if has_admitted:
             queues.settle()
 
-    def _is_awaiting(self, request: ScheduledRequest) -> bool:
-        """Whether what it waited for has not come: blocks of another place, or of another request."""
-        if request.transfer is not None and request.transfer in self._kv.transfers:
-            request.waits_for = "transfer"
-            return True
-        return self._kv.is_awaiting(request)
+    def _is_transferring(self, request: ScheduledRequest) -> bool:
+        """Whether the blocks that it waits for have not come yet."""
+        if request.transfer not in self._kv.transfers.open:
+            return False
+        request.waits_for = "transfer"
+        return True
 
     def _take_wholes(self, making: Making, group: int, most: int | None) -> None:
         """Let requests run as a whole, best first: `most` of them, however long they are, or as many as their

@@ -240,8 +240,8 @@ class Scheduler:
             sequences=tuple(making.sequences),
             transduces=tuple(making.chunks.steps) if making.chunks else (),
             wholes=tuple(each.whole_step for each in making.wholes),
-            transfers=self._kv.transfers.take_new(),
-            awaits_transfers=len(self._kv.transfers) > 0,
+            transfers=self._kv.transfers.take_new() if self._kv.transfers.open else (),
+            awaits_transfers=bool(self._kv.transfers.open),
             is_quiet=self._planner.is_quiet,
         )
         if plan:

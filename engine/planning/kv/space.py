@@ -121,7 +121,7 @@ class KvSpace:
         wanted = self.pool.num_blocks_for(num_positions) - len(request.blocks)
         if wanted <= 0:
             return True
-        blocks = self._take(wanted)
+        blocks = self.pool.allocate(wanted) or self._take(wanted)
         if blocks is None:
             return False
         request.blocks += blocks

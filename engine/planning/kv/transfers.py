@@ -34,28 +34,23 @@ class Transfers:
 
     def __init__(self, pool: BlockPool) -> None:
         self._pool = pool
-        self._open: dict[TransferId, _Transfer] = {}
+        self.open: dict[TransferId, _Transfer] = {}
+        """Those that have not ended. Only this class changes it."""
         self._new: list[TransferStep] = []
         self._next_id = 0
         self.num_failed = 0
 
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def __contains__(self, transfer_id: TransferId) -> bool:
-        return transfer_id in self._open
-
     @property
     def held(self) -> Iterable[Block]:
         """The blocks that transfers hold, as often as they do."""
-        return (block for each in self._open.values() for block in each.blocks)
+        return (block for each in self.open.values() for block in each.blocks)
 
     def begin(self, place: str, names: tuple[BlockHash, ...], blocks: tuple[Block, ...]) -> TransferId:
         """Have the last of `blocks` filled with what is called `names` at `place`. All of them are held once
         for this: those in front were found here, and must not get lost meanwhile."""
         transfer_id = TransferId(self._next_id)
         self._next_id += 1
-        self._open[transfer_id] = transfer = _Transfer(names, blocks)
+        self.open[transfer_id] = transfer = _Transfer(names, blocks)
         self._new.append(TransferStep(transfer_id, place, names, transfer.filled))
         return transfer_id
 
@@ -68,15 +63,15 @@ class Transfers:
     def end(self, result: StepResult) -> None:
         """Let go of the blocks of those that have ended; what has arrived is findable from now on."""
         for transfer_id in result.transfers_finished:
-            transfer = self._open[transfer_id]
+            transfer = self.open[transfer_id]
             for block, name in zip(transfer.filled, transfer.names, strict=True):
                 self._pool.register(block, name)
         for transfer_id in (*result.transfers_finished, *result.transfers_failed):
-            self._pool.free(self._open.pop(transfer_id).blocks)
+            self._pool.free(self.open.pop(transfer_id).blocks)
         self.num_failed += len(result.transfers_failed)
 
     def check(self) -> None:
         """Assert that what is written to is nobody else's, and cannot be found."""
-        for block in (block for each in self._open.values() for block in each.filled):
+        for block in (block for each in self.open.values() for block in each.filled):
             assert self._pool.num_holders(block) == 1, "a block that a transfer fills is shared"
             assert not self._pool.is_findable(block), "a block that a transfer fills can be found"

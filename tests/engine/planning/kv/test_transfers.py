@@ -45,9 +45,9 @@ def test_what_arrives_is_not_computed(num_tokens: int, num_left: int) -> None:
     request = generate("a", PROMPT, kv_from=KvSource("other", num_tokens))
     loop.submit(request)
     loop.run()
-    assert tuple(loop.tokens["a"]) == answer_alone(request)[0]
+    assert tuple(loop.tokens[request.request_id]) == answer_alone(request)[0]
     assert num_fed(loop) == num_left
-    assert loop.first["a"].num_cached == len(PROMPT) - num_left
+    assert loop.first[request.request_id].num_cached == len(PROMPT) - num_left
     expect_free(loop)
 
 
@@ -72,7 +72,7 @@ def test_what_fails_is_computed(place: str) -> None:
     request = generate("a", PROMPT, kv_from=KvSource(place, 18))
     loop.submit(request)
     loop.run()
-    assert tuple(loop.tokens["a"]) == answer_alone(request)[0]
+    assert tuple(loop.tokens[request.request_id]) == answer_alone(request)[0]
     assert num_fed(loop) == len(PROMPT)
     assert loop.scheduler.statistics().num_transfers_failed == 1
     expect_free(loop)
