@@ -56,6 +56,8 @@ class ModelInfo:
     """How text is sampled where a request does not say."""
     replayable: bool = False
     """Decode steps are device work alone, without a decision of the host on what it computed."""
+    is_adaptable: bool = False
+    """Opened so that adapters may change its products (`Opening.adaptable`), which its family can."""
     embedding: Embedding | None = None
     """How it makes vectors of texts; None if it does not."""
     is_bidirectional: bool = False

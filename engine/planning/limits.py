@@ -13,6 +13,7 @@ from ...protocols.engine.messages import (
     Align,
     AnyRequest,
     InputChunk,
+    KvSource,
     MediaSpan,
     NgramDraft,
     Pool,
@@ -154,6 +155,8 @@ class SchedulerConfig:
             raise BadRequestError(
                 f"the prompt has {num_prompt} tokens; the model's context is {self.max_context} tokens"
             )
+        if request.kv_from is not None:
+            self._check_source(request, request.kv_from)
         self._check_ids("prompt", request.prompt_token_ids)
         _check_media(request.media, num_prompt)
         num_blocks = self._num_blocks(num_prompt)
@@ -218,6 +221,15 @@ class SchedulerConfig:
         self._check_ids("draft", sample.draft_token_ids)
         if sample.ngram is not None:
             _check_ngram(sample.ngram)
+
+    def _check_source(self, request: AnyRequest, source: KvSource) -> None:
+        if source.num_tokens < 1:
+            raise BadRequestError(f"kv_from.num_tokens is {source.num_tokens}; allowed: at least 1")
+        if self.groups is not ONE_GROUP or self.num_state_slots or self.is_whole(request):
+            raise BadRequestError(
+                "kv_from is for prompts of models whose layers all keep the keys and values of all tokens; "
+                "leave it out"
+            )
 
     def _num_blocks(self, num_tokens: int) -> int:
         size, most = self.block_size, self.max_tokens_per_step

@@ -218,7 +218,8 @@ class Planner:
                 request.waits_for = "slot"
                 break
             request.waits_for = "prefix"
-            if self._kv.is_awaiting(request):
+            is_transferring = request.transfer is not None and self._is_transferring(request)
+            if is_transferring or self._kv.is_awaiting(request):
                 continue
             found = self._kv.find(request)
             if self._kv.is_awaiting(request, found):
@@ -227,6 +228,11 @@ class Planner:
             if not self._kv.fits(request, found) and self._decide(request, "blocks") == "wait":
                 making.is_short = True
                 break
+            if request.source is not None and not self._make_fit(request, found, making):
+                break
+            if request.source is not None and self._kv.fetch(request, found):
+                request.waits_for = "transfer"
+                continue
             wanted = self._chunk(making.budget, index + 1 < len(waiting))
             wanted = min(request.num_missing - found.num_tokens, wanted)
             num_tokens = self._encoded_part(request, found.num_tokens, wanted)
@@ -245,6 +251,13 @@ class Planner:
             self._feed(making, request, num_tokens, begin=request.start())
         if has_admitted:
             queues.settle()
+
+    def _is_transferring(self, request: ScheduledRequest) -> bool:
+        """Whether the blocks that it waits for have not come yet."""
+        if request.transfer not in self._kv.transfers.open:
+            return False
+        request.waits_for = "transfer"
+        return True
 
     def _take_wholes(self, making: Making, group: int, most: int | None) -> None:
         """Let requests run as a whole, best first: `most` of them, however long they are, or as many as their

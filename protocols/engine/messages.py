@@ -327,6 +327,16 @@ Task = Sample | PromptTask | Transduce
 TaskT = TypeVar("TaskT", bound=Task, covariant=True)
 
 
+class KvSource(msgspec.Struct, frozen=True):
+    """Another engine that has computed the keys and values of a prompt's first `num_tokens` tokens.
+
+    What a place is called is the business of whoever moves the blocks between engines.
+    """
+
+    place: str
+    num_tokens: int
+
+
 class Request(msgspec.Struct, Generic[TaskT], frozen=True):
     """One task on a prompt whose `media` spans stand for encoded items, or that cross-attends to one item.
 
@@ -347,6 +357,8 @@ class Request(msgspec.Struct, Generic[TaskT], frozen=True):
     cache_salt: str = ""
     """Prompts share cached blocks only with prompts of the same salt."""
     lane: Lane = INTERACTIVE
+    kv_from: KvSource | None = None
+    """Where blocks of the prompt may be had; whatever does not come from there is computed."""
 
 
 AnyRequest = Request[Task]

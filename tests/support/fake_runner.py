@@ -29,6 +29,8 @@ from sensorium.engine.planning.plan import (
     Slot,
     StepResult,
     TransduceStep,
+    TransferId,
+    TransferStep,
     WholeStep,
 )
 from sensorium.protocols.engine.messages import (
@@ -247,6 +249,9 @@ class _Cell:
     kv: Kv
 
 
+FakeCells = tuple[_Cell | None, ...]
+
+
 @dataclass(slots=True)
 class _Sequence:
     """What the runner keeps of a sequence between steps."""
@@ -290,6 +295,11 @@ class FakeRunner:
         self.seeds: dict[tuple[RequestId, int], int] = {}
         """Of each request, behind so many tokens of its answer, what the draft was made from."""
         self._last_begun = -1
+        self.places: dict[str, dict[bytes, FakeCells]] = {}
+        """Of other places the blocks they have, by name."""
+        self.broken_places: set[str] = set()
+        """Those whose transfers fail."""
+        self._transfers: dict[TransferId, tuple[TransferStep, int]] = {}
 
     @property
     def num_sequences(self) -> int:
@@ -317,6 +327,8 @@ class FakeRunner:
             assert state is not None or fed_state is not None, "a copy of no state"
             self._states[copy.target] = state
             self._fed_states[copy.target] = None if fed_state is None else replace(fed_state, owner=None)
+        for transfer in plan.transfers:
+            self._transfers[transfer.transfer_id] = (transfer, _hash("steps", transfer.transfer_id) % 5)
         encode_errors: dict[Slot, str] = {}
         for encode in plan.encodes:
             assert encode.slot not in self._slots, f"slot {encode.slot} was used before"
@@ -327,6 +339,7 @@ class FakeRunner:
                 encode_errors[encode.slot] = "these features cannot be encoded"
         outcomes = [self._run(step) for step in plan.sequences]
         wholes = [self._run_whole(step) for step in plan.wholes]
+        finished, failed = self._transfer()
         return StepResult(
             step=plan.step,
             outcomes=tuple(outcomes),
@@ -339,7 +352,32 @@ class FakeRunner:
                 for step in plan.sequences
                 if step.sequence_id in self._drafted
             },
+            transfers_finished=finished,
+            transfers_failed=failed,
         )
+
+    def _transfer(self) -> tuple[tuple[TransferId, ...], tuple[TransferId, ...]]:
+        """Go on with transfers, some of which end: finished, or with rubbish in their blocks, as before."""
+        finished, failed = list[TransferId](), list[TransferId]()
+        for transfer_id, (step, num_steps) in list(self._transfers.items()):
+            for block in step.blocks:
+                self._cells[block] = [_Cell(-1, 0, b"rubbish!")] * self.block_size
+            if num_steps:
+                self._transfers[transfer_id] = (step, num_steps - 1)
+                continue
+            del self._transfers[transfer_id]
+            there = self.places.get(step.place, {})
+            if step.place in self.broken_places or any(name not in there for name in step.names):
+                failed.append(transfer_id)
+                continue
+            finished.append(transfer_id)
+            for block, name in zip(step.blocks, step.names, strict=True):
+                self._cells[block] = list(there[name])
+        return tuple(finished), tuple(failed)
+
+    def cells_of(self, block: int) -> FakeCells:
+        """What lies in a block, for another place to have."""
+        return tuple(self._cells[block])
 
     def _run_chunk(self, step: TransduceStep) -> ChunkOutcome:
         state = FakeState(owner=step.sequence_id) if step.is_first else self._fed_states[step.slot]

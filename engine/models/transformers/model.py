@@ -419,6 +419,7 @@ def open_with_decoder(
         max_context=context,
         stop_token_ids=stop_token_ids(folder, config.eos_token_id, text.end_ids),
         embedding=decoder_embedding(folder, int(getattr(config, "hidden_size", 0))),
+        is_adaptable=opening.adaptable,
     )
     check_files(folder)
     shapes: dict[str, Shape] = {name: tuple(each.shape) for name, each in skeleton.named_parameters()}
