@@ -29,7 +29,7 @@ from ..errors import ConfigError
 
 _SERVE: Final = "serve"
 _MODEL: Final = "model"
-SECRETS: Final = frozenset({"api_key", "call_callback_secret"})
+SECRETS: Final = frozenset({"api_key", "call_callback_secret", "caller_secret"})
 """Options whose values no message shows, since messages end in logs."""
 Types = Mapping[str, Any]
 """Of options, by their names with `_`."""
