@@ -1,4 +1,4 @@
-"""The command line: `sensorium serve | models | kernels`, and the client's commands beside them.
+"""The command line: `sensorium serve | gateway | models | kernels`, and the client's commands beside them.
 
 The client's commands live in `client/cli/commands.py` and are mounted here. Options of `serve` are the fields
 of `actors/config/server.py`; each is also a `SENSORIUM_…` environment variable. Every option of every command
@@ -14,6 +14,7 @@ import re
 import signal
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args, get_type_hints
@@ -28,6 +29,7 @@ from ..protocols.errors import DeviceLostError, SensoriumError
 from ..protocols.shared.foreign_options import meant
 from .config.engine import Dtype, Quantization
 from .config.foreign_options import refuse_others
+from .config.gateway import GatewayConfig
 from .config.server import (
     DEFAULT_MODELS,
     CallConfig,
@@ -49,12 +51,15 @@ from .runtime.nursery import first_error
 from .signals import LeavingAtOnce, leave
 from .telemetry.logs import LogConfig, configure, flush, print_line
 
+_WITH_VARIABLES: Final = ("serve", "gateway")
+"""Commands whose options may be variables."""
 _ENVIRONMENT: Final = Env("SENSORIUM_", command=False)
 _OF_CLIENTS: Final = ("SENSORIUM_BASE_URL", "SENSORIUM_CLIENT_API_KEY")
 _OF_KUBERNETES: Final = re.compile(r"SENSORIUM_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT(_\d+_\w+)?)")
 """What tells pods of services whose names begin with ours."""
 _FLAT: Final = Parameter(name="*")
 _DEFAULTS: Final = ServerConfig()
+_GATEWAY: Final = GatewayConfig()
 
 app = App(
     name="sensorium",
@@ -114,12 +119,13 @@ def _launch(
     command = tokens[0] if tokens else ""
     configured = FileOptions()
     # The SDK reads its own variables: those of a server are not to change what a client does.
-    app.config = [_ENVIRONMENT] if command == "serve" else []
+    app.config = [_ENVIRONMENT] if command in _WITH_VARIABLES else []
     _check_command(command)
     tokens = _with_joined_booleans(command, tokens)
     _refuse_fractions(command, tokens)
+    if command in _WITH_VARIABLES:
+        _refuse_empty(command, tokens)
     if command == "serve":
-        _refuse_empty(tokens)
         refuse_others(tokens)
         _report_unknown()
     if config is not None and tokens:
@@ -154,16 +160,17 @@ def _with_joined_booleans(command: str, tokens: Sequence[str]) -> tuple[str, ...
     return tuple(joined)
 
 
-def _refuse_empty(tokens: Sequence[str]) -> None:
+def _refuse_empty(command: str, tokens: Sequence[str]) -> None:
     """Raises ConfigError for what somebody's script has not filled in, on the command line and in variables.
 
     Read as if it were nothing, it would open what a key closes; read as a path, it is the working folder.
     """
-    for before, token in zip(("MODEL", *tokens), tokens, strict=False):
+    positional = "MODEL" if command == "serve" else "SERVER"
+    for before, token in zip((positional, *tokens), tokens, strict=False):
         if not token or re.fullmatch(r"--[a-z_-]+=", token):
-            name = token.rstrip("=") or (before if before.startswith("--") else "MODEL")
+            name = token.rstrip("=") or (before if before.startswith("--") else positional)
             raise ConfigError(f"{name} is ''; allowed: a text that is not empty")
-    for option, kind in _known_options()["serve"].items():
+    for option, kind in _known_options()[command].items():
         variable = f"SENSORIUM_{option.upper()}"
         configured = os.environ.get(variable)
         if configured is not None and not configured.strip():
@@ -175,7 +182,7 @@ def _refuse_empty(tokens: Sequence[str]) -> None:
 
 def _refuse_fractions(command: str, tokens: Sequence[str]) -> None:
     """Raises ConfigError for a part of a whole number: cyclopts rounds it, and 0 is often no limit."""
-    configured = list(os.environ.items()) if command == "serve" else []
+    configured = list(os.environ.items()) if command in _WITH_VARIABLES else []
     for token, after in zip(tokens, (*tokens, "")[1:], strict=True):
         option, equals, value = token.partition("=")
         configured.append((option, value if equals else after))
@@ -189,7 +196,8 @@ def _refuse_fractions(command: str, tokens: Sequence[str]) -> None:
 
 def _report_unknown() -> None:
     """Say which variables are nobody's: one of them may have been meant to ask for a key."""
-    own = {f"SENSORIUM_{each.upper()}" for each in ("config", *_known_options()["serve"])}
+    options = (each for command in _WITH_VARIABLES for each in _known_options()[command])
+    own = {f"SENSORIUM_{each.upper()}" for each in ("config", *options)}
     for name in sorted(os.environ.keys() - own - {*_OF_CLIENTS}):
         if name.startswith("SENSORIUM_") and not _OF_KUBERNETES.fullmatch(name):
             fail(f"{name} is not an option; it is ignored")
@@ -334,6 +342,64 @@ def _serve(config: ServerConfig, *, opens_console: bool) -> None:
                 nursery.cancel_scope.cancel()
 
         trio.run(run_until_signal)
+
+
+@app.command
+def gateway(
+    servers: tuple[str, ...] = (),
+    *,
+    behind: Annotated[GatewayConfig, _FLAT] = _GATEWAY,
+    listen: Annotated[ListenConfig, _FLAT] = _DEFAULTS.listen,
+    logs: Annotated[LogConfig, _FLAT] = _DEFAULTS.logs,
+) -> int:
+    """Relay requests and live sessions to several servers of OpenAI's API, ours or others.
+
+    Prints `listening on http://HOST:PORT` when ready; stops on Ctrl-C. Every option is also an environment
+    variable (`--server-api-key` is SENSORIUM_SERVER_API_KEY) and a key of the file given by --config.
+    A client names a model, and gets a server that has it; what belongs to a conversation or a session goes to
+    the server that has that. A server is drained by a line in the file of --servers-file.
+
+    Examples:
+
+        sensorium gateway http://10.0.0.5:8000 http://10.0.0.6:8000
+        sensorium gateway --servers-file servers.txt --host 0.0.0.0 --api-key s3cret
+        sensorium gateway http://10.0.0.5:8000 --caller-secret a-secret-of-both
+
+    Parameters
+    ----------
+    servers
+        Addresses of servers, as http://10.0.0.5:8000 or https://api.example.com/v1.
+    """
+    config = replace(behind, servers=servers)
+    config.listed()
+    configure(logs)
+    with LeavingAtOnce(), importing():
+        from .gateway.gateway import serve_gateway
+
+    async def run_until_signal() -> None:
+        ready, stop = trio.Event(), trio.Event()
+
+        def announce(url: str) -> None:
+            gc.collect()
+            gc.freeze()
+            print_line(f"listening on {url}")
+            ready.set()
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_watch_signals, ready, stop, nursery.cancel_scope)
+            await serve_gateway(config, listen, logs, stop=stop, on_ready=announce)
+            nursery.cancel_scope.cancel()
+
+    try:
+        trio.run(run_until_signal)
+    except BaseExceptionGroup as group:
+        error = first_error(group)
+        if not isinstance(error, AddressError | ConfigError):
+            raise
+        flush()
+        fail(error)
+        return 1
+    return 0
 
 
 @app.command(default_parameter=Parameter(negative=(), show_env_var=False))

@@ -72,8 +72,8 @@ class ApiKeys:
         return caller
 
     def knows(self, caller: Caller) -> bool:
-        """Whether that caller's key is still accepted; who came without one, where none is needed, is. The keys of
-        a gateway's callers are the gateway's to know."""
+        """Whether that caller's key is still accepted; who came without one, where none is needed, is. The
+        keys of a gateway's callers are the gateway's to know."""
         return not caller.has_key or caller in self._callers or self._takes_signed
 
     async def watch(self) -> None:

@@ -22,12 +22,12 @@ import trio
 
 from ...protocols.errors import BadRequestError
 from ...protocols.shared.signed_caller import HEADER, verify
-from ..callers import Caller, caller_by_address
+from ..callers import Caller
 from .asgi_scope import Address
 from .tcp_stream import Wire
 
 CALLER: Final = "sensorium.caller"
-"""In a scope: the `Caller` that a gateway has signed for."""
+"""In a scope: the `Caller` whose key a gateway has checked."""
 _FORWARDED_FOR: Final = b"x-forwarded-for"
 _V2_SIGNATURE: Final = b"\r\n\r\n\0\r\nQUIT\n"
 _V2_HEAD_BYTES: Final = 16
@@ -53,7 +53,8 @@ class Client:
 
     address: Address
     caller: Caller | None = None
-    """Whom a gateway has signed for; None: nobody has."""
+    """The holder of a key that a gateway has checked; None: whom the key that is shown, or the address,
+    says."""
 
 
 class TrustedProxies:
@@ -94,9 +95,7 @@ class TrustedProxies:
                 method=request.method,
                 target=request.target,
             )
-            caller = caller_by_address(found.address)
-            if found.key_digest:
-                caller = Caller(found.key_digest, has_key=True)
+            caller = Caller(found.key_digest, has_key=True) if found.key_digest else None
             return Client((found.address, 0), caller)
         forwarded = (bytes(value) for name, value in request.headers if name == _FORWARDED_FOR)
         host = self._last_foreign(b",".join(forwarded).decode("latin-1").split(","))

@@ -126,7 +126,7 @@ async def test_a_gateway_signs_for_its_callers() -> None:
         assert await client_of(server, field(SignedCaller("192.0.2.7", digest))) == "192.0.2.7"
         assert server.app.scopes[-1][CALLER] == Caller(digest, has_key=True)
         assert await client_of(server, field(SignedCaller("2001:db8::7"))) == "2001:db8::7"
-        assert server.app.scopes[-1][CALLER] == Caller("2001:db8::/64")
+        assert CALLER not in server.app.scopes[-1]
         num_served = len(server.app.scopes)
         right = field(SignedCaller("192.0.2.7"))
         for wrong in (
