@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
@@ -146,7 +146,7 @@ class GatewayApp:
             raise MethodNotAllowedError(
                 f"{method} is not allowed at {_MODELS}; allowed: GET", ("GET", "HEAD")
             )
-        found = {}
+        found: dict[str, dict[str, Any]] = {}
         for server in self._state.servers:
             if server.takes_work:
                 found = (server.models or {}) | found

@@ -10,8 +10,10 @@ from __future__ import annotations
 import select
 import socket
 import ssl
+import struct
 import sys
 from collections import deque
+from contextlib import suppress
 from typing import Final
 
 import h11
@@ -24,6 +26,7 @@ from ..transport.h11_limits import bound_heads
 _CONNECT_S: Final = 2.0
 _MAX_HEAD_BYTES: Final = 64 * 1024
 _RECEIVE_BYTES: Final = 64 * 1024
+_LINGER_NONE: Final = struct.pack("ii", 1, 0)
 _MAX_KEPT: Final = 64
 _KEPT_S: Final = 10.0
 """Less than servers keep one: 30 s here, 15 s behind some load balancers."""
@@ -45,6 +48,7 @@ class ServerConnection:
         self.is_reused = False
         """It has been kept: the server may have closed it as the request was on its way."""
         self.kept_at = 0.0
+        self._is_half_closed = False
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
 
     async def send(self, *events: h11.Event) -> None:
@@ -95,8 +99,17 @@ class ServerConnection:
             found += event.data[: max_bytes - len(found)]
         return bytes(found)
 
+    async def half_close(self) -> None:
+        """The client sends nothing more, and may have left: tell the server so, but over TLS."""
+        self._is_half_closed = True
+        if isinstance(self.stream, trio.SocketStream):
+            with suppress(trio.BrokenResourceError, trio.BusyResourceError, trio.ClosedResourceError):
+                await self.stream.send_eof()
+
     def next_cycle(self) -> bool:
         """Whether another request may be sent."""
+        if self._is_half_closed:
+            return False
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
         self._http.start_next_cycle()
@@ -111,6 +124,13 @@ class ServerConnection:
     def close(self) -> None:
         """Close it at once."""
         _socket_of(self.stream).close()
+
+    def reset(self) -> None:
+        """Close it in the middle of an answer: the server notices at once, also where it was half-closed."""
+        connected = _socket_of(self.stream)
+        with suppress(OSError):
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NONE)
+        connected.close()
 
 
 class Connections:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -24,6 +24,7 @@ from ...protocols.shared.event_stream import DONE
 from ..http.error_bodies import error_shape
 from ..http.uploads import BodyChunks
 from ..runtime.nursery import open_work
+from ..transport.http_exchange import HALF_CLOSED
 from .affinity import Hints, hints_of_form, hints_of_json, id_made, ids_of_path
 from .connections import ServerConnection, ServerGoneError
 from .headers import Headers, to_client
@@ -169,6 +170,10 @@ class _Relaying:
     body_error: Exception | None = None
     """What was wrong with the rest of the body."""
     tried: list[Server] = field(default_factory=list)
+    is_ending: bool = False
+    """The last part of the answer is being sent."""
+    connection: ServerConnection | None = None
+    """Over which a server is being asked."""
     is_stale: bool = False
     """The connection had been kept, and its end came before anything of an answer."""
 
@@ -178,8 +183,11 @@ class _Relaying:
 
             async def follow_client() -> None:
                 nonlocal has_left
-                while (await self.receive())["type"] != "http.disconnect":
-                    pass
+                while (message := await self.receive())["type"] != "http.disconnect":
+                    if message["type"] == HALF_CLOSED and self.connection is not None:
+                        await self.connection.half_close()  # the server finds out whether the client is there
+                if self.is_ending:  # ASGI says so of an answer that is complete, too
+                    return
                 has_left = True
                 nursery.cancel_scope.cancel()
 
@@ -199,7 +207,7 @@ class _Relaying:
             return
         raise self.error or UnavailableError("No server has answered; try again.")
 
-    async def _try_servers(self, nursery: trio.Nursery, follow_client: Callable[[], object]) -> None:
+    async def _try_servers(self, nursery: trio.Nursery, follow_client: Callable[[], Awaitable[None]]) -> None:
         state = self.state
         try:
             route = Route(state, self.hints)
@@ -228,7 +236,11 @@ class _Relaying:
             self.error = error
 
     async def _try(
-        self, server: Server, route: Route, nursery: trio.Nursery, follow_client: Callable[[], object]
+        self,
+        server: Server,
+        route: Route,
+        nursery: trio.Nursery,
+        follow_client: Callable[[], Awaitable[None]],
     ) -> _Outcome:
         """Ask one server, and relay its answer."""
         outcome: _Outcome = "lost"
@@ -248,7 +260,7 @@ class _Relaying:
         server: Server,
         route: Route,
         nursery: trio.Nursery,
-        follow_client: Callable[[], object],
+        follow_client: Callable[[], Awaitable[None]],
         *,
         is_fresh: bool,
     ) -> _Outcome:
@@ -259,6 +271,7 @@ class _Relaying:
             logger.info("%s %s", server.name, error)
             return "unreachable"
         is_over = False
+        self.connection = connection
         try:
             async with open_work() as sending:
                 await self._send(connection, server, sending, nursery, follow_client)
@@ -282,10 +295,13 @@ class _Relaying:
             self.body_error = BadRequestError(f"The request cannot be passed on: {error}.")
             return "broken"
         finally:
+            self.connection = None
             if is_over and connection.next_cycle():
                 server.connections.give_back(connection)
-            else:
+            elif is_over:
                 connection.close()
+            else:
+                connection.reset()
 
     async def _send(
         self,
@@ -293,7 +309,7 @@ class _Relaying:
         server: Server,
         sending: trio.Nursery,
         nursery: trio.Nursery,
-        follow_client: Callable[[], object],
+        follow_client: Callable[[], Awaitable[None]],
     ) -> None:
         asked, address = self.asked, server.address
         method = asked.method.encode()
@@ -357,12 +373,17 @@ class _Relaying:
             event = await connection.next_event()
         while isinstance(event, h11.Data):
             data, event = bytes(event.data), connection.event_at_hand()
-            is_last = isinstance(event, h11.EndOfMessage)
-            await self.send({"type": "http.response.body", "body": data, "more_body": not is_last})
-            if is_last:
+            if isinstance(event, h11.EndOfMessage):
+                await self._end(data)
                 return
+            await self.send({"type": "http.response.body", "body": data, "more_body": True})
             event = event if isinstance(event, h11.Data) else await connection.next_event()
-        await self.send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self._end(b"")
+
+    async def _end(self, data: bytes) -> None:
+        """Send the last part of the answer."""
+        self.is_ending = True
+        await self.send({"type": "http.response.body", "body": data, "more_body": False})
 
     def _learn(self, server: Server, beginning: bytes) -> None:
         """What the server has made."""
@@ -387,7 +408,7 @@ class _Relaying:
         if self.is_events:
             error = UnavailableError("The server was lost before its answer was whole.", code="server_lost")
             body = b"\n\n" + error_shape(self.asked.scope).event(error) + DONE
-            await self.send({"type": "http.response.body", "body": body, "more_body": False})
+            await self._end(body)
 
     async def _search(self, route: Route) -> None:
         """Ask all servers who has what the request names."""

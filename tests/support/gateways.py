@@ -86,6 +86,8 @@ class Stub:
     port: int = 0
     is_frozen: bool = False
     """It takes connections in, and does nothing more."""
+    ended: trio.Event = field(default_factory=trio.Event)
+    """It listens no more."""
     _scope: trio.CancelScope | None = None
 
     @property
@@ -117,6 +119,7 @@ class Stub:
         """Serve until killed."""
         listener = open_listener("127.0.0.1", self.port)
         self.port = listener.getsockname()[1]
+        self.ended = trio.Event()
         with trio.CancelScope() as self._scope:
             task_status.started()
             await serve_connections(
@@ -129,6 +132,7 @@ class Stub:
                 grace_s=0.0,
                 proxies=self.proxies,
             )
+        self.ended.set()
 
     def kill(self) -> None:
         """Its connections end at once, and new ones are refused."""
@@ -167,7 +171,8 @@ class Gateway:
             await self.state.wait_quiet()
 
     async def restart(self, stub: Stub) -> None:
-        """Start a stub again, at its port."""
+        """Start a stub that was killed again, at its port."""
+        await stub.ended.wait()
         await self.nursery.start(stub.run)
 
 
