@@ -85,6 +85,7 @@ class LiveConnection:
             logger=_silent,
         )
         request = protocol.connect()
+        del request.headers["Host"]  # setting a field adds one
         request.headers["Host"] = authority
         try:
             for name, value in headers:

@@ -223,11 +223,12 @@ async def test_a_client_that_leaves_ends_the_servers_work() -> None:
         left.set()
 
     async with gateway(Stub("one", answer=stream)) as front:
-        async with (
-            httpx.AsyncClient(base_url=front.url) as client,
-            client.stream("POST", "/v1/chat/completions", json=body_of()) as found,
-        ):
-            assert await anext(found.aiter_raw()) == b"begun"
+        async with await trio.open_tcp_stream("127.0.0.1", front.port) as client:
+            await client.send_all(
+                b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+                b"content-length: 2\r\n\r\n{}"
+            )
+            assert b"begun" in await client.receive_some(10_000)
         with trio.fail_after(WAIT_S):
             await left.wait()
         await front.wait_quiet()
