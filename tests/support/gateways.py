@@ -189,7 +189,7 @@ async def gateway(
     async with trio.open_nursery() as nursery:
         for stub in stubs:
             await nursery.start(stub.run)
-        if config.servers_file is None:
+        if stubs:
             config = replace(config, servers=tuple(stub.url for stub in stubs))
         listening = replace(listen or ListenConfig(drain_s=1.0), port=0)
 

@@ -44,10 +44,9 @@ def echoed(answer: Answer) -> dict[str, Any]:
         (["POST /v1/x HTTP/1.1", "Transfer-Encoding: gzip, chunked"], BODY, 501),
         (["POST /v1/x HTTP/1.1", "Transfer-Encoding: xchunked"], BODY, 501),
         (["POST /v1/x HTTP/1.1", "Content-Length : 13"], BODY, 400),
-        (["POST /v1/x HTTP/1.1", "X: a\n b"], BODY, 400),
         (["GET /v1/x HTTP/1.1", "Host: other"], b"", 400),
         (["GET /v1/x HTTP/2.0"], b"", 505),
-        (["GET /v1/x HTTP/1.1", f"X: {'a' * 40_000}"], b"", 431),
+        (["GET /v1/x HTTP/1.1", f"X: {'a' * 100_000}"], b"", 431),
         (["GET /v1/x HTTP/1.1", *(f"X{i}: a" for i in range(300))], b"", 431),
         (["POST /v1/x HTTP/1.1", "Content-Length: 99999999999999"], b"", 413),
         (["POST /v1/x HTTP/1.1", "Content-Encoding: gzip", "Content-Length: 13"], BODY, 400),
@@ -162,12 +161,14 @@ async def test_a_servers_answer_cannot_become_two() -> None:
     stub = Stub("raw", port=listeners[0].socket.getsockname()[1])
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.serve_listeners, serve, listeners)
-        async with gateway(config=replace(CONFIG, servers=(stub.url,))) as front:
-            async with httpx.AsyncClient(base_url=front.url) as client:
-                for status in wanted:
-                    front.server(stub).health.succeeded()
-                    found = await client.post("/v1/responses", json={"input": "x"})
-                    assert (found.status_code, b"second" in found.content) == (status, False)
+        async with (
+            gateway(config=replace(CONFIG, servers=(stub.url,))) as front,
+            httpx.AsyncClient(base_url=front.url) as client,
+        ):
+            for status in wanted:
+                front.server(stub).health.succeeded()
+                found = await client.post("/v1/responses", json={"input": "x"})
+                assert (found.status_code, b"second" in found.content) == (status, False)
         nursery.cancel_scope.cancel()
 
 
@@ -175,22 +176,24 @@ async def test_a_gateway_checks_keys_and_shows_its_own() -> None:
     one = Stub("one", proxies=TrustedProxies([ip_network("127.0.0.0/8")], SECRET))
     listen = ListenConfig(api_key=("sk-a", "sk-b"), caller_secret=SECRET)
     config = replace(CONFIG, server_api_key="sk-server")
-    async with gateway(one, config=config, listen=listen) as front:
-        async with httpx.AsyncClient(base_url=front.url) as client:
-            for wrong in ({}, {"authorization": "Bearer sk-c"}, {"x-api-key": "ek_unknown12"}):
-                assert (await client.get("/v1/x", headers=wrong)).status_code == 401
-            for path in ("/metrics", "/v1/models"):
-                assert (await client.get(path)).status_code == 401
-            assert (await client.get("/health")).status_code == 200
-            assert not one.scopes
-            for key in ("sk-a", "sk-b"):
-                found = (await client.get("/v1/x", headers={"api-key": key})).json()
-                assert [
-                    value for name, value in found["headers"] if name in ("authorization", "api-key")
-                ] == ["Bearer sk-server"]
-            callers = [scope[CALLER] for scope in one.scopes]
-            assert [each.has_key for each in callers] == [True, True]
-            assert callers[0] != callers[1]
+    async with (
+        gateway(one, config=config, listen=listen) as front,
+        httpx.AsyncClient(base_url=front.url) as client,
+    ):
+        for wrong in ({}, {"authorization": "Bearer sk-c"}, {"x-api-key": "ek_unknown12"}):
+            assert (await client.get("/v1/x", headers=wrong)).status_code == 401
+        for path in ("/metrics", "/v1/models"):
+            assert (await client.get(path)).status_code == 401
+        assert (await client.get("/health")).status_code == 200
+        assert not one.scopes
+        for key in ("sk-a", "sk-b"):
+            found = (await client.get("/v1/x", headers={"api-key": key})).json()
+            assert [value for name, value in found["headers"] if name in ("authorization", "api-key")] == [
+                "Bearer sk-server"
+            ]
+        callers = [scope[CALLER] for scope in one.scopes]
+        assert [each.has_key for each in callers] == [True, True]
+        assert callers[0] != callers[1]
 
 
 async def test_clients_behind_two_proxies_are_told_apart() -> None:
