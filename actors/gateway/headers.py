@@ -75,6 +75,8 @@ def to_client(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     """Of an answer's fields those that the client gets."""
     headers = [(bytes(name), bytes(value)) for name, value in headers]
     left_out = _OF_ONE_CONNECTION | _OF_OUR_ANSWERS | _named_by_connection(headers)
+    if any(name == b"transfer-encoding" for name, _ in headers):
+        left_out |= {b"content-length"}  # which says nothing beside it (RFC 9112, 6.3)
     return [
         (name, value)
         for name, value in headers
