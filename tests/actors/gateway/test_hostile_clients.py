@@ -154,7 +154,7 @@ async def test_a_servers_answer_cannot_become_two() -> None:
         b"not HTTP\r\n\r\n",
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"a" * 300_000 + b"\r\n\r\n",
     ]
     wanted = [200, 200, 503, 503, 200, 503]
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
