@@ -7,8 +7,9 @@ at their port, as a process can.
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -219,3 +220,33 @@ def free_port() -> int:
         taken.bind(("127.0.0.1", 0))
         port: int = taken.getsockname()[1]
         return port
+
+
+@contextmanager
+def running_gateway(config: GatewayConfig, listen: ListenConfig | None = None) -> Iterator[str]:
+    """A gateway in a thread, in front of servers that run elsewhere; its base URL."""
+    ready = threading.Event()
+    found: list[str] = []
+    tokens: list[tuple[trio.lowlevel.TrioToken, trio.Event]] = []
+
+    def announce(url: str) -> None:
+        found.append(url)
+        ready.set()
+
+    async def main() -> None:
+        stop = trio.Event()
+        tokens.append((trio.lowlevel.current_trio_token(), stop))
+        listening = replace(listen or ListenConfig(drain_s=1.0), port=0)
+        await serve_gateway(config, listening, LogConfig(), stop=stop, on_ready=announce)
+
+    thread = threading.Thread(target=trio.run, args=(main,), name="gateway under test", daemon=True)
+    thread.start()
+    assert ready.wait(WAIT_S), "the gateway did not start"
+    try:
+        yield found[0]
+    finally:
+        token, stop = tokens[0]
+        with suppress(trio.RunFinishedError):
+            trio.from_thread.run_sync(stop.set, trio_token=token)
+        thread.join(WAIT_S)
+        assert not thread.is_alive(), "the gateway did not stop"
