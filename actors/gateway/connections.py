@@ -39,6 +39,9 @@ bound_heads()
 class ServerGoneError(OSError):
     """The server cannot be reached, broke off, or does not speak HTTP."""
 
+    is_refused = False
+    """Its machine answers, and no process listens: nothing of what it had is left."""
+
 
 class ServerConnection:
     """A connection over which requests are sent, one after the other."""
@@ -185,8 +188,17 @@ class Connections:
             if stream is not None:
                 await trio.aclose_forcefully(stream)
             if isinstance(error, OSError | trio.BrokenResourceError | trio.TooSlowError):
-                raise ServerGoneError(f"cannot be reached: {error or 'too slow'}") from error
+                gone = ServerGoneError(f"cannot be reached: {error or 'too slow'}")
+                gone.is_refused = _is_refused(error)
+                raise gone from error
             raise
+
+
+def _is_refused(error: BaseException) -> bool:
+    """Whether every address of the server refused; trio puts several errors into a group, as a cause."""
+    if isinstance(error.__cause__, ExceptionGroup):
+        return all(map(_is_refused, error.__cause__.exceptions))
+    return isinstance(error, ConnectionRefusedError)
 
 
 def _socket_of(stream: trio.abc.Stream) -> trio.socket.SocketType:

@@ -296,7 +296,7 @@ class _Session:
     async def _resume(self, resumption: _Event, frame: str | bytes) -> None:
         """On the server that has the session."""
         owner = self.state.servers.find(self.state.affinity.owner([resumption.session_id]))
-        is_reached = True
+        is_reached, is_lost = True, True
         answer: str | bytes | None = None
         for server in [owner] if owner is not None else list(self.state.servers):
             try:
@@ -305,6 +305,8 @@ class _Session:
             except (ServerGoneError, RefusedError, trio.TooSlowError) as error:
                 logger.info("%s does not resume a session: %s", server.name, error or "too slow")
                 is_reached = False
+                is_refused = isinstance(error, ServerGoneError) and error.is_refused
+                is_lost = is_lost and (is_refused or not server.health.takes_work)
                 continue
             if self.link is not None:
                 self.server, self.sent = server, None
@@ -313,11 +315,15 @@ class _Session:
                 self.state.metrics.resumed.labels(server.name).inc()
                 break
         if self.link is None and not is_reached:
-            answer = _lost_session()
+            answer = _not_resumed(is_lost=is_lost)
         if answer is not None:
             await self._tell(answer)
-        if self.link is None:
-            self.end = _End(1008, "The session is not there any more.") if is_reached else _gone()
+        if self.link is not None:
+            return
+        if is_reached:
+            self.end = _End(1008, "The session is not there any more.")
+        else:
+            self.end = _gone() if is_lost else _End(1013, "The server cannot be reached now; try again.")
 
     async def _ask_to_resume(
         self, server: Server, frame: str | bytes
@@ -357,15 +363,14 @@ class _Session:
             self.server.failed()
             await self._move(nursery)
             return
-        is_there = False
-        with trio.move_on_after(_LOOK_S), suppress(ServerGoneError):
-            await trio.aclose_forcefully(await self.server.connections.open())
-            is_there = True
-        if is_there:
-            self.end = _End(1001, "The connection to the server was lost.")
-        else:
+        self.end = _End(1001, "The connection to the server was lost.")
+        try:
+            with trio.move_on_after(_LOOK_S):
+                await trio.aclose_forcefully(await self.server.connections.open())
+        except ServerGoneError as found:
             self.server.failed()
-            self.end = _gone()
+            if found.is_refused:
+                self.end = _gone()
         nursery.cancel_scope.cancel()
 
     def _others(self) -> list[Server]:
@@ -467,11 +472,13 @@ def _gone() -> _End:
     return _End(1012, "The server of this session is gone; open another session.")
 
 
-def _lost_session() -> str:
-    """What a client is told whose session's server cannot be reached."""
+def _not_resumed(*, is_lost: bool) -> str:
+    """What a client is told whose session's server cannot be reached: for now, or as it is gone."""
     detail = ErrorDetail(
         type="server_error",
-        code="session_lost",
-        message="The server of this session cannot be reached; open another session.",
+        code="session_lost" if is_lost else "unavailable",
+        message="The server of this session is gone; open another session."
+        if is_lost
+        else "The server of this session cannot be reached now; try again.",
     )
     return encode_event(Error(event_id="event_gateway", server_event_seq=0, error=detail))

@@ -1,4 +1,4 @@
-"""Who a request comes from, as a gateway tells the server behind it: a header field, signed with their secret.
+"""Who a request comes from, as a gateway tells the server behind it: a header field that is signed.
 
     Sensorium-Caller: v1 t=1767225600 a=192.0.2.7 k=9f86d081… s=5994471a…
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -42,17 +41,24 @@ class Place:
         self.proxies[number].cut()
 
 
-@pytest.fixture
-def place() -> Iterator[Place]:
+@contextmanager
+def two_servers(*, can_be_cut: bool) -> Iterator[Place]:
     with ExitStack() as stack:
         config = make_config(
             listen=ListenConfig(port=0, drain_s=10.0),
-            realtime=RealtimeConfig(resume_grace_s=5.0, release_delay="low"),
+            realtime=RealtimeConfig(resume_grace_s=20.0, release_delay="low"),
         )
         servers = [stack.enter_context(running_server(config)) for _ in range(2)]
-        proxies = [stack.enter_context(cutting_proxy(server.port)) for server in servers]
-        gateway = GatewayConfig(servers=tuple(proxy.url for proxy in proxies), health_interval_s=0.2)
+        proxies = [stack.enter_context(cutting_proxy(server.port)) for server in servers if can_be_cut]
+        urls = tuple(each.url for each in proxies or servers)
+        gateway = GatewayConfig(servers=urls, health_interval_s=0.2)
         yield Place(stack.enter_context(running_gateway(gateway)), servers, proxies)
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    with two_servers(can_be_cut=True) as found:
+        yield found
 
 
 def chunks(lights: bytes) -> list[bytes]:
@@ -120,14 +126,18 @@ def test_a_committed_turn_is_not_lost_with_its_server(place: Place, lights: byte
     check(events, 3, kinds=Reopened)
 
 
-def test_a_drained_server_answers_what_it_has(place: Place, lights: bytes) -> None:
+def test_a_drained_server_answers_what_it_has(lights: bytes) -> None:
     """SIGTERM in the middle of a turn: it is heard out there, and the next one is another server's."""
     parts = chunks(lights)
-    with Client(place.url) as client, client.realtime(sample_rate=16_000) as session:
+    with (
+        two_servers(can_be_cut=False) as place,
+        Client(place.url) as client,
+        client.realtime(sample_rate=16_000) as session,
+    ):
 
         def drain() -> None:
             server = place.servers[place.holder()]
-            threading.Thread(target=lambda: server.run(server.stop.set)).start()
+            server.run(server.stop.set)
 
         events = list(session.transcribe(disturbed(parts, 8, drain), speed=1.0))
     check(events, 2, kinds=Reopened)
