@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...protocols.shared.signed_caller import MIN_SECRET_CHARS
+from ...protocols.server.signed_caller import MIN_SECRET_CHARS
 from ..errors import ConfigError
 from .blocked_networks import Network, read_networks
 from .host_patterns import check_origins, check_own_hosts

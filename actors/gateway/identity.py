@@ -2,7 +2,7 @@
 
 Where the gateway has API keys, it checks them. The client's key goes on to the server, or the gateway's own
 in place of it; beside it goes the client's address, signed where there is a secret
-(`protocols/shared/signed_caller.py`), so that callers share a server as if there was nothing between.
+(`protocols/server/signed_caller.py`), so that callers share a server as if there was nothing between.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 from starlette.requests import HTTPConnection
 
-from ...protocols.shared.signed_caller import HEADER, SignedCaller, sign
+from ...protocols.server.signed_caller import HEADER, SignedCaller, sign
 from ..callers import Caller, caller_by_address
 from ..config.network import ListenConfig
 from ..http.api_keys import ApiKeys, note_key, sent_key

@@ -2,7 +2,7 @@
 
 A proxy is trusted by its address alone (`--trusted-proxies`); what others send is ignored. A trusted one may
 name the client in three ways, of which the first that is there counts: a signed field of a gateway
-(`protocols/shared/signed_caller.py`), where the server has its secret; `X-Forwarded-For`; or the PROXY
+(`protocols/server/signed_caller.py`), where the server has its secret; `X-Forwarded-For`; or the PROXY
 protocol before the first request of a connection (versions 1 and 2, as HAProxy's proxy-protocol.txt has
 them). Of a list of addresses the last one counts that is no trusted proxy's: those before it are what the
 client itself may have written.
@@ -21,7 +21,7 @@ import h11
 import trio
 
 from ...protocols.errors import BadRequestError
-from ...protocols.shared.signed_caller import HEADER, verify
+from ...protocols.server.signed_caller import HEADER, verify
 from ..callers import Caller
 from .asgi_scope import Address
 from .tcp_stream import Wire

@@ -10,7 +10,7 @@ import pytest
 from sensorium.actors.callers import Caller
 from sensorium.actors.transport.connection_limits import ConnectionLimits
 from sensorium.actors.transport.trusted_proxies import CALLER, TrustedProxies
-from sensorium.protocols.shared.signed_caller import SignedCaller, sign
+from sensorium.protocols.server.signed_caller import SignedCaller, sign
 from support.wire import Answer, Served, connected, serving
 
 pytestmark = pytest.mark.slow

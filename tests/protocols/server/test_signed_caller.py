@@ -8,7 +8,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sensorium.protocols.shared.signed_caller import (
+from sensorium.protocols.server.signed_caller import (
     MAX_AGE_S,
     InvalidCallerError,
     SignedCaller,
