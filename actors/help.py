@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 COMMANDS = {
     "serve": "Serve models over HTTP and WebSocket, in OpenAI's shapes.",
+    "gateway": "Relay requests and live sessions to several servers of OpenAI's API, ours or others.",
     "transcribe": "Transcribe audio files of any kind.",
     "listen": "Transcribe the microphone live, or a WAV file at the pace it was spoken.",
     "chat": "Ask a model, or talk with it on a terminal.",

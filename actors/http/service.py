@@ -39,6 +39,7 @@ from ..telemetry.metrics import Metrics
 from ..text.embedding import EmbeddingModel
 from ..text.generation import TextModel
 from ..text.media_urls import AddressBook
+from ..transport.trusted_proxies import CALLER
 from .api_keys import ApiKeys, note_key, sent_key
 from .origins import is_loopback
 from .pending_auth import PendingAuth
@@ -301,20 +302,20 @@ class Service:
     @property
     def is_shared(self) -> bool:
         """Whether there may be more than one caller. All of a machine that nobody else reaches are one."""
-        if self.keys.are_needed:
+        if self.keys.are_needed and not self.config.listen.caller_secret:
             return self.keys.num_callers > 1
-        return not is_loopback(self.config.listen.host)
+        return bool(self.config.listen.trusted_proxies) or not is_loopback(self.config.listen.host)
 
     def caller(self, connection: HTTPConnection) -> Caller:
         """Who asks; the task works for it from now on.
 
         Raises UnauthorizedError where a key is needed and another one, or none, was sent.
         """
+        caller = caller_by_address(connection.client.host if connection.client else "")
         if self.keys.are_needed:
             caller = self.keys.check(sent_key(connection))
             note_key(connection)
-        else:
-            caller = caller_by_address(connection.client.host if connection.client else "")
+        caller = connection.scope.get(CALLER, caller)
         LANE.set(Lane("interactive", caller=caller.name if self.is_shared else ""))
         return caller
 

@@ -164,7 +164,11 @@ class LiveCore:
         step = MAX_FRAME_BYTES - MAX_FRAME_BYTES % width
         for start in range(0, whole, step):
             piece = data[start : min(start + step, whole)]
-            yield piece if self._is_binary else encode_event(InputAudioBufferAppend(audio=piece))
+            yield self.audio_frame(piece)
+
+    def audio_frame(self, piece: bytes) -> str | bytes:
+        """The frame that carries so much audio."""
+        return piece if self._is_binary else encode_event(InputAudioBufferAppend(audio=piece))
 
     def commit(self) -> list[str]:
         """Frames that end the current turn now. Raises ValueError if half a sample is left over."""
@@ -213,6 +217,22 @@ class LiveCore:
     def can_resume(self, error: ConnectionClosed) -> bool:
         """Whether the session may go on with another connection after `error` ended one."""
         return self.ready and self.resumption.grace_s > 0 and is_lost(error)
+
+    def can_begin_again(self, error: ConnectionClosed) -> bool:  # noqa: ARG002
+        """Whether another session may go on where this one ends, after `error` and all that was tried."""
+        return False
+
+    def begin_again(self, created: SessionCreated) -> list[str | bytes]:
+        """Frames for another session, greeted by `created`: its settings, and what had no answer."""
+        raise NotImplementedError
+
+    def begun_again(self) -> Event:
+        """What the caller is told once they have been sent."""
+        raise NotImplementedError
+
+    def sent(self, frame: str | bytes) -> None:
+        """`frame` is about to be sent, as the next one, on whichever connection."""
+        self.resumption.sent(frame)
 
     def closed(self, error: ConnectionClosed) -> SessionClosedError:
         """The error for a connection that ended before `finished`."""

@@ -145,12 +145,7 @@ class SchedulerConfig:
                     f"dimensions is {num_dimensions}; allowed: at least 1", param="dimensions"
                 )
         if self.sees_whole_items:
-            longest = max((span.num_tokens for span in request.media), default=0)
-            if longest > self.max_tokens_per_step:
-                raise BadRequestError(
-                    f"an item of the prompt has {longest} tokens, of which each attends to all; "
-                    f"a step has {self.max_tokens_per_step}"
-                )
+            self._check_items(request.media)
         if num_prompt > self.max_context:
             raise BadRequestError(
                 f"the prompt has {num_prompt} tokens; the model's context is {self.max_context} tokens"
@@ -164,6 +159,14 @@ class SchedulerConfig:
             raise BadRequestError(
                 f"the prompt has {num_prompt} tokens: it needs {num_blocks} blocks of {self.block_size} "
                 f"tokens, the engine has {self.num_blocks}"
+            )
+
+    def _check_items(self, spans: tuple[MediaSpan, ...]) -> None:
+        longest = max((span.num_tokens for span in spans), default=0)
+        if longest > self.max_tokens_per_step:
+            raise BadRequestError(
+                f"an item of the prompt has {longest} tokens, of which each attends to all; "
+                f"a step has {self.max_tokens_per_step}"
             )
 
     def check_chunk(self, chunk: InputChunk) -> None:
