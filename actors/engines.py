@@ -23,9 +23,8 @@ from ..media.speech.voice_activity import VoiceActivityModel
 from ..protocols.errors import DeviceLostError
 from .config.server import ServerConfig
 from .engine_process.checkpoints import Checkpoint
-from .engine_process.client import RemoteEngine
-from .engine_process.process import EngineProcess, engine_process
 from .inference.client import EngineClient
+from .replicas.processes import ModelProcesses, model_processes
 from .runtime.nursery import first_error
 from .runtime.temp_files import in_own_folders
 from .served_model import LoadedModel, loaded_model
@@ -48,7 +47,7 @@ class Engines:
     config: ServerConfig
     stop: Callable[[], None]
     lost: DeviceLostError | None = None
-    process: EngineProcess | None = None
+    processes: ModelProcesses | None = None
     """What runs them, if this process does not."""
 
     async def start(
@@ -62,35 +61,38 @@ class Engines:
     async def _start_process(
         self, actors: trio.Nursery, activity: VoiceActivityModel
     ) -> Sequence[LoadedModel[EngineClient]]:
-        self.process = process = self.process or engine_process(self.config)
-        await actors.start(process.run)
-        assert process.opened is not None, "it has started"
+        self.processes = processes = self.processes or model_processes(self.config)
+        await actors.start(processes.run)
+        first = next(process for process in processes.processes if process.opened is not None)
+        assert first.opened is not None, "it was chosen for that"
         scratch: Path = await actors.start(_scratch_folder)
         loaded: list[LoadedModel[EngineClient]] = []
-        for place, (engine, fields, checkpoint) in enumerate(
-            zip(process.engines, process.opened.models, process.checkpoints, strict=True)
+        for index, (fields, checkpoint) in enumerate(
+            zip(first.opened.models, first.checkpoints, strict=True)
         ):
-            folder = scratch / str(place)
-            work = partial(self._side_of, engine, fields, checkpoint, folder, activity)
+            work = partial(self._side_of, processes, index, fields, checkpoint, scratch, activity)
             loaded.append(await trio.to_thread.run_sync(work, abandon_on_cancel=True))
-        process.checkpoints = ()
+        for process in processes.processes:
+            process.checkpoints = ()
         return loaded
 
     def _side_of(
         self,
-        engine: RemoteEngine,
+        processes: ModelProcesses,
+        index: int,
         fields: dict[str, Any],
         checkpoint: Checkpoint,
-        folder: Path,
+        scratch: Path,
         activity: VoiceActivityModel,
     ) -> LoadedModel[EngineClient]:
         """The side of a model whose checkpoint need not lie where this process runs: its small files came
-        with the engine, and are written to `folder`."""
+        with the engine, and are written to a folder in `scratch`."""
+        folder = scratch / str(index)
         checkpoint.write(folder)
         info, side = open_side(fields | {"folder": str(folder)})
-        engine.set_info(info)
-        config = self.config.engine_of(engine.name)
-        return loaded_model(engine, info, side, activity=activity, config=config)
+        processes.set_info(index, info)
+        config = self.config.engine_of(self.config.public_names[index])
+        return loaded_model(processes.engines[index], info, side, activity=activity, config=config)
 
     async def _start_here(
         self, actors: trio.Nursery, activity: VoiceActivityModel

@@ -9,7 +9,7 @@ other end.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Final, cast
@@ -67,8 +67,16 @@ class _Work:
 class EngineServer:
     """Answers for `engines`, which run, on one line."""
 
-    def __init__(self, engines: Sequence[Engine], stream: trio.abc.Stream) -> None:
+    def __init__(
+        self,
+        engines: Sequence[Engine],
+        stream: trio.abc.Stream,
+        *,
+        is_draining: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """While it is draining, engines are said to be stopped: what runs is answered, nothing new comes."""
         self._engines = engines
+        self._is_draining = is_draining
         self._link = Link(stream)
         self._works: dict[int, _Work] = {}
         self._reported_health: list[str] = []
@@ -92,14 +100,18 @@ class EngineServer:
     async def _report_states(self) -> None:
         while True:
             await trio.sleep(STATE_INTERVAL_S)
-            await self._link.settled()  # the other side may be stopped (Ctrl-Z) for hours
+            await self._link.settled(messages.NEWS)  # the other side may be stopped (Ctrl-Z) for hours
             self._answer(messages.NEWS, self._state())
 
     def _state(self) -> messages.State:
         self._reported_health = [engine.health for engine in self._engines]
         return messages.State(
             tuple(
-                messages.ModelState(engine.health, engine.statistics(), tuple(engine.inboxes()))
+                messages.ModelState(
+                    "stopped" if self._is_draining() else engine.health,
+                    engine.statistics(),
+                    tuple(engine.inboxes()),
+                )
                 for engine in self._engines
             )
         )

@@ -21,6 +21,7 @@ from sensorium.actors.engine_process.client import RemoteEngine
 from sensorium.actors.engine_process.process import EngineProcess
 from sensorium.actors.engines import Engines
 from sensorium.actors.inference.client import EngineClient
+from sensorium.actors.replicas.processes import SingleProcess
 from sensorium.actors.served_model import LoadedModel
 from sensorium.actors.worker_config import orders_of
 from sensorium.engine.models.embedded import embedded_folder
@@ -92,12 +93,12 @@ def elsewhere(folders: dict[str, Path], tmp_path: Path) -> Iterator[Server]:
     config = make_config(*models, engine=ENGINE, process=ProcessConfig(engine_process="on"))
     config = replace(config, served_model_names=names)
     command = (sys.executable, str(ELSEWHERE), str(tmp_path))
-    process = EngineProcess(orders_of(config), silence_s=60, command=command)
+    processes = SingleProcess(EngineProcess(orders_of(config), silence_s=60, command=command))
 
     async def start(
         actors: trio.Nursery, activity: VoiceActivityModel
     ) -> Sequence[LoadedModel[EngineClient]]:
-        return await Engines(config, lambda: None, process=process).start(actors, activity)
+        return await Engines(config, lambda: None, processes=processes).start(actors, activity)
 
     with running_server(config, start=start) as server:
         assert all(not (Path.cwd() / model).exists() for model in models)

@@ -16,7 +16,8 @@ import pytest
 import trio
 from sensorium.actors import worker_config
 from sensorium.actors.engine_process.client import RemoteEngine
-from sensorium.actors.engine_process.process import EngineProcess, EngineProcessError
+from sensorium.actors.engine_process.peer import EngineProcessError
+from sensorium.actors.engine_process.process import EngineProcess
 from sensorium.actors.http.error_bodies import error_response
 from sensorium.actors.runtime.supervisor import Health, RestartPolicy
 from sensorium.actors.worker_config import Orders
@@ -92,7 +93,7 @@ async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest
         assert second is not None
         os.kill(second, signal.SIGSTOP)
         with monkeypatch.context() as patch:  # not before: a busy machine is silent now and then, too
-            patch.setattr("sensorium.actors.engine_process.connection.SILENCE_S", 1.0)
+            patch.setattr(engine._line, "_silence_s", 1.0)
             await until(lambda: health(engine) == "unresponsive")
             with pytest.raises(UnavailableError, match="unresponsive"):
                 await run_whole(engine, request("a"))
