@@ -40,7 +40,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 KNOWN: Final = ROOT / "build" / "model_types.json"
 TABLE: Final = ROOT / "docs" / "models.md"
 _REFUSED: Final = "this model cannot be run through transformers' attention interface: "
-TIME_LIMIT_S: Final = 300
+TIME_LIMIT_S: Final = 1800
+"""Of one type: a few seconds on a machine with nothing else to do."""
 Result = dict[str, str]
 """Of a type: `state` (runs, refused, fails), `path` (native or transformers) and `words`."""
 

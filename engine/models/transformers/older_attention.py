@@ -40,7 +40,7 @@ def _method(module: Any, index: int, attention: Attention) -> None:  # noqa: ANN
     module.layer_idx = index
 
     def attend(query: Tensor, key: Tensor, value: Tensor, *_: object) -> tuple[Tensor, None]:
-        mixed, _ = attention(module, query, key, value, None, scaling=value.shape[-1] ** -0.5)
+        mixed, _none = attention(module, query, key, value, None, scaling=value.shape[-1] ** -0.5)
         return mixed.transpose(1, 2), None
 
     module._attn = attend
@@ -52,7 +52,7 @@ def _gpt(module: Any, index: int, attention: Attention) -> None:  # noqa: ANN401
 
     def attend(query: Tensor, key: Tensor, value: Tensor, *_: object) -> list[Tensor]:
         scaling = value.shape[-1] ** -0.5 if module.scale else 1.0
-        mixed, _ = attention(module, query, key.transpose(2, 3), value, None, scaling=scaling)
+        mixed, _none = attention(module, query, key.transpose(2, 3), value, None, scaling=scaling)
         return [mixed.transpose(1, 2)]
 
     module._attn = attend
@@ -65,7 +65,7 @@ def _gpt_neo(module: Any, index: int, attention: Attention) -> None:  # noqa: AN
     window = inner.config.window_size if module.attention_type == "local" else None
 
     def attend(query: Tensor, key: Tensor, value: Tensor, *_: object) -> tuple[Tensor, None]:
-        mixed, _ = attention(inner, query, key, value, None, scaling=1.0, sliding_window=window)
+        mixed, _none = attention(inner, query, key, value, None, scaling=1.0, sliding_window=window)
         return mixed.transpose(1, 2), None
 
     inner._attn = attend
