@@ -403,21 +403,7 @@ FAMILIES = (
             {"model_type": f"{model_type}_text", "head_dim": 8, **_MROPE, **more},
             patches,
         )
-        for model_type, more in (
-            ("glm_ocr", {}),
-            (
-                "glm4v_moe",
-                {
-                    "moe_intermediate_size": 16,
-                    "n_routed_experts": 4,
-                    "num_experts_per_tok": 2,
-                    "n_shared_experts": 1,
-                    "n_group": 1,
-                    "topk_group": 1,
-                    "first_k_dense_replace": 1,
-                },
-            ),
-        )
+        for model_type, more in (("glm_ocr", {}),)
     ),
     Family(
         "llava",
