@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Final, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_type_hints
 
 import trio
 from cyclopts import App, Parameter
@@ -44,12 +44,15 @@ from .config.server import (
     ServerConfig,
 )
 from .config.toml_file import FileOptions, read_options
-from .config.validation import is_whole
+from .config.validation import check, check_address, is_whole
 from .errors import AddressError, ConfigError
 from .importing import importing
 from .runtime.nursery import first_error
 from .signals import LeavingAtOnce, leave
 from .telemetry.logs import LogConfig, configure, flush, print_line
+
+if TYPE_CHECKING:
+    from .replicas.processes import ModelProcesses
 
 _WITH_VARIABLES: Final = ("serve", "gateway")
 """Commands whose options may be variables."""
@@ -314,12 +317,12 @@ def serve(
 def _serve(config: ServerConfig, *, opens_console: bool) -> None:
     configure(config.logs)
     # Imported late: the other commands, and a wrong option, need none of it.
-    from .engine_process.process import engine_process
+    from .replicas.processes import model_processes
 
-    process = engine_process(config) if config.process.engine_process == "on" else None
-    with nullcontext() if process is None else process.begun():
+    processes = model_processes(config) if config.process.engine_process == "on" else None
+    with nullcontext() if processes is None else processes.begun():
         with importing():
-            if process is None:  # torch, too: while the loop imports it no signal would be heard
+            if processes is None:  # torch, too: while the loop imports it no signal would be heard
                 from . import model_loading as models  # noqa: F401
             from .first_steps import open_page
             from .server import serve as serve_forever  # takes a second, in which the models' process loads
@@ -338,7 +341,9 @@ def _serve(config: ServerConfig, *, opens_console: bool) -> None:
 
             async with trio.open_nursery() as nursery:
                 await nursery.start(_watch_signals, ready, stop, nursery.cancel_scope)
-                await serve_forever(config, stop=stop, on_ready=announce, process=process)
+                if processes is not None:
+                    nursery.start_soon(_replace_on_signal, ready, processes, config.listen.drain_s)
+                await serve_forever(config, stop=stop, on_ready=announce, processes=processes)
                 nursery.cancel_scope.cancel()
 
         trio.run(run_until_signal)
@@ -400,6 +405,104 @@ def gateway(
         fail(error)
         return 1
     return 0
+
+
+@app.command(default_parameter=Parameter(negative=()))
+def engine(
+    models: tuple[str, ...],
+    *,
+    listen: str = "127.0.0.1:9000",
+    secret_file: Path,
+    served_model_name: tuple[str, ...] = (),
+    model: tuple[str, ...] = (),
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+    tls_ca: Path | None = None,
+    drain_s: float = 10.0,
+    engine: Annotated[EngineConfig, _FLAT] = _DEFAULTS.engine,
+    logs: Annotated[LogConfig, _FLAT] = _DEFAULTS.logs,
+) -> int:
+    """Run models for servers on other machines.
+
+    Prints `engines listen on HOST:PORT` when ready; `sensorium serve MODEL --engines HOST:PORT` uses them. A
+    server has to know the secret. What crosses the network is encrypted only with the three options of TLS.
+    Ctrl-C and SIGTERM end it once the requests that run are finished.
+
+    Examples:
+
+        sensorium engine tiny-qwen3-asr --listen 10.0.0.2:9000 --secret-file secret
+
+    Parameters
+    ----------
+    models
+        Embedded names, local folders or Hugging Face ids.
+    listen
+        Address to listen on, HOST:PORT; port 0 takes a free one.
+    secret_file
+        File with a secret of 16 bytes or more that the servers have, too.
+    served_model_name
+        Public name of a model; repeat it, once per model in the same order.
+    model
+        Option of one model only, as `sensorium serve` takes it.
+    tls_cert
+        Certificate (PEM) to show, for TLS on both sides; with tls_key and tls_ca.
+    tls_key
+        Its key.
+    tls_ca
+        Certificates of the authority that those of servers must be of.
+    drain_s
+        Seconds that requests may take to finish at the end.
+    """
+    config = ServerConfig(
+        models, served_model_name, engine=engine, logs=logs, model_options=model, process=ProcessConfig()
+    )
+    check_address("listen", listen)
+    check("drain_s", drain_s, 0)
+    with LeavingAtOnce(), importing():
+        from . import model_loading as loading  # torch, too
+        from .nodes.client import NodeAddress
+        from .nodes.handshake import read_secret
+        from .nodes.server import run_node
+        from .nodes.tls import tls_context
+        from .worker_config import orders_of
+    secret = read_secret(secret_file)
+    tls = tls_context(tls_cert, tls_key, tls_ca, is_server=True)
+    configure(config.logs)
+    host, _, port = listen.rpartition(":")
+    address = NodeAddress(host.removeprefix("[").removesuffix("]"), int(port))
+
+    async def run() -> None:
+        ready, stop = trio.Event(), trio.Event()
+
+        def announce(where: str) -> None:
+            print_line(f"engines listen on {where}")
+            ready.set()
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_watch_signals, ready, stop, nursery.cancel_scope)
+            await run_node(
+                orders_of(config),
+                address,
+                secret,
+                loading.open_next,
+                stop=stop,
+                drain_s=drain_s,
+                on_ready=announce,
+                tls=tls,
+            )
+            nursery.cancel_scope.cancel()
+
+    try:
+        trio.run(run)
+    except BaseExceptionGroup as group:
+        error = first_error(group)
+        if not isinstance(error, OSError | ConfigError | SensoriumError):
+            raise
+        flush()
+        fail(f"cannot listen on {listen}: {error.strerror}" if isinstance(error, OSError) else error)
+        return 1
+    flush()
+    os._exit(0)  # the interpreter's own end would wait for a step that still goes on
 
 
 @app.command(default_parameter=Parameter(negative=(), show_env_var=False))
@@ -486,6 +589,14 @@ def kernels(
     for line in show_kernels(model, config, save):
         write(line)
     return 0
+
+
+async def _replace_on_signal(ready: trio.Event, processes: ModelProcesses, drain_s: float) -> None:
+    """SIGUSR1 replaces the processes that run the models, one after the other."""
+    with trio.open_signal_receiver(signal.SIGUSR1) as signals:
+        async for _ in signals:
+            if ready.is_set():
+                await processes.replace_all(drain_s)
 
 
 async def _watch_signals(

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -21,10 +22,11 @@ from ..engine.models.side import open_side
 from ..media.speech.voice_activity import VoiceActivityModel
 from ..protocols.errors import DeviceLostError
 from .config.server import ServerConfig
-from .engine_process.client import RemoteEngine
-from .engine_process.process import EngineProcess, engine_process
+from .engine_process.checkpoints import Checkpoint
 from .inference.client import EngineClient
+from .replicas.processes import ModelProcesses, model_processes
 from .runtime.nursery import first_error
+from .runtime.temp_files import in_own_folders
 from .served_model import LoadedModel, loaded_model
 from .worker_config import orders_of
 
@@ -45,7 +47,7 @@ class Engines:
     config: ServerConfig
     stop: Callable[[], None]
     lost: DeviceLostError | None = None
-    process: EngineProcess | None = None
+    processes: ModelProcesses | None = None
     """What runs them, if this process does not."""
 
     async def start(
@@ -59,22 +61,38 @@ class Engines:
     async def _start_process(
         self, actors: trio.Nursery, activity: VoiceActivityModel
     ) -> Sequence[LoadedModel[EngineClient]]:
-        self.process = process = self.process or engine_process(self.config)
-        await actors.start(process.run)
-        assert process.opened is not None, "it has started"
+        self.processes = processes = self.processes or model_processes(self.config)
+        await actors.start(processes.run)
+        first = next(process for process in processes.processes if process.opened is not None)
+        assert first.opened is not None, "it was chosen for that"
+        scratch: Path = await actors.start(_scratch_folder)
         loaded: list[LoadedModel[EngineClient]] = []
-        for engine, fields in zip(process.engines, process.opened.models, strict=True):
-            work = partial(self._side_of, engine, fields, activity)
+        for index, (fields, checkpoint) in enumerate(
+            zip(first.opened.models, first.checkpoints, strict=True)
+        ):
+            work = partial(self._side_of, processes, index, fields, checkpoint, scratch, activity)
             loaded.append(await trio.to_thread.run_sync(work, abandon_on_cancel=True))
+        for process in processes.processes:
+            process.checkpoints = ()
         return loaded
 
     def _side_of(
-        self, engine: RemoteEngine, fields: dict[str, Any], activity: VoiceActivityModel
+        self,
+        processes: ModelProcesses,
+        index: int,
+        fields: dict[str, Any],
+        checkpoint: Checkpoint,
+        scratch: Path,
+        activity: VoiceActivityModel,
     ) -> LoadedModel[EngineClient]:
-        info, side = open_side(fields)
-        engine.set_info(info)
-        config = self.config.engine_of(engine.name)
-        return loaded_model(engine, info, side, activity=activity, config=config)
+        """The side of a model whose checkpoint need not lie where this process runs: its small files came
+        with the engine, and are written to a folder in `scratch`."""
+        folder = scratch / str(index)
+        checkpoint.write(folder)
+        info, side = open_side(fields | {"folder": str(folder)})
+        processes.set_info(index, info)
+        config = self.config.engine_of(self.config.public_names[index])
+        return loaded_model(processes.engines[index], info, side, activity=activity, config=config)
 
     async def _start_here(
         self, actors: trio.Nursery, activity: VoiceActivityModel
@@ -112,3 +130,13 @@ class Engines:
             logger.critical("%s: %s; stopping, only a new process can use it", engine.name, error)
             self.lost = error
             self.stop()
+
+
+async def _scratch_folder(*, task_status: trio.TaskStatus[Path]) -> None:
+    """A folder of this server's own, as long as it runs."""
+
+    async def hold(folder: str) -> None:
+        task_status.started(Path(folder))
+        await trio.sleep_forever()
+
+    await in_own_folders(hold)

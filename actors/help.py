@@ -16,6 +16,7 @@ COMMANDS = {
     "chat": "Ask a model, or talk with it on a terminal.",
     "embed": "Make vectors of texts: for each a line with a JSON list of numbers, in order.",
     "watch": "Show a film, a camera or the screen to a model, and ask about it again and again.",
+    "engine": "Run models for servers on other machines.",
     "models": "List the embedded models and what they can do, or those of a server.",
     "kernels": "Measure the kernels of a model on this CPU, and show which are used.",
     "bench": "Measure OpenAI-shaped servers, interleaved, with live sessions or whole files.",

@@ -26,7 +26,7 @@ from ..engine.planning.activity import Presence
 from ..engine.planning.limits import SchedulerConfig
 from ..kernels.gpu import jit as triton_jit
 from ..media.speech.voice_activity import VoiceActivityModel
-from ..media.vision.config import read_vision_config
+from ..media.vision.pixel_rule import open_rule
 from ..protocols.errors import ModelLoadError
 from ..protocols.shared.sampling import NO_SAMPLING_DEFAULTS, SamplingDefaults
 from .config.engine import EngineConfig
@@ -103,6 +103,7 @@ def open_next(worker_config: Orders, opened: Sequence[OpenedModel]) -> OpenedMod
         max_pixels=worker_config.max_pixels,
         co_resident=tuple(each.memory for each in opened),
         num_to_come=len(worker_config.models) - len(opened) - 1,
+        num_sharing=worker_config.num_sharing,
         presence=opened[0].engine.presence if opened else None,
     )
 
@@ -115,12 +116,14 @@ def open_engine(
     max_pixels: int = 0,
     co_resident: Sequence[MemoryPlan] = (),
     num_to_come: int = 0,
+    num_sharing: int = 1,
     presence: Presence | None = None,
 ) -> OpenedModel:
     """Open a checkpoint, settle sizes and make its engine. Blocking: call it in a thread.
 
     `max_pixels` is the largest image that will come (0: what the model itself allows). Memory that
     is given by default is shared with the models `beside` it and the ones to come; `presence` is theirs.
+    `num_sharing` processes do the same on this device.
     Raises ModelLoadError naming the folder, file or tensor at fault, or what does not fit into memory.
     """
     is_embedded = model in embedded_models()
@@ -144,7 +147,9 @@ def open_engine(
     max_running = config.max_running or choices.max_running
     max_tokens_per_step = max(choices.max_tokens_per_step, max_running)
     requested = _memory_request(source, config, max_running, max_tokens_per_step, max_pixels)
-    memory = _share_out(name, source, replace(requested, num_models=1 + num_to_come), co_resident)
+    memory = _share_out(
+        name, source, replace(requested, num_models=1 + num_to_come), co_resident, num_sharing
+    )
     grammars, text = open_grammars(source), source.side.text
     num_threads = config.num_threads or (1 if is_embedded else num_cores())
     info = replace(source.info, name=name, max_context=memory.context, kv_dtype=memory.kv_dtype)
@@ -224,10 +229,10 @@ def _sampling(source: ModelSource, config: EngineConfig) -> SamplingDefaults:
 def _memory_request(
     source: ModelSource, config: EngineConfig, max_running: int, max_tokens_per_step: int, max_pixels: int
 ) -> MemoryRequest:
-    activation_bytes = 0
-    if source.activation_bytes is not None:
-        vision = read_vision_config(source.folder).bounded(max_pixels or None)
-        activation_bytes = source.activation_bytes(vision.max_item_pixels)
+    activation_bytes, prompts = 0, source.side.prompts
+    if source.activation_bytes is not None and prompts is not None and prompts.media.pixels is not None:
+        rule = open_rule(prompts.media.pixels, source.folder).bounded(max_pixels or None)
+        activation_bytes = source.activation_bytes(rule.max_item_pixels)
     return MemoryRequest(
         device="cuda" if source.device.type == "cuda" else "cpu",
         weight_bytes=source.weight_bytes,
@@ -249,7 +254,11 @@ def _memory_request(
 
 
 def _share_out(
-    name: str, source: ModelSource, requested: MemoryRequest, co_resident: Sequence[MemoryPlan]
+    name: str,
+    source: ModelSource,
+    requested: MemoryRequest,
+    co_resident: Sequence[MemoryPlan],
+    num_sharing: int,
 ) -> MemoryPlan:
     if requested.device == "cpu":
         requested = replace(
@@ -258,7 +267,7 @@ def _share_out(
             promised_kv_bytes=sum(each.promised_kv_bytes for each in co_resident),
         )
     try:
-        memory = plan_memory(requested, free_bytes(source.device))
+        memory = plan_memory(requested, free_bytes(source.device) // num_sharing)
     except ModelLoadError as error:
         raise ModelLoadError(f"{name}: {error.message}") from None
     logger.info("%s: %s", name, memory)

@@ -23,7 +23,6 @@ from ..media.speech.voice_activity import VoiceActivityModel
 from .config.network import ListenConfig
 from .config.responses import ResponseConfig
 from .config.server import ServerConfig
-from .engine_process.process import EngineProcess
 from .engines import Engines
 from .errors import AddressError
 from .fetching.dns import Names
@@ -43,6 +42,7 @@ from .live.voice_activity import VoiceActivityActor
 from .media_decoding.cache import MediaCache
 from .media_decoding.memory_budget import MediaBudget
 from .media_decoding.worker_pool import DecoderPool, MediaConfig
+from .replicas.processes import ModelProcesses
 from .served_model import LoadedModel
 from .telemetry.collectors import FETCHES, MEDIA, MEDIA_CACHE, POSTING, SOUND
 from .telemetry.metrics import Metrics
@@ -76,19 +76,19 @@ async def serve(
     *,
     stop: trio.Event,
     on_ready: Callable[[str], None] = lambda _: None,
-    process: EngineProcess | None = None,
+    processes: ModelProcesses | None = None,
     start: StartEngines | None = None,
     task_status: trio.TaskStatus[Service] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until `stop` is set, then drain and return.
 
-    `on_ready` gets the base URL when every model can take work. `process` is the engine process, where it was
-    started already; `start` gives engines in place of those that the configuration names. Raises ConfigError,
-    AddressError and ModelLoadError before that, and DeviceLostError, after draining, when a device does
-    nothing more for this process. Cancelling ends everything at once.
+    `on_ready` gets the base URL when every model can take work. `processes` run the engines, where they
+    were started already; `start` gives engines in place of those that the configuration names. Raises
+    ConfigError, AddressError and ModelLoadError before that, and DeviceLostError, after draining, when a
+    device does nothing more for this process. Cancelling ends everything at once.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    engines = Engines(config, stop.set, process=process)
+    engines = Engines(config, stop.set, processes=processes)
     listen, keys = config.listen, ApiKeys(config.listen)
     limits = connection_limits(
         listen.max_connections, listen.max_connections_per_address, idle_s=listen.keep_alive_s
@@ -167,8 +167,8 @@ async def _load(
     )
     models: dict[str, ServedModel] = {}
     served = await start(actors, activity)
-    if engines.process is not None:
-        metrics.add_process(engines.process.pid, engines.process.num_restarts)
+    if engines.processes is not None:
+        engines.processes.add_metrics(metrics)
     for loaded in served:
         metrics.add_engine(
             loaded.name, loaded.engine.statistics, loaded.engine.inboxes, kv_dtype=loaded.info.kv_dtype

@@ -36,6 +36,10 @@ class Orders(msgspec.Struct, frozen=True):
     max_pixels: int
     """Of the largest image that will come; 0: what a model itself allows."""
     logs: LogConfig
+    num_sharing: int = 1
+    """Processes that open the same models on the same device; each takes its share of the memory."""
+    known_checkpoints: tuple[str, ...] = ()
+    """Digests of files that were sent before, by a process that is gone."""
 
 
 def orders_of(config: ServerConfig) -> Orders:

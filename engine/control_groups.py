@@ -55,9 +55,18 @@ def num_cores(topology: Path = TOPOLOGY) -> int:
     """
     if not hasattr(os, "sched_getaffinity"):
         return num_processors()
-    processors = os.sched_getaffinity(0)
-    cores = {_siblings(topology, number) for number in processors}
-    return min(num_processors(), max(len(cores), 2))
+    return min(num_processors(), max(len(processors_by_core(topology)), 2))
+
+
+def processors_by_core(topology: Path = TOPOLOGY) -> list[tuple[int, ...]]:
+    """The processors that this process may use, those of one core together, in order; empty where the system
+    does not tell."""
+    if not hasattr(os, "sched_getaffinity"):
+        return []
+    cores: dict[str, list[int]] = {}
+    for number in sorted(os.sched_getaffinity(0)):
+        cores.setdefault(_siblings(topology, number), []).append(number)
+    return [tuple(processors) for processors in cores.values()]
 
 
 def _siblings(topology: Path, number: int) -> str:

@@ -53,23 +53,41 @@ def draw(logits: Tensor, filters: Filters, uniforms: Sequence[float]) -> Tensor:
 
 def draw_reference(logits: Tensor, filters: Filters, uniforms: Sequence[float]) -> Tensor:
     """The same in plain torch."""
+    return draw_weighted(_weights(logits, filters), uniforms)
 
-    def column(values: Sequence[float], dtype: torch.dtype = torch.float32) -> Tensor:
-        return to_device(torch.tensor(values, dtype=dtype), logits.device)[:, None]
 
+def probabilities(logits: Tensor, filters: Filters) -> Tensor:
+    """What `draw` chooses by, of float32 logits [rows, vocab] → float32 [rows, vocab]."""
+    weights = _weights(logits, filters)
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def draw_weighted(weights: Tensor, uniforms: Sequence[float]) -> Tensor:
+    """A token for each row of weights [rows, vocab], at least one of which is above 0 → int64 [rows]: the
+    inverse of the distribution function at a number in [0, 1)."""
+    cumulative = weights.cumsum(-1, dtype=torch.float64)
+    total = cumulative[:, -1:]
+    at = _column(uniforms, weights.device, torch.float64)
+    target = torch.minimum(at * total, total.nextafter(torch.zeros_like(total)))
+    found = torch.searchsorted(cumulative, target, right=True)[:, 0]
+    return found.clamp_max(weights.shape[1] - 1)
+
+
+def _column(values: Sequence[float], device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
+    return to_device(torch.tensor(values, dtype=dtype), device)[:, None]
+
+
+def _weights(logits: Tensor, filters: Filters) -> Tensor:
+    """The likeliest token's is 1, those of tokens that the filters leave out are 0."""
     # The highest becomes 0, so that no temperature makes an infinity of it.
-    scaled = (logits - logits.amax(-1, keepdim=True)) / column(filters.temperature)
+    scaled = (logits - logits.amax(-1, keepdim=True)) / _column(filters.temperature, logits.device)
     if any(p > 0 for p in filters.min_p):
-        scaled.masked_fill_(scaled < column(filters.lowest), NEVER)
+        scaled.masked_fill_(scaled < _column(filters.lowest, logits.device), NEVER)
     if any(k > 0 for k in filters.top_k):
         _keep_top_k(scaled, filters.top_k)
     if any(p < 1 for p in filters.top_p):
         _keep_top_p(scaled, filters.top_p)
-    cumulative = scaled.exp_().cumsum(-1, dtype=torch.float64)
-    total = cumulative[:, -1:]
-    target = torch.minimum(column(uniforms, torch.float64) * total, total.nextafter(torch.zeros_like(total)))
-    found = torch.searchsorted(cumulative, target, right=True)[:, 0]
-    return found.clamp_max(logits.shape[1] - 1)
+    return scaled.exp_()
 
 
 def _keep_top_k(scaled: Tensor, top_k: Sequence[int]) -> None:

@@ -201,7 +201,8 @@ def _leave_root(folder: str) -> bool:
 
 
 def _load_all() -> None:
-    """What is loaded when it is needed cannot be any more."""
+    """What is loaded when it is needed cannot be any more. Only rules of pixels named here can be used."""
+    importlib.import_module(".vision.merged_patches", __package__)
     Image.init()
     if importlib.util.find_spec("pi_heif") is not None:
         importlib.import_module("pi_heif")

@@ -6,15 +6,26 @@ What a model's engine makes of it is in `actors/model_loading.py`; who starts th
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal, get_args
 
 from ...engine.models.memory import MemorySize
 from ...engine.planning.limits import SchedulingPolicy
 from ...engine.text.tools.machine import ToolParser
-from .validation import check, check_file, check_word, memory_size, read_pins, read_template_kwargs
+from ..errors import ConfigError
+from .validation import (
+    check,
+    check_address,
+    check_file,
+    check_word,
+    memory_size,
+    read_pins,
+    read_template_kwargs,
+)
 
-Device = Literal["auto", "cpu", "cuda"]
+_DEVICE: Final = re.compile(r"auto|cpu|cuda(:\d+(,\d+)*)?")
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["none", "int8", "int4"]
 KvDtype = Literal["auto", "int8", "fp8"]
@@ -31,7 +42,8 @@ class EngineConfig:
     Attributes
     ----------
     device
-        Device to run on. auto: cuda if there is one, else cpu.
+        Device to run on: auto (cuda if there is one, else cpu), cpu, cuda, or a GPU by its number as cuda:1.
+        Replicas take those of a list in turn: cuda:0,1.
     dtype
         Data type of weights and activations. auto: float32 for embedded models (too small to gain from
         less), else bfloat16 where the device computes in it, else float32.
@@ -100,7 +112,7 @@ class EngineConfig:
         Seconds a step may take before the device counts as hung and the model is restarted.
     """
 
-    device: Device = "auto"
+    device: str = "auto"
     dtype: Dtype = "auto"
     quantization: Quantization = "none"
     kv_dtype: KvDtype = "auto"
@@ -126,6 +138,10 @@ class EngineConfig:
     step_timeout_s: float = STEP_TIMEOUT_S
 
     def __post_init__(self) -> None:
+        if not _DEVICE.fullmatch(self.device):
+            raise ConfigError(
+                f"--device is {self.device!r}; allowed: auto, cpu, cuda, cuda:1, or cuda:0,1 for two replicas"
+            )
         check("num_threads", self.num_threads, 0, 1024)
         check("num_blocks", self.num_blocks, 0)
         check("block_size", self.block_size, 1, 256)
@@ -165,11 +181,43 @@ class ProcessConfig:
     engine_silence_s
         Seconds without a heartbeat before the engine process counts as hung and is killed; three times as
         long while it loads.
+    replicas
+        Processes that run all models, each with its share of the cores, of the memory and of the GPUs that
+        device lists. Sessions and conversations stay at one; a prompt goes where its beginning is cached, or
+        where the least waits. One that dies or is silent for a second is left out until it is back.
+    engines
+        Address of engines that `sensorium engine` runs, HOST:PORT; repeat it for several with the same
+        models. Nothing is loaded here then: the models are named as they are there.
+    engine_secret_file
+        File with the secret that these engines know, 16 bytes or more.
+    engine_tls_cert
+        Certificate (PEM) to show engines, for TLS on both sides; with engine_tls_key and engine_tls_ca.
+    engine_tls_key
+        Its key.
+    engine_tls_ca
+        Certificates of the authority that theirs must be of.
     """
 
     engine_process: Where = "on"
     engine_silence_s: float = 20.0
+    replicas: int = 1
+    engines: tuple[str, ...] = ()
+    engine_secret_file: Path | None = None
+    engine_tls_cert: Path | None = None
+    engine_tls_key: Path | None = None
+    engine_tls_ca: Path | None = None
 
     def __post_init__(self) -> None:
         check_word("engine_process", self.engine_process, get_args(Where))
         check("engine_silence_s", self.engine_silence_s, 1)
+        check("replicas", self.replicas, 1, 64)
+        if self.replicas > 1 and self.engine_process == "off":
+            raise ConfigError(f"--replicas is {self.replicas} with --engine-process off; allowed: on")
+        for address in self.engines:
+            check_address("engines", address)
+        if self.engines and (self.replicas > 1 or self.engine_process == "off"):
+            raise ConfigError(
+                "--engines are processes of their own; allowed: no --replicas, and no --engine-process off"
+            )
+        if self.engines and self.engine_secret_file is None:
+            raise ConfigError("--engines need --engine-secret-file: the file with the secret that they know")

@@ -14,7 +14,7 @@ from typing import Final
 from ..errors import ConfigError
 from ..telemetry.logs import LogConfig
 from .calls import CallConfig
-from .engine import STEP_TIMEOUT_S, Device, Dtype, EngineConfig, KvDtype, ProcessConfig, Quantization
+from .engine import STEP_TIMEOUT_S, Dtype, EngineConfig, KvDtype, ProcessConfig, Quantization
 from .fetching import FetchConfig
 from .files import SAMPLE_BYTES_PER_S, FileConfig
 from .mcp import McpConfig
@@ -28,7 +28,6 @@ __all__ = [
     "SAMPLE_BYTES_PER_S",
     "STEP_TIMEOUT_S",
     "CallConfig",
-    "Device",
     "Dtype",
     "EngineConfig",
     "FetchConfig",
@@ -86,7 +85,12 @@ class ServerConfig:
             )
 
         for name in names:
-            self.engine_of(name)
+            num_devices = self.engine_of(name).device.count(",") + 1
+            if num_devices > self.process.replicas:
+                raise ConfigError(
+                    f"--device names {num_devices} GPUs and --replicas is {self.process.replicas} ({name}); "
+                    f"allowed: one GPU, or --replicas {num_devices}"
+                )
         self.aliases  # noqa: B018 (says what is wrong with them)
 
     def engine_of(self, name: str) -> EngineConfig:

@@ -82,3 +82,10 @@ def read_template_kwargs(value: str) -> dict[str, Any]:
     except (msgspec.DecodeError, BadRequestError) as error:
         problem = str(error)
     raise ConfigError(f"--default-chat-template-kwargs is {value!r}: {problem}")
+
+
+def check_address(option: str, value: str) -> None:
+    """Raise ConfigError for what is no HOST:PORT or [ADDRESS]:PORT."""
+    host, _, port = value.rpartition(":")
+    if not host or not port.isdecimal() or not 0 <= int(port) < 65_536:
+        raise ConfigError(f"--{option.replace('_', '-')} is {value!r}; allowed: HOST:PORT, as 10.0.0.2:9000")

@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NoReturn, Protocol, TypeVar
 
 import trio
@@ -30,6 +31,7 @@ from ..runtime.nursery import first_error
 from ..telemetry.logs import configure, flush
 from ..worker_config import Orders
 from . import messages
+from .checkpoints import Checkpoint, read_checkpoint
 from .framing import small_frame
 from .server import STATE_INTERVAL_S, EngineServer
 
@@ -107,26 +109,41 @@ async def _serve(config: Orders, sock: socket.socket, open_next: Open[OpenedT]) 
 async def _run(
     config: Orders, stream: trio.abc.Stream, open_next: Open[OpenedT], nursery: trio.Nursery
 ) -> None:
-    opened: list[OpenedT] = []
     # Where memory is refused, a thread may end without its result: the first failure ends the wait for it.
     with naming_shortage(", ".join(order.name for order in config.models)):
         async with trio.open_nursery() as loading:
             loading.start_soon(_report_loading, stream)
-            for order in config.models:
-                started = time.monotonic()
-                with naming_shortage(order.name):
-                    model = await trio.to_thread.run_sync(
-                        open_next, config, tuple(opened), abandon_on_cancel=True
-                    )
-                    opened.append(model)
-                    await nursery.start(model.engine.run)
-                logger.info("%s: ready after %.1f s", order.name, time.monotonic() - started)
-            gc.collect()
-            gc.freeze()
+            engines, hello, contents = await open_all(config, open_next, nursery)
             loading.cancel_scope.cancel()
-    hello = messages.Opened(tuple(info_fields(each.info) for each in opened))
-    await EngineServer([each.engine for each in opened], stream).run(hello)
+    await EngineServer(engines, stream).run(hello, contents)
     os._exit(0)  # there is nobody to give anything back to
+
+
+async def open_all(
+    config: Orders, open_next: Open[OpenedT], nursery: trio.Nursery
+) -> tuple[Sequence[Engine], messages.Opened, Sequence[bytes]]:
+    """Open all models and run their engines in `nursery`; what to say of them, and their files' contents.
+
+    Raises ModelLoadError.
+    """
+    opened: list[OpenedT] = []
+    checkpoints: list[Checkpoint] = []
+    for order in config.models:
+        started = time.monotonic()
+        with naming_shortage(order.name):
+            model = await trio.to_thread.run_sync(open_next, config, tuple(opened), abandon_on_cancel=True)
+            opened.append(model)
+            await nursery.start(model.engine.run)
+        read = partial(read_checkpoint, model.info.folder, config.known_checkpoints)
+        checkpoints.append(await trio.to_thread.run_sync(read))
+        logger.info("%s: ready after %.1f s", order.name, time.monotonic() - started)
+    gc.collect()
+    gc.freeze()
+    hello = messages.Opened(
+        tuple(info_fields(each.info) for each in opened), tuple(each.files for each in checkpoints)
+    )
+    contents = [content for each in checkpoints for content in each.contents]
+    return [each.engine for each in opened], hello, contents
 
 
 async def _report_loading(stream: trio.abc.SendStream) -> None:

@@ -20,6 +20,7 @@ from ...protocols.engine.messages import (
     EncoderItem,
     InputChunk,
     Lane,
+    MediaSpan,
     Outcome,
     PromptRequest,
     Sample,
@@ -122,6 +123,7 @@ class RemoteEngine(EngineClient):
         key: str | None = None,  # noqa: ARG002 (there is one engine)
         prompt_token_ids: Sequence[int] = (),  # noqa: ARG002
         *,
+        spans: Sequence[MediaSpan] = (),  # noqa: ARG002
         lane: Lane = INTERACTIVE,
         fetch: Fetch | None = None,
     ) -> AsyncIterator[RemotePlace]:

@@ -29,7 +29,7 @@ MAX_CALLS: Final = 16_384
 """Calls in flight: more than engines take, and a bound while none answers."""
 SILENCE_S: Final = 5.0
 """States come four times a second."""
-_TICK_S: Final = 0.5
+_TICK_S: Final = 0.25
 
 
 class Call:
@@ -41,10 +41,13 @@ class Call:
         self._stream = stream
         self.is_over = False
         """Nothing is left of it at the other side."""
+        self._is_given_up = False
         self._send, self._receive = trio.open_memory_channel[Message | SensoriumError](8)
 
     def take(self, answer: Message) -> None:
         """An answer has come."""
+        if self._is_given_up:
+            return
         match answer:
             case messages.Failed():
                 self.fail(messages.raised(answer))
@@ -61,6 +64,12 @@ class Call:
         if self._stream is not None:
             self._stream.fail(error)
         self._send.send_nowait(error)
+
+    def give_up(self, error: SensoriumError) -> None:
+        """Answers that still come are not for anybody; the other side is told so when the call is left."""
+        is_over = self.is_over
+        self.fail(error)
+        self.is_over, self._is_given_up = is_over, True
 
     async def answer(self, *kinds: type[MessageT]) -> MessageT:
         """The next answer, which must be one of these. Raises what the call failed with."""
@@ -81,10 +90,18 @@ class Call:
 class Line:
     """The connection to one process, for all its models. Start `run`."""
 
-    def __init__(self, stream: trio.abc.Stream, on_news: Callable[[Message], None]) -> None:
-        """`on_news` is told what comes without being asked for, and every state."""
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        on_news: Callable[[Message, Sequence[bytes]], None],
+        *,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        """`on_news` is told what comes without being asked for, with its buffers, and every state. After
+        `silence_s` without a word nothing more is asked."""
         self._link = Link(stream)
         self._on_news = on_news
+        self._silence_s = silence_s
         self._calls: dict[int, Call] = {}
         self._ids = count(messages.NEWS + 1)
         self.silent_s = 0.0
@@ -93,7 +110,7 @@ class Line:
     @property
     def is_silent(self) -> bool:
         """Whether nothing was heard for so long that nothing more is asked."""
-        return self.silent_s > SILENCE_S
+        return self.silent_s >= self._silence_s
 
     async def run(self, on_lost: Callable[[], SensoriumError]) -> None:
         """Carry calls until the line is lost, which raises LinkLostError, or is cancelled.
@@ -109,6 +126,11 @@ class Line:
             error = on_lost()
             for call in tuple(self._calls.values()):
                 call.fail(error)
+
+    def give_up_calls(self, error: SensoriumError) -> None:
+        """Fail all calls in flight, though the other side may still work on them: it is told to end them."""
+        for call in tuple(self._calls.values()):
+            call.give_up(error)
 
     @asynccontextmanager
     async def call(
@@ -151,8 +173,8 @@ class Line:
 
     async def _take(self, number: int, parts: list[bytes]) -> None:
         self.silent_s = 0.0
-        message, _ = await read_message(parts)
+        message, buffers = await read_message(parts)
         if number == messages.NEWS or isinstance(message, messages.State):
-            self._on_news(message)
+            self._on_news(message, buffers)
         if number in self._calls:
             self._calls[number].take(message)

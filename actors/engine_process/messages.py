@@ -181,10 +181,20 @@ class Loading(_Message, frozen=True):
     """Said again and again by those who run engines, until all can take work: they are there."""
 
 
+class CheckpointFiles(msgspec.Struct, frozen=True, array_like=True):
+    """The small files of one model's folder (`checkpoints.py`), whose contents travel behind."""
+
+    digest: str
+    """Of names and contents."""
+    names: tuple[str, ...] = ()
+    """None where the other side has them: `Orders.known_checkpoints`."""
+
+
 class Opened(_Message, frozen=True):
-    """All engines can take work: `info_fields` of each model."""
+    """All engines can take work: of each model its `info_fields`, and the files its side is opened from."""
 
     models: tuple[dict[str, Any], ...]
+    checkpoints: tuple[CheckpointFiles, ...]
 
 
 Message = (

@@ -87,9 +87,10 @@ class Link:
         self._add(call, large_frames(call, head, buffers), len(head) + sum(map(len, buffers)))
         self._has_work.unpark_all()
 
-    async def settled(self) -> None:
-        """Wait as long as much that is small has not gone: for who makes more and more of it."""
-        while self._small_bytes >= _MAX_SMALL_BYTES and not self._is_lost:
+    async def settled(self, call: int | None = None) -> None:
+        """Wait as long as much that is small has not gone, or something large of `call`, which its small
+        messages wait for: for who makes more and more of them."""
+        while (self._small_bytes >= _MAX_SMALL_BYTES or call in self._large) and not self._is_lost:
             await self._has_room.park()
 
     def abandon(self, call: int) -> bool:

@@ -10,82 +10,70 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
+import msgspec
 import trio
 
-from ...protocols.errors import ModelLoadError, SensoriumError, UnavailableError
-from ..config.server import ServerConfig
-from ..runtime.supervisor import Child, Health, RestartPolicy, Supervisor
+from ..runtime.supervisor import RestartPolicy
 from ..runtime.threads import is_short
-from ..worker_config import Orders, orders_of, written
-from . import messages
-from .client import RemoteEngine
-from .connection import Line
-from .messages import Message
-from .multiplexer import LinkLostError
+from ..worker_config import Orders, written
+from .peer import EnginePeer
 
 logger = logging.getLogger(__name__)
 
 _LEAVE_S: Final = 2.0
 """How long it may take to end by itself, once nobody talks to it any more."""
-_CHECK_INTERVAL_S: Final = 0.5
 _POLL_S: Final = 0.02
 _AGAIN_S: Final = 5.0
 """From one try to start it, where the system cannot, to the next."""
-_PATIENCE: Final = 3
-"""How many times longer it may be silent while it loads: a library from a cold disk holds up all else."""
 _SOCKET_BYTES: Final = 1024 * 1024
 
 
-class EngineProcessError(UnavailableError):
-    """The process is gone, or says nothing any more."""
-
-
-class FilesChangedError(ModelLoadError):
-    """What a model is made of is not what it was at the first start: trying again changes nothing."""
-
-
-class EngineProcess:
-    """One process and its engines, over all its incarnations. Start `run`."""
+class EngineProcess(EnginePeer):
+    """One process of this machine and its engines, over all its incarnations. Start `run`."""
 
     def __init__(
         self,
         orders: Orders,
         *,
         silence_s: float,
+        left_out_s: float | None = None,
+        has_others: Callable[[], bool] = lambda: False,
+        cores: Collection[int] = (),
         policy: RestartPolicy | None = None,
         command: Sequence[str] = (sys.executable, "-P", "-m", "sensorium.actors.engine_process"),
+        name: str = "engines",
     ) -> None:
+        """See `EnginePeer`; it is killed after `silence_s` without a word. It runs on `cores`; empty: on
+        all."""
+        super().__init__(
+            name,
+            [order.name for order in orders.models],
+            silence_s=silence_s,
+            left_out_s=left_out_s,
+            has_others=has_others,
+            policy=policy,
+        )
         self._orders = orders
-        self._silence_s = silence_s
+        self._cores = frozenset(cores)
         self._command = command
-        self._supervisor = Supervisor("engines", self._start, policy=policy, fatal=FilesChangedError)
         self._begun: tuple[subprocess.Popen[bytes], socket.socket] | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._load_s = 0.0
-        """How long the last that became ready took for that."""
-        self._loading_since: float | None = None
-        self.engines = tuple(
-            RemoteEngine(order.name, index, self._down, self._back_in_s)
-            for index, order in enumerate(orders.models)
-        )
-        self.opened: messages.Opened | None = None
-        """What it said of its models, once it was ready for the first time."""
 
     def pid(self) -> int | None:
         """Of the process, while there is one."""
         return None if self._process is None else self._process.pid
 
-    def num_restarts(self) -> int:
-        """Times it was started again."""
-        return self._supervisor.num_restarts
+    def _where(self) -> str:
+        return f"process {self.pid()}"
 
     @contextmanager
     def begun(self) -> Iterator[None]:
@@ -103,35 +91,12 @@ class EngineProcess:
                 process.kill()
                 process.wait()
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep it running until cancelled; `started` once its models are loaded.
-
-        Raises what its first start failed with (ModelLoadError, for one).
-        """
-        try:
-            await self._supervisor.run(task_status=task_status)
-        except FilesChangedError as error:
-            logger.critical("%s", error)
-            await trio.sleep_forever()  # as one that crashed too often
-
-    def _down(self) -> Health:
-        health = self._supervisor.health
-        return "restarting" if health == "ready" else health
-
-    def _back_in_s(self) -> float:
-        """When it is ready again, if that takes as long as it did; a second at least."""
-        loading_s = 0.0 if self._loading_since is None else time.monotonic() - self._loading_since
-        return max(1.0, self._load_s - loading_s)
-
-    def _start(self) -> Sequence[Child]:
-        return (Child("process", self._run_process),)
-
-    async def _run_process(self, *, task_status: trio.TaskStatus[None]) -> None:
+    async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
         (process, ours), self._begun = self._begun or await self._spawned(), None
         self._process = process
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
         try:
-            await self._talk(process, stream, task_status)
+            await self._talk(stream, task_status, lambda: _obituary(process))
         finally:
             self._process = None
             stream.socket.close()
@@ -166,93 +131,17 @@ class EngineProcess:
                     pass_fds=[theirs.fileno()],
                     process_group=0,
                 )
+            if self._cores:
+                # Before it has threads, which inherit this.
+                os.sched_setaffinity(process.pid, self._cores)
+            known = () if self.opened is None else tuple(each.digest for each in self.opened.checkpoints)
+            orders = msgspec.structs.replace(self._orders, known_checkpoints=known)
             with suppress(BrokenPipeError):  # it is gone already, as who talks to it will see
-                ours.sendall(written(self._orders))  # some KiB, which the socket holds until they are read
+                ours.sendall(written(orders))  # some KiB, which the socket holds until they are read
         except BaseException:
             ours.close()
             raise
         return process, ours
-
-    async def _talk(
-        self, process: subprocess.Popen[bytes], stream: trio.abc.Stream, task_status: trio.TaskStatus[None]
-    ) -> None:
-        news = _News(self.engines, self._ready(task_status), self._back_in_s)
-        line = news.line = Line(stream, news.take)
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._watch, line, news)
-                await line.run(news.lost)
-        except* (LinkLostError, trio.BrokenResourceError):
-            raise news.error or EngineProcessError(await _obituary(process)) from None
-
-    def _ready(self, task_status: trio.TaskStatus[None]) -> Callable[[messages.Opened], None]:
-        def ready(opened: messages.Opened) -> None:
-            self.opened = self.opened or opened
-            for order, first, now in zip(self._orders.models, self.opened.models, opened.models, strict=True):
-                if first != now:
-                    raise FilesChangedError(
-                        f"{order.name}: its files are not those this server began with; restart the server"
-                    )
-            assert self._loading_since is not None
-            self._load_s, self._loading_since = time.monotonic() - self._loading_since, None
-            logger.info("the engines run in process %s", self.pid())
-            task_status.started()
-
-        return ready
-
-    async def _watch(self, line: Line, news: _News) -> None:
-        """Raise when it says nothing any more."""
-        while True:
-            limit_s = self._silence_s * (1 if news.is_ready else _PATIENCE)
-            if line.silent_s >= limit_s:
-                raise EngineProcessError(f"the engine process has not responded for {limit_s:g} s")
-            await trio.sleep(_CHECK_INTERVAL_S)
-
-
-def engine_process(config: ServerConfig) -> EngineProcess:
-    """That of a server's models, not started yet."""
-    return EngineProcess(orders_of(config), silence_s=config.process.engine_silence_s)
-
-
-class _News:
-    """What one incarnation says without being asked."""
-
-    def __init__(
-        self,
-        engines: Sequence[RemoteEngine],
-        on_ready: Callable[[messages.Opened], None],
-        back_in_s: Callable[[], float],
-    ) -> None:
-        self.line: Line | None = None
-        self.error: SensoriumError | None = None
-        """Why it cannot go on, as it says itself."""
-        self.is_ready = False
-        self._engines = engines
-        self._on_ready = on_ready
-        self._back_in_s = back_in_s
-
-    def take(self, message: Message) -> None:
-        """Something was said."""
-        match message:
-            case messages.State():
-                for engine in self._engines:
-                    engine.take(message)
-            case messages.Opened():
-                assert self.line is not None
-                self._on_ready(message)
-                self.is_ready = True
-                for engine in self._engines:
-                    engine.connect(self.line)
-            case messages.Failed():
-                self.error = messages.raised(message)
-
-    def lost(self) -> SensoriumError:
-        """It is gone; what becomes of calls in flight."""
-        for engine in self._engines:
-            engine.disconnect()
-        error = UnavailableError("the engines' process failed and is being restarted", code="engine_lost")
-        error.retry_after_s = self._back_in_s()
-        return error
 
 
 async def _obituary(process: subprocess.Popen[bytes]) -> str:

@@ -9,7 +9,7 @@ other end.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Final, cast
@@ -35,6 +35,7 @@ from ..inference.engine import Engine
 from ..runtime.panic_guard import contained
 from . import messages
 from .chunking import read_message, send_message
+from .framing import Buffer
 from .messages import Message
 from .multiplexer import Link, LinkLostError
 
@@ -66,18 +67,26 @@ class _Work:
 class EngineServer:
     """Answers for `engines`, which run, on one line."""
 
-    def __init__(self, engines: Sequence[Engine], stream: trio.abc.Stream) -> None:
+    def __init__(
+        self,
+        engines: Sequence[Engine],
+        stream: trio.abc.Stream,
+        *,
+        is_draining: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """While it is draining, engines are said to be stopped: what runs is answered, nothing new comes."""
         self._engines = engines
+        self._is_draining = is_draining
         self._link = Link(stream)
         self._works: dict[int, _Work] = {}
         self._reported_health: list[str] = []
 
-    async def run(self, opened: messages.Opened) -> None:
-        """Say hello, then serve until the line is lost."""
+    async def run(self, opened: messages.Opened, contents: Sequence[Buffer]) -> None:
+        """Say hello, with the `contents` of the checkpoints' files, then serve until the line is lost."""
         self._answer(
             messages.NEWS, self._state()
         )  # before, so that who is told of models knows of their health
-        self._answer(messages.NEWS, opened)
+        await self._link.send(messages.NEWS, messages.encode(opened), contents)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._link.run_sending)
             nursery.start_soon(self._report_states)
@@ -91,14 +100,18 @@ class EngineServer:
     async def _report_states(self) -> None:
         while True:
             await trio.sleep(STATE_INTERVAL_S)
-            await self._link.settled()  # the other side may be stopped (Ctrl-Z) for hours
+            await self._link.settled(messages.NEWS)  # the other side may be stopped (Ctrl-Z) for hours
             self._answer(messages.NEWS, self._state())
 
     def _state(self) -> messages.State:
         self._reported_health = [engine.health for engine in self._engines]
         return messages.State(
             tuple(
-                messages.ModelState(engine.health, engine.statistics(), tuple(engine.inboxes()))
+                messages.ModelState(
+                    "stopped" if self._is_draining() else engine.health,
+                    engine.statistics(),
+                    tuple(engine.inboxes()),
+                )
                 for engine in self._engines
             )
         )

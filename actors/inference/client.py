@@ -22,6 +22,7 @@ from ...protocols.engine.messages import (
     Features,
     InputChunk,
     Lane,
+    MediaSpan,
     Outcome,
     PromptRequest,
     SampleRequest,
@@ -196,6 +197,7 @@ class EngineClient(Protocol):
         key: str | None = None,
         prompt_token_ids: Sequence[int] = (),
         *,
+        spans: Sequence[MediaSpan] = (),
         lane: Lane = INTERACTIVE,
         fetch: Fetch | None = None,
     ) -> AbstractAsyncContextManager[Place]:
@@ -207,9 +209,10 @@ class EngineClient(Protocol):
         Hold one set of items at a time: a caller that waits for a second set while holding a first can block
         others for ever. What only live requests held is the first to be evicted.
 
-        A set of engines chooses one of them by two hints, which a single engine ignores. `key` names a
+        A set of engines chooses one of them by hints, which a single engine ignores. `key` names a
         session or conversation: all of its requests go to one engine, until `close_session(key)`.
-        `prompt_token_ids` begins like the prompts to come: an engine that has their prefix cached is better.
+        `prompt_token_ids` begins like the prompts to come, with the media of `spans` in it: an engine that
+        has their prefix cached is better.
 
         Raises BadRequestError if the items can never be held together.
         """

@@ -26,7 +26,7 @@ from ...engine.planning.encoder.effects import FeaturesNeeded
 from ...engine.planning.limits import SchedulerConfig
 from ...engine.planning.scheduler import Scheduler
 from ...engine.text.detokenizer import Decode, decoder_maker
-from ...protocols.engine.messages import INTERACTIVE, EncoderItem, Lane, SessionKey
+from ...protocols.engine.messages import INTERACTIVE, EncoderItem, Lane, MediaSpan, SessionKey
 from ...protocols.engine.statistics import EngineStatistics
 from ...protocols.errors import (
     BadRequestError,
@@ -158,6 +158,7 @@ class Engine(EngineClient):
         key: str | None = None,  # noqa: ARG002 (there is one engine)
         prompt_token_ids: Sequence[int] = (),  # noqa: ARG002
         *,
+        spans: Sequence[MediaSpan] = (),  # noqa: ARG002
         lane: Lane = INTERACTIVE,
         fetch: Fetch | None = None,
     ) -> AsyncIterator[EnginePlace]:

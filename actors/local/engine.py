@@ -21,7 +21,7 @@ import sniffio
 from ...media.speech.voice_activity import VoiceActivityModel
 from ...protocols.errors import BadRequestError, UnavailableError
 from ...protocols.transcription.transcript import TimedSegment, Transcript
-from ..config.server import Device, Dtype, EngineConfig, KvDtype, Quantization
+from ..config.server import Dtype, EngineConfig, KvDtype, Quantization
 from ..inference.engine import Engine
 from ..media_decoding.memory_budget import MediaBudget
 from ..model_loading import load_model
@@ -49,7 +49,7 @@ class _LocalModel:
         self,
         model: str | Path,
         *,
-        device: Device = "auto",
+        device: str = "auto",
         dtype: Dtype = "auto",
         quantization: Quantization = "none",
         kv_dtype: KvDtype = "auto",

@@ -75,7 +75,9 @@ class Supervisor:
         policy: RestartPolicy | None = None,
         on_crash: Callable[[BaseException], None] | None = None,
         fatal: type[BaseException] | tuple[()] = (),
+        planned: type[BaseException] | tuple[()] = (),
     ) -> None:
+        """A `planned` crash is none: the group is started again at once, and nothing counts against it."""
         self.name = name
         self.health: Health = "starting"
         self.num_restarts = 0
@@ -83,6 +85,7 @@ class Supervisor:
         self._policy = policy or RestartPolicy()
         self._on_crash = on_crash
         self._fatal = fatal
+        self._planned = planned
         self._crashes: deque[float] = deque()
         """Each by the seconds that the group had been ready by then."""
         self._served_s = self._ready_since = 0.0
@@ -102,8 +105,12 @@ class Supervisor:
                 if not self._was_ready or isinstance(crash, self._fatal):
                     self.health = "failed"
                     raise crash
+                is_planned = isinstance(crash, self._planned)
                 del crash  # its frames hold what the group was made of: a device has no room for two
-                await self._back_off()
+                if is_planned:
+                    self.num_restarts += 1
+                else:
+                    await self._back_off()
         finally:
             if self.health != "failed":
                 self.health = "stopped"
@@ -137,9 +144,12 @@ class Supervisor:
         if scope.cancel_called:  # stopped, or another child crashed first
             logger.warning("%s: %s failed while stopping", self.name, child.name, exc_info=crash)
             return
-        # Before it was ever ready nobody tries again: whoever runs this is told, and says it.
-        level = logging.ERROR if self._was_ready else logging.DEBUG
-        logger.log(level, "%s: %s crashed", self.name, child.name, exc_info=crash)
+        if isinstance(crash, self._planned):
+            logger.info("%s: the %s is replaced", self.name, child.name)
+        else:
+            # Before it was ever ready nobody tries again: whoever runs this is told, and says it.
+            level = logging.ERROR if self._was_ready else logging.DEBUG
+            logger.log(level, "%s: %s crashed", self.name, child.name, exc_info=crash)
         self._crash = crash
         if self.health == "ready":
             self._served_s += trio.current_time() - self._ready_since

@@ -188,7 +188,7 @@ async def answer_one(
 
 def placed(model: TextModel, prompt: Prompt, lane: Lane) -> AbstractAsyncContextManager[Place]:
     """Where a prompt that belongs to no session runs."""
-    return model.engine.placed(prompt.items, prompt_token_ids=prompt.token_ids, lane=lane)
+    return model.engine.placed(prompt.items, prompt_token_ids=prompt.token_ids, spans=prompt.spans, lane=lane)
 
 
 def make_request(

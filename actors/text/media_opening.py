@@ -21,18 +21,10 @@ from ...media.audio.decode import DecodeLimits, FloatArray
 from ...media.audio.encoder_windows import WindowedLogMel
 from ...media.audio.features import FeatureConfig
 from ...media.embeds import embeds_item
-from ...media.vision.config import WHITE, Background, VisionConfig, read_vision_config
-from ...media.vision.images import (
-    PixelArray,
-    image_bytes,
-    measure_image,
-    patch_item,
-    prepare_image,
-    prepare_picture,
-)
-from ...media.vision.live_frames import PreparedFrame, open_frame
-from ...media.vision.processor_options import low_detail, vision_with_options
-from ...media.vision.video import measure_video, prepare_frames, prepare_video, video_bytes
+from ...media.vision.config import WHITE, Background
+from ...media.vision.images import PixelArray
+from ...media.vision.live_frames import PreparedFrame
+from ...media.vision.pixel_rule import PixelRule, open_rule
 from ...media.vision.video_container import VideoLimits
 from ...protocols.chat.content import MediaPart
 from ...protocols.chat.processor_options import FIELD, NO_PROCESSOR_OPTIONS, ProcessorOptions
@@ -97,7 +89,7 @@ class _Given:
 
     part: MediaPart
     source: Source
-    vision: VisionConfig | None
+    pixels: PixelRule | None
     caller: str
     opener: MediaOpener
     key: MediaKey | None = None
@@ -125,11 +117,11 @@ class MediaOpening:
         self._cache = cache
         self._audio_limits = DecodeLimits(max_seconds=limits.max_clip_s)
         self._video_limits = VideoLimits(max_seconds=limits.max_clip_s)
-        self._vision: VisionConfig | None = None
+        self._pixels: PixelRule | None = None
         self._audio: FeatureConfig | None = None
         if builder.media.pixels is not None:
-            found = read_vision_config(builder.info.folder).bounded(limits.max_image_pixels)
-            self._vision = found.on(limits.background)
+            rule = open_rule(builder.media.pixels, builder.info.folder)
+            self._pixels = rule.bounded(limits.max_image_pixels).on(limits.background)
         if builder.media.audio is not None:
             self._audio = FeatureConfig.from_folder(builder.info.folder, builder.info.extractors)
         ways = (self._video_limits, self._audio, builder.media.audio)
@@ -146,12 +138,12 @@ class MediaOpening:
         processor_options: ProcessorOptions = NO_PROCESSOR_OPTIONS,
     ) -> AsyncIterator[list[MediaItems]]:
         """Media with their features, whose memory is held until it is left. Raises as `chat` does."""
-        vision = self.vision_config(processor_options)
+        pixels = self.pixel_rule(processor_options)
         given = [
             _Given(
                 part,
                 (sources or {}).get(part.param, part.data),
-                _closely(vision, part),
+                _closely(pixels, part),
                 caller,
                 self._opener.of(caller),
             )
@@ -164,26 +156,26 @@ class MediaOpening:
             reservation.settle(sum(map(media_bytes, media)))
             yield media
 
-    def vision_config(self, processor_options: ProcessorOptions) -> VisionConfig | None:
+    def pixel_rule(self, processor_options: ProcessorOptions) -> PixelRule | None:
         """How a request's pictures are looked at. Raises BadRequestError naming the key."""
         if processor_options == NO_PROCESSOR_OPTIONS:
-            return self._vision
-        if self._vision is None:
+            return self._pixels
+        if self._pixels is None:
             raise unsupported(
                 FIELD, f"is for images and videos; the model {self.builder.info.name} takes none"
             )
-        return vision_with_options(self._vision, processor_options)
+        return self._pixels.with_options(processor_options)
 
     @property
     def video_fps(self) -> float | None:
         """Frames of a second that the model looks at; None where it takes no video, or a number whatever its
         length."""
-        return None if self._vision is None else self._vision.video.fps
+        return None if self._pixels is None else self._pixels.video_fps
 
     async def open_frame(self, data: bytes, *, num_frames: int, caller: str = "") -> PreparedFrame:
         """One frame of live video, of `num_frames`. Raises MediaError and what the opener raises."""
-        assert self._vision is not None, "kinds are checked"
-        opening = partial(open_frame, config=self._vision.video, num_frames=num_frames)
+        assert self._pixels is not None, "kinds are checked"
+        opening = partial(self._pixels.open_frame, num_frames=num_frames)
         return await self._opener.of(caller).measure(data, opening, "image")
 
     @asynccontextmanager
@@ -191,12 +183,10 @@ class MediaOpening:
         """What a vision tower encodes of frames that follow each other; its memory is held until it is left.
 
         Raises OverloadedError if there is no memory for media now."""
-        assert self._vision is not None, "kinds are checked"
-        pixels = self._vision.video.pixels
+        assert self._pixels is not None, "kinds are checked"
         height, width, _ = frames[0].shape
-        size = pixels.temporal_patch_size * height * width * pixels.bytes_per_pixel
-        async with self._budget.reserved(size, caller):
-            yield await compute(patch_item, frames, pixels, "video")
+        async with self._budget.reserved(self._pixels.pair_bytes(height, width), caller):
+            yield await compute(self._pixels.pair, frames)
 
     async def _recognise(self, scope: str | None, given: _Given) -> None:
         """Find out by which key the file is kept. Raises MediaError if it is named only, and is not kept."""
@@ -207,7 +197,7 @@ class MediaOpening:
                 digest = await digest_of(content) + ("" if part.embeds is None else f" {part.embeds}")
             else:
                 digest = self._cache.named(scope, part.name) or ""
-            way = f"{self._way} {given.vision}" if part.embeds is None else f"{self.builder.media.embeds}"
+            way = f"{self._way} {given.pixels}" if part.embeds is None else f"{self.builder.media.embeds}"
             given.key = MediaKey(scope, digest, f"{part.kind} {way}", given.caller)
             if part.name and content:
                 self._cache.call(given.key, part.name)
@@ -228,7 +218,7 @@ class MediaOpening:
             given.num_bytes = await self._measure_file(given)
 
     async def _measure_file(self, given: _Given) -> int:
-        part, source, vision, opener = given.part, given.source, given.vision, given.opener
+        part, source, pixels, opener = given.part, given.source, given.pixels, given.opener
         if part.kind == "audio":
             seconds = 0.0
             match source:
@@ -237,18 +227,18 @@ class MediaOpening:
                 case Samples(samples):
                     seconds = len(samples) / INTERNAL_RATE
             return int(seconds * (SAMPLE_BYTES_PER_S + _FEATURE_BYTES_PER_S))
-        assert vision is not None, "kinds are checked"
+        assert pixels is not None, "kinds are checked"
         match part.kind, source:
             case "image", bytes():
-                return await opener.measure(source, partial(measure_image, config=vision.image), "image")
+                return await opener.measure(source, pixels.measure_image, "image")
             case "image", np.ndarray():
-                return image_bytes(source.shape[0], source.shape[1], vision.image)
+                return pixels.image_bytes(source.shape[0], source.shape[1])
             case "video", bytes():
-                measure = partial(measure_video, config=vision.video, limits=self._video_limits)
+                measure = partial(pixels.measure_video, limits=self._video_limits)
                 return await opener.measure(source, measure, "video")
             case "video", Frames(pictures) if pictures:
                 height, width, _ = pictures[0].shape
-                return video_bytes(len(pictures), height, width, vision.video)
+                return pixels.video_bytes(len(pictures), height, width)
         return 0
 
     async def _open(self, reservation: Reservation, given: _Given) -> MediaItems:
@@ -265,24 +255,24 @@ class MediaOpening:
         return given.kept or await self._open_file(given)
 
     async def _open_file(self, given: _Given) -> MediaItems:
-        part, source, vision, opener = given.part, given.source, given.vision, given.opener
+        part, source, pixels, opener = given.part, given.source, given.pixels, given.opener
         if part.embeds is not None:
             with _naming(f"{part.param}.{part.kind}_embeds.data"):
                 item = await off_loop(partial(embeds_item, part.data, part.embeds), size=len(part.data))
             return MediaItems(part.kind, (item,))
         if part.kind == "audio":
             return await self._open_audio(source, opener)
-        assert vision is not None, "kinds are checked"
+        assert pixels is not None, "kinds are checked"
         match part.kind, source:
             case "image", bytes():
-                return await opener.prepare(source, partial(prepare_image, config=vision.image), "image")
+                return await opener.prepare(source, pixels.prepare_image, "image")
             case "image", np.ndarray():
-                return await compute(prepare_picture, source, vision.image)
+                return await compute(pixels.prepare_picture, source)
             case "video", bytes():
-                prepare = partial(prepare_video, config=vision.video, limits=self._video_limits)
+                prepare = partial(pixels.prepare_video, limits=self._video_limits)
                 return await opener.prepare(source, prepare, "video")
             case "video", Frames(pictures, times_s):
-                return await compute(prepare_frames, pictures, times_s, vision.video)
+                return await compute(pixels.prepare_frames, pictures, times_s)
         raise BadRequestError(f"{type(source).__name__} is not a supported type of {part.kind}.")
 
     async def _open_audio(self, source: Source, opener: MediaOpener) -> MediaItems:
@@ -313,8 +303,8 @@ def media_bytes(media: MediaItems) -> int:
     return sum(len(item.features.data) for item in media.items)
 
 
-def _closely(vision: VisionConfig | None, part: MediaPart) -> VisionConfig | None:
-    return low_detail(vision) if part.is_low and vision is not None else vision
+def _closely(pixels: PixelRule | None, part: MediaPart) -> PixelRule | None:
+    return pixels.low_detail() if part.is_low and pixels is not None else pixels
 
 
 async def _for_each(given: Sequence[_Given], work: Callable[[_Given], Awaitable[_T]]) -> list[_T]:

@@ -143,7 +143,7 @@ class Prompter:
         """The conversation with the files in it that it names by address; their memory is held until it is
         left. Raises as `media_of` does, and as `AddressBook.fetched`."""
         parts = self.media_of(conversation)
-        self._media.vision_config(conversation.processor_options)
+        self._media.pixel_rule(conversation.processor_options)
         async with self._addresses.fetched(conversation, parts, caller) as whole:
             yield whole
 

@@ -35,6 +35,8 @@ class RowSpan:
     state: SequenceState
     first: int
     draft: tuple[int, ...] = ()
+    drawn_from: Tensor | None = None
+    """Probabilities [draft, vocab] that the draft was drawn from; None: its tokens are certain."""
 
     @property
     def rows(self) -> range:

@@ -38,6 +38,7 @@ from ...protocols.shared.panics import native_call
 from ..models.base import BidirectionalModel, EncoderOutput, Model, TransducingModel
 from ..planning.plan import (
     ChunkOutcome,
+    DraftHandle,
     EncodeStep,
     Plan,
     SequenceId,
@@ -85,12 +86,14 @@ class Runner:
         kv_dtype: torch.dtype | None = None,
         num_state_slots: int = 0,
         adapters: Mapping[str, Adapter] | None = None,
+        draft_probabilities: Mapping[DraftHandle, torch.Tensor] | None = None,
     ) -> None:
         """`num_threads` is the most torch may use (None: leave torch as it is). Keys and values are kept as
         `kv_dtype`: the model's (None) or `kernels.kv_codes.CODED`. With `cuda_graphs` decode
         steps of up to `max_running` sequences are replayed (ValueError where they cannot be). A model with
         states has `num_state_slots` of them. `adapters` are those of a model opened as adaptable, by their
-        names; there may be more or fewer of them later."""
+        names; there may be more or fewer of them later. So with `draft_probabilities`: float32
+        [tokens, vocabulary] of each draft in a plan that names what it was drawn from."""
         if num_blocks < 1 or block_size < 1:
             raise ValueError("num_blocks and block_size must be at least 1")
         self.info = model.info
@@ -99,6 +102,7 @@ class Runner:
         self._model = model
         self._grammars = grammars
         self._adapters: Mapping[str, Adapter] = {} if adapters is None else adapters
+        self._drafts = {} if draft_probabilities is None else draft_probabilities
         kv_dtype = kv_dtype or model.dtype
         self._limits = Limits(
             num_blocks=num_blocks,
@@ -314,12 +318,17 @@ class Runner:
             return TokensSampled(RequestId(""), error="this sequence was never begun", fault="defect")
         if state.finished:
             return TokensSampled(state.request_id)
+        if step.num_supposed:
+            step = step.from_position(state.num_tokens - 1)
+        drawn_from = None if step.draft_handle is None else self._drafts.get(step.draft_handle)
         fault = fault_of(step, state, self._limits, self._encodings)
+        if fault is None and step.draft_handle is not None:
+            fault = _draft_fault(step, drawn_from, self._limits.vocab_size)
         if fault is not None:
             state.finished = True
             return TokensSampled(state.request_id, error=fault, fault="defect")
         token_ids = (state.generated[-1], *step.token_ids) if step.feeds_sampled else step.token_ids
-        return FedSequence(step, state, token_ids)
+        return FedSequence(step, state, token_ids, drawn_from)
 
     def _matcher(self, grammar: Grammar) -> GrammarMatcher:
         if self._grammars is None:
@@ -453,6 +462,16 @@ def _newest_blocks(steps: Iterable[SequenceStep]) -> Iterator[int]:
         for table in step.more_tables:
             if table:
                 yield table[-1]
+
+
+def _draft_fault(step: SequenceStep, drawn_from: torch.Tensor | None, vocab_size: int) -> str | None:
+    """What is wrong with the probabilities of a draft."""
+    if drawn_from is None:
+        return f"the probabilities {step.draft_handle} of a draft are gone"
+    if drawn_from.ndim != 2 or drawn_from.shape[0] < step.num_draft or drawn_from.shape[1] != vocab_size:
+        shape = tuple(drawn_from.shape)
+        return f"the probabilities of a draft are {shape}; needed: {(step.num_draft, vocab_size)}"
+    return None
 
 
 def _without_memory(fed: FedSequence, reason: str) -> TokensSampled:

@@ -1,9 +1,14 @@
 """From logits to tokens: greedy or random choice, its log-probabilities, and the check of a draft.
 
 One code path for all: at every row the sequence chooses its own token from that row's logits and its own
-randomness, and a draft is accepted as far as it equals those choices. Against a draft (a point mass) that
-is exact rejection sampling, so a draft never changes a result. A random choice depends on (seed, index of
+randomness, and a draft is accepted as far as it equals those choices. Against a certain draft (a point mass)
+that is exact rejection sampling, so it never changes a result. A random choice depends on (seed, index of
 the generated token) and the logits alone, never on who else is in the batch.
+
+A draft that was drawn from known probabilities q is accepted more often, and a random choice depends on it
+too: the choice is the drafted token with probability min(1, p / q), else a token drawn from what p has more
+than q (Leviathan et al. 2023, Chen et al. 2023). So results are others than without the draft, but of the
+same distribution; greedy ones are the same.
 
 `choose` does the tensor work and changes no sequence; `accept` advances one. So a step that ran out of
 memory can be tried again. What may be said at all is `engine/execution/logits.py`.
@@ -20,7 +25,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.argmax import Best, best_of
-from ...kernels.sampling import Filters
+from ...kernels.sampling import Filters, draw_weighted, probabilities
 from ...kernels.sampling import draw as draw_filtered
 from ...kernels.transfer import to_device
 from ...protocols.engine.messages import (
@@ -185,6 +190,7 @@ def _draw_random(logits: Tensor, spans: Sequence[RowSpan], best: Tensor) -> None
     rows: list[int] = []
     params: list[SamplingParams] = []
     uniforms: list[float] = []
+    drawn: list[tuple[RowSpan, Tensor]] = []
     for span in spans:
         sampling = span.state.sampling
         if sampling.temperature < MIN_TEMPERATURE:
@@ -194,28 +200,65 @@ def _draw_random(logits: Tensor, spans: Sequence[RowSpan], best: Tensor) -> None
             rows.append(row)
             params.append(sampling)
             uniforms.append(uniform(sampling.seed, span.state.request_id, start + index))
+        if span.drawn_from is not None and span.draft:
+            drawn.append((span, span.drawn_from))
     size = max(_MAX_ELEMENTS // logits.shape[1], 1)
     for first in range(0, len(rows), size):
         part = slice(first, first + size)
         where = to_device(torch.tensor(rows[part]), logits.device)
         best[where] = draw(logits[where], params[part], uniforms[part])
+    if drawn:
+        _choose_drafted(logits, drawn, best)
+
+
+def _choose_drafted(logits: Tensor, drawn: Sequence[tuple[RowSpan, Tensor]], best: Tensor) -> None:
+    """Put the choices at the rows in front of drafted tokens in the place of the best, where the drafts were
+    drawn from probabilities."""
+    rows: list[int] = []
+    params: list[SamplingParams] = []
+    uniforms: list[float] = []
+    tries: list[float] = []
+    for span, _ in drawn:
+        sampling, request_id = span.state.sampling, span.state.request_id
+        rows += span.rows[:-1]
+        params += [sampling] * len(span.draft)
+        start = len(span.state.generated)
+        for index in range(start, start + len(span.draft)):
+            uniforms.append(uniform(sampling.seed, request_id, index))
+            tries.append(uniform(sampling.seed, request_id, index, "accept"))
+    where = to_device(torch.tensor(rows), logits.device)
+    draft = to_device(torch.tensor([token for span, _ in drawn for token in span.draft]), logits.device)[
+        :, None
+    ]
+    own = probabilities(logits[where], _filters(params))
+    theirs = torch.cat([drawn_from[: len(span.draft)] for span, drawn_from in drawn])
+    bar = to_device(torch.tensor(tries), logits.device)[:, None] * theirs.gather(1, draft)
+    left = (own - theirs).clamp_min(0)
+    # Nothing is left where both are equal: then what is not accepted for want of digits is drawn anew.
+    left = torch.where(left.sum(-1, keepdim=True) > 0, left, own)
+    chosen = torch.where(bar < own.gather(1, draft), draft, draw_weighted(left, uniforms)[:, None])
+    best[where] = chosen[:, 0]
 
 
 def draw(logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]) -> Tensor:
     """A token for each row of ruled logits [rows, vocab], see `kernels/sampling.py`."""
-    filters = Filters(
+    return draw_filtered(logits, _filters(params), uniforms)
+
+
+def _filters(params: Sequence[SamplingParams]) -> Filters:
+    return Filters(
         temperature=[p.temperature for p in params],
         top_k=[p.top_k for p in params],
         top_p=[p.top_p for p in params],
         min_p=[p.min_p for p in params],
     )
-    return draw_filtered(logits, filters, uniforms)
 
 
-def uniform(seed: int | None, request_id: RequestId, index: int) -> float:
-    """A number in [0, 1) from the request's seed (or, without one, its id) and the token's index."""
+def uniform(seed: int | None, request_id: RequestId, index: int, purpose: str = "") -> float:
+    """A number in [0, 1) from the request's seed (or, without one, its id), the token's index, and what it is
+    for, where that is not the choice of the token."""
     digest = hashlib.blake2b(
-        f"{request_id if seed is None else seed}/{index}".encode(), digest_size=8
+        f"{request_id if seed is None else seed}/{index}{purpose}".encode(), digest_size=8
     ).digest()
     return (int.from_bytes(digest, "big") >> 11) / (1 << 53)
 

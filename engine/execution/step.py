@@ -63,6 +63,8 @@ class FedSequence:
     step: SequenceStep
     state: SequenceState
     token_ids: tuple[int, ...]
+    drawn_from: torch.Tensor | None = None
+    """See `RowSpan`."""
 
     @property
     def end(self) -> int:

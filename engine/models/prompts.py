@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -73,8 +73,9 @@ class EmbedsRule:
 class MediaRules:
     """How media become a model's encoder items; None for what it does not take."""
 
-    pixels: Literal["merged patches"] | None = None
-    """Images and videos, by the name of the rule: `merged patches` is `media/vision/config.py`'s."""
+    pixels: str | None = None
+    """Images and videos: the module whose `open_rule` gives a `PixelRule`, a name in `sensorium.media.vision`
+    (".merged_patches") or an absolute one that imports no engine."""
     audio: AudioWindows | None = None
     embeds: EmbedsRule | None = None
     """Of images, or of audio where the model takes no images."""

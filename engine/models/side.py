@@ -1,8 +1,8 @@
 """The side of a model that needs no device: its tokenizer, its prompts, how it transcribes.
 
 A process that faces clients has this of a model that another process runs: what is known of it comes from
-there, the rest from the checkpoint's JSON files. Torch-free. Read `engine/models/source.py` for the other
-side.
+there, as do the checkpoint's small files (`actors/engine_process/checkpoints.py`). Torch-free. Read
+`engine/models/source.py` for the other side.
 """
 
 from __future__ import annotations

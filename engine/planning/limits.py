@@ -24,6 +24,7 @@ from ...protocols.engine.messages import (
 from ...protocols.errors import BadRequestError
 from .kv.groups import ONE_GROUP, PagedGroup
 from .positions import PositionRule, plain_positions
+from .proposers import DraftModel
 
 SchedulingPolicy = Literal["service-classes", "first-come"]
 """The policies of `engine/planning/policies/`."""
@@ -89,6 +90,11 @@ class SchedulerConfig:
     """The largest chunk, in such tokens: a step cannot be left while it runs."""
     max_unread_chunks: int = 64
     """Chunks of one request that may wait to be run before more are refused."""
+    corrects_starts: bool = False
+    """Whether the runner corrects a step that supposes too much of drafts in flight
+    (`SequenceStep.from_position`): then a drafted sequence is planned again while its drafts are verified."""
+    draft_model: DraftModel | None = None
+    """What drafts on the device, with layers in `groups` if it has layers."""
     fingerprint: str = ""
     """What names the blocks' maker: checkpoint, dtype, adapter."""
     max_parked_blocks: int | None = None

@@ -8,7 +8,7 @@ blocks of the pool in `engine/planning/kv/blocks.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NewType
+from typing import Final, NewType
 
 import msgspec
 
@@ -30,6 +30,8 @@ from ...protocols.engine.messages import (
 Slot = int  # names one encoding in the runner
 SequenceId = NewType("SequenceId", int)
 """One stay of a request on the device; never used again. A preempted request comes back as another."""
+DraftHandle = NewType("DraftHandle", int)
+"""Names the distributions that a draft was drawn from, one for each of its tokens; the runner has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,17 @@ class MediaRows(msgspec.Struct, frozen=True, gc=False):
     offset: int
 
 
+class Proposal(msgspec.Struct, frozen=True):
+    """A draft: tokens that may come next. Without a `handle` each of them is certain for who proposes it, and
+    the answer is what it would be without; with one each was drawn from a distribution."""
+
+    ids: tuple[int, ...]
+    handle: DraftHandle | None = None
+
+
+NO_DRAFT: Final = Proposal(())
+
+
 class SequenceStart(msgspec.Struct, frozen=True):
     """What the runner learns of a sequence once, in its first step. `generated` is not empty after a
     preemption or when a request resumes."""
@@ -70,8 +83,11 @@ class SequenceStep(msgspec.Struct, frozen=True):
     The KV of positions < `start` is already in the blocks of `block_table` (or an earlier plan in flight
     puts it there); the KV of the fed tokens is written there. If `feeds_sampled`, one more token is fed in
     front of `token_ids`: the newest the runner itself sampled for this sequence, which the scheduler need
-    not know yet. The last `num_draft` of `token_ids` are a draft to verify. Only a step with `answers` has an
-    outcome (a chunk in the middle of a prompt has none).
+    not know yet. The last `num_draft` of `token_ids` are a draft to verify, drawn from what `draft_handle`
+    names. Only a step with `answers` has an outcome (a chunk in the middle of a prompt has none).
+
+    `start`, `positions` and the draft suppose that the drafts of this sequence in flight, `num_supposed`
+    tokens, are accepted whole. Where fewer were, `from_position` is the step to run.
 
     `block_table` is that of the first group of layers, `more_tables` are those of the others. An entry is
     `HOLE` (`engine/planning/kv/groups.py`) where the group's rows need the block no more. Layers with states
@@ -97,11 +113,27 @@ class SequenceStep(msgspec.Struct, frozen=True):
     encoder_span: tuple[int, int] | None = None
     more_tables: tuple[tuple[int, ...], ...] = ()
     state_slot: int | None = None
+    draft_handle: DraftHandle | None = None
+    num_supposed: int = 0
 
     @property
     def num_rows(self) -> int:
         """Tokens fed."""
         return len(self.token_ids) + self.feeds_sampled
+
+    def from_position(self, start: int) -> SequenceStep:
+        """The step as it is if the newest sampled token is at `start`: without its draft, if that is behind
+        tokens that were not accepted. A position that the plan did not allow for changes nothing."""
+        num_rejected = self.start - start
+        if not 0 < num_rejected <= self.num_supposed:
+            return self
+        positions = self.positions
+        if positions is not None:
+            time, height, width = (axis[0] - num_rejected for axis in positions)
+            positions = ((time,), (height,), (width,))
+        return msgspec.structs.replace(
+            self, token_ids=(), start=start, num_draft=0, draft_handle=None, positions=positions
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +206,9 @@ class StepResult:
     wholes: dict[RequestId, Outcome] = field(default_factory=dict)
     encode_errors: dict[Slot, str] = field(default_factory=dict)
     encoder_bytes: dict[Slot, int] = field(default_factory=dict)
+    proposals: dict[SequenceId, Proposal] = field(default_factory=dict)
+    """What the runner's own draft model proposes behind the newest tokens of sequences. A handle is good for
+    the sequence's next step that answers."""
     busy_s: float = 0.0
 
 

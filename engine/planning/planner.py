@@ -19,7 +19,7 @@ from .activity import Presence
 from .encoder.slots import SlotQueue
 from .kv.space import Found, KvSpace
 from .limits import SchedulerConfig
-from .plan import SequenceId, SequenceStart, SequenceStep
+from .plan import NO_DRAFT, SequenceId, SequenceStart, SequenceStep
 from .policies.policy import Admission, Claim, Needs, Policy, PutBack, Served, Share, StepView
 from .queues import Queues
 from .request import ScheduledRequest
@@ -170,7 +170,7 @@ class Planner:
         for request in self._queues.running_of(group):
             if request.num_planned < request.num_begun:
                 prompts.append(request)
-            elif request.num_left and not (request.drafters and request.num_sampling):
+            elif request.num_left and not (request.is_alone and request.num_sampling):
                 decoding.append(request)
         room = making.budget - (making.budget // 4 if prompts else 0)
         if len(decoding) > room:
@@ -343,26 +343,26 @@ class Planner:
     ) -> None:
         """Plan one request's next tokens. It has blocks for the known ones; the draft gets what is free and
         nobody that runs needs now."""
-        draft: tuple[int, ...] = ()
+        draft = NO_DRAFT
         states = self._kv.states
         if (
-            request.drafters
+            request.proposers
             and num_known == request.num_missing
             and (states is None or states.may_draft(num_known))
         ):
             end = request.num_planned + num_known
             room = self._kv.room_for_draft(request, making.num_lacking) - end
             draft = request.draft(min(making.budget - num_known - making.reserve, room))
-            self._kv.grow(request, end + len(draft))
-            self._counts["draft_tokens"] += len(draft)
+            self._kv.grow(request, end + len(draft.ids))
+            self._counts["draft_tokens"] += len(draft.ids)
         if states is not None:
-            states.feed(request, num_known, len(draft))
+            states.feed(request, num_known, len(draft.ids))
         if request.num_planned < request.num_begun:
             self._counts["prefill_tokens"] += num_known
         self._num_fed += 1
         request.last_fed = self._num_fed
         request.waits_for = None
-        making.budget -= num_known + len(draft)
+        making.budget -= num_known + len(draft.ids)
         making.requests.append(request)
         making.sequences.append(request.step(num_known, draft, begin))
 

@@ -21,13 +21,23 @@ from ...protocols.engine.messages import (
     TaskFailed,
     TokensSampled,
 )
-from .drafts import make_drafters
 from .kv.blocks import Block
 from .kv.held_state import HeldState
 from .kv.names import BlockHash, BlockHasher
-from .plan import MediaRows, SequenceId, SequenceOutcome, SequenceStart, SequenceStep, Slot, WholeStep
+from .plan import (
+    NO_DRAFT,
+    MediaRows,
+    Proposal,
+    SequenceId,
+    SequenceOutcome,
+    SequenceStart,
+    SequenceStep,
+    Slot,
+    WholeStep,
+)
 from .policies.policy import Place
 from .positions import TokenPositions
+from .proposers import DraftModel, Proposer, make_proposers
 from .waits import Wait
 
 
@@ -45,9 +55,11 @@ class ScheduledRequest:
 
     `tokens` are known: the prompt, then what results brought. KV of positions < `num_computed` is in
     `blocks`, because the results of those steps are in; positions < `num_planned` are computed, or will be
-    by plans in flight, `num_sampling` of which sample one token each (a plan with a draft is in flight
-    alone). A stay on the device begins with the tokens known then, `num_begun`; later ones the runner
-    feeds itself. Without `sequence_id` the request is not on the device: it waits, or it is over.
+    by plans in flight, `num_sampling` of which sample one token each, and as many more as are accepted of
+    `num_drafted`, the tokens of drafts in flight: `num_planned` supposes all. A stay on the device begins
+    with the tokens known then, `num_begun`; later ones the runner feeds itself. While a request `is_alone`,
+    none of its steps is planned before the result of the one before. Without `sequence_id` the request is not
+    on the device: it waits, or it is over.
 
     Where layers keep different things, `blocks` is the table of the first group of layers, `more_tables` are
     those of the others, and `state` has the slots of states.
@@ -61,11 +73,11 @@ class ScheduledRequest:
         "awaited",
         "blocks",
         "capacity",
-        "drafters",
         "group",
         "has_run",
         "hasher",
         "is_admitted",
+        "is_alone",
         "is_first",
         "is_in_flight",
         "is_whole",
@@ -80,6 +92,7 @@ class ScheduledRequest:
         "num_begun",
         "num_cached",
         "num_computed",
+        "num_drafted",
         "num_left",
         "num_planned",
         "num_prompt",
@@ -90,6 +103,8 @@ class ScheduledRequest:
         "priority",
         "probe_probability",
         "prompt_logprobs",
+        "proposed",
+        "proposers",
         "request_id",
         "rotary",
         "sample",
@@ -111,6 +126,8 @@ class ScheduledRequest:
         *,
         fingerprint: str = "",
         positions: TokenPositions | None = None,
+        draft_model: DraftModel | None = None,
+        drafts_ahead: bool = False,
         is_admitted: bool = False,
         is_whole: bool = False,
     ) -> None:
@@ -135,7 +152,12 @@ class ScheduledRequest:
         self.num_prompt = len(message.prompt_token_ids)
         self.max_length = self.num_prompt + (1 if self.sample is None else self.sample.sampling.max_tokens)
         self.tokens = list(message.prompt_token_ids)
-        self.drafters = () if self.sample is None else make_drafters(self.sample, self.num_prompt)
+        self.proposers: tuple[Proposer, ...] = ()
+        if self.sample is not None:
+            self.proposers = make_proposers(self.sample, self.num_prompt, draft_model)
+        self.is_alone = bool(self.proposers) and not (
+            drafts_ahead and all(each.proposes_ahead for each in self.proposers)
+        )
         self.hasher = BlockHasher(message, block_size, fingerprint)
         self.awaited: BlockHash | None = None  # the block that a running request is computing for us
         self.num_cached = 0
@@ -148,7 +170,7 @@ class ScheduledRequest:
     @property
     def num_missing(self) -> int:
         """Tokens that are still to be planned: one while decoding, all that lacks KV after a preemption."""
-        return len(self.tokens) + self.num_sampling - self.num_planned
+        return len(self.tokens) + self.num_sampling + self.num_drafted - self.num_planned
 
     @property
     def max_reused(self) -> int:
@@ -175,12 +197,15 @@ class ScheduledRequest:
         self.state: HeldState | None = None
         self.capacity = 0  # positions that all tables hold
         self.num_computed = self.num_planned = 0
-        self.num_sampling = 0
+        self.num_sampling = self.num_drafted = 0
         self.num_begun = 0
         self.num_left = 0  # tokens that may yet be sampled by further plans
         self.num_registered = 0  # blocks
         self.next_full = 0  # computed positions at which the next block is full
         self.next_item = 0  # the first of `items` that ends behind `num_planned`
+        self.proposed: list[tuple[Proposer, Proposal]] = []  # drafts in flight, and whose they are
+        for proposer in self.proposers:
+            proposer.drafted(None)
         if self.is_first:
             self.prompt_logprobs = None
 
@@ -200,50 +225,58 @@ class ScheduledRequest:
         self.num_begun = len(self.tokens)
         self.next_item = sum(item.end <= position for item in self.items)
 
-    def draft(self, limit: int) -> tuple[int, ...]:
-        """A guess at what follows the known tokens, at most `limit` and one less than may be sampled."""
+    def draft(self, limit: int) -> Proposal:
+        """A draft of what follows the tokens that are known or in flight, at most `limit` and one less than
+        may be sampled."""
         limit = min(limit, self.num_left - 1)
         if limit < 1:
-            return ()
-        for drafter in self.drafters:
-            guess = drafter.propose(self.tokens, limit)
-            if guess:
-                return tuple(guess)
-        return ()
+            return NO_DRAFT
+        for proposer in self.proposers:
+            proposal = proposer.propose(self.tokens, limit, self.num_sampling + self.num_drafted)
+            if proposal is not None:
+                self.proposed.append((proposer, proposal))
+                return proposal
+        return NO_DRAFT
 
     def step(
-        self, num_known: int, draft: tuple[int, ...] = (), begin: SequenceStart | None = None
+        self, num_known: int, draft: Proposal = NO_DRAFT, begin: SequenceStart | None = None
     ) -> SequenceStep:
         """Plan the next `num_known` tokens and a draft; `begin` comes with the first step of a stay."""
         assert self.sequence_id is not None
         start = self.num_planned
         end = start + num_known
+        num_draft = len(draft.ids)
         is_decode = start >= self.num_begun
         answers = is_decode or end == self.num_begun
         probe = None if self.sample is None else self.sample.probe
         if probe is not None and (self.probe_probability is not None or not start <= probe.position < end):
             probe = None  # it is asked once, also where its position is fed again
         step = SequenceStep(
-            sequence_id=self.sequence_id,
-            token_ids=draft if is_decode else (*self.tokens[start:end], *draft),
-            start=start,
-            block_table=self.blocks,
-            encoder_slot=self.slot,
+            self.sequence_id,
+            draft.ids if is_decode else (*self.tokens[start:end], *draft.ids),
+            start,
+            self.blocks,
+            self.slot,
             encoder_span=self.message.encoder_span,
             feeds_sampled=is_decode,
             answers=answers,
-            num_draft=len(draft),
+            num_draft=num_draft,
             begin=begin,
             media=self._media_rows(start, end),
-            positions=None if self.rotary is None else self.rotary.rows(start, num_known + len(draft)),
+            positions=None if self.rotary is None else self.rotary.rows(start, num_known + num_draft),
             probe=probe,
             more_tables=self.more_tables,
             state_slot=None if self.state is None else self.state.slot,
+            draft_handle=draft.handle,
+            num_supposed=self.num_drafted,
         )
-        self.num_planned = end + len(draft)
+        self.num_planned = end + num_draft
         if answers:
             self.num_sampling += 1
             self.num_left -= 1
+        if num_draft:
+            self.num_left -= num_draft
+            self.num_drafted += num_draft
         return step
 
     def start(self) -> SequenceStart:
@@ -275,10 +308,20 @@ class ScheduledRequest:
             return
         self.num_sampling -= 1
         if step.num_draft:
-            self.num_planned = self.num_computed
-            self.num_left = self.max_length - len(self.tokens)
-        if self.drafters:
-            self.drafters = tuple(each for each in self.drafters if not each.is_over(self.tokens))
+            num_rejected = step.num_draft - num_accepted
+            self.num_planned -= num_rejected
+            self.num_left += num_rejected
+            self.num_drafted -= step.num_draft
+
+    def tell_proposers(self, step: SequenceStep, num_accepted: int, drafted: Proposal | None) -> None:
+        """What became of a step's draft, and what the runner drafted behind it; those that are over go."""
+        if step.num_draft:
+            proposer, proposal = self.proposed.pop(0)
+            proposer.accepted(proposal, num_accepted)
+        for each in self.proposers:
+            each.drafted(drafted)
+        self.proposers = tuple(each for each in self.proposers if not each.is_over(self.tokens))
+        self.is_alone = self.is_alone and bool(self.proposers)
 
     def report(
         self, outcome: SequenceOutcome, reason: FinishReason | None

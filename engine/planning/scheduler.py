@@ -31,7 +31,7 @@ from .encoder.slots import SlotQueue
 from .events import EncodeDropped, EncodeFailed, SchedulerEvent, WindowEncoded
 from .kv.grouped_space import make_space
 from .limits import SchedulerConfig, SchedulingPolicy, is_transduce
-from .plan import EncodeStep, Plan, SequenceOutcome, SequenceStep, Slot, StepResult
+from .plan import EncodeStep, Plan, SequenceId, SequenceOutcome, SequenceStep, Slot, StepResult
 from .planner import Planner
 from .policies.first_come import FirstCome
 from .policies.policy import Policy
@@ -74,6 +74,8 @@ class Scheduler:
         """`presence` is that of all engines of the process; its own if there is no other."""
         self.config = config
         self._kv = make_space(config)
+        # A state has no rows to take back: behind a draft in flight it is not known which one is right.
+        self._drafts_ahead = config.corrects_starts and self._kv.states is None
         self._requests: dict[RequestId, ScheduledRequest] = {}
         self._policy = _POLICIES[config.scheduling_policy](config)
         self._queues = Queues(len(self._policy.groups))
@@ -156,6 +158,8 @@ class Scheduler:
             self.config.block_size,
             fingerprint=self.config.fingerprint,
             positions=self.config.positions(message.media),
+            draft_model=self.config.draft_model,
+            drafts_ahead=self._drafts_ahead,
             is_admitted=is_admitted,
             is_whole=self.config.is_whole(message),
         )
@@ -275,7 +279,7 @@ class Scheduler:
             flight.requests, flight.plan.sequences, result.outcomes, strict=True
         ):
             if request.sequence_id == step.sequence_id:
-                event = self._take(request, step, outcome)
+                event = self._take(request, step, outcome, result)
                 if event is not None:
                     events.append(event)
         if self._streaming is not None:
@@ -323,9 +327,15 @@ class Scheduler:
         for request in queues.running:
             assert request.num_computed <= request.num_planned <= request.capacity
             assert len(request.blocks) <= self._kv.pool.num_blocks_for(request.max_length - 1)
+        ends: dict[SequenceId, int] = {}  # up to where steps in flight write, by what is known of drafts
         for flight in self._flights.values():
             for request, step in zip(flight.requests, flight.plan.sequences, strict=True):
-                self._kv.check_step(step, request if request.sequence_id == step.sequence_id else None)
+                if request.sequence_id == step.sequence_id:
+                    before = ends.get(step.sequence_id, request.num_computed)
+                    ends[step.sequence_id] = before + step.num_rows
+                    self._kv.check_step(step, request, before + step.num_rows)
+                else:
+                    self._kv.check_step(step, None, 0)
 
     def _take_overlapped(self, encodes: tuple[EncodeStep, ...]) -> None:
         if encodes:
@@ -406,7 +416,7 @@ class Scheduler:
         yield from self.take_events()
 
     def _take(
-        self, request: ScheduledRequest, step: SequenceStep, outcome: SequenceOutcome
+        self, request: ScheduledRequest, step: SequenceStep, outcome: SequenceOutcome, result: StepResult
     ) -> TokensSampled | Outcome | None:
         """Take what a step did to a request that is still the same."""
         sampled = outcome if isinstance(outcome, TokensSampled) else None
@@ -421,7 +431,10 @@ class Scheduler:
             return None
         if sampled is None:
             return self._finish(request, outcome, "stop")
-        self._counts["draft_accepted"] += sampled.num_draft_accepted
+        if request.proposers or step.num_draft:
+            self._counts["draft_accepted"] += sampled.num_draft_accepted
+            drafted = result.proposals.get(step.sequence_id)
+            request.tell_proposers(step, sampled.num_draft_accepted, drafted)
         if sampled.finish_reason is not None:
             return self._finish(request, sampled, sampled.finish_reason)
         if not sampled.token_ids:

@@ -1,7 +1,7 @@
 """Drafts a request brings or asks for: `prediction` (OpenAI's) and `speculative`. They change no token.
 
 Guesses are verified by the model, so an answer is the same with any of them, sooner where they are right.
-Knows no tokenizer. Inherited by `protocols/shared/generation.py`; what drafts is `engine/planning/drafts.py`.
+Knows no tokenizer. Inherited by `protocols/shared/generation.py`; `engine/planning/proposers.py` proposes.
 """
 
 from __future__ import annotations

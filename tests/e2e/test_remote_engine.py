@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import base64
 import os
+import shutil
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import trio
 from sensorium.actors.config.server import EngineConfig, ProcessConfig
 from sensorium.actors.engine_process.client import RemoteEngine
+from sensorium.actors.engine_process.process import EngineProcess
+from sensorium.actors.engines import Engines
+from sensorium.actors.inference.client import EngineClient
+from sensorium.actors.replicas.processes import SingleProcess
+from sensorium.actors.served_model import LoadedModel
+from sensorium.actors.worker_config import orders_of
+from sensorium.engine.models.embedded import embedded_folder
+from sensorium.media.speech.voice_activity import VoiceActivityModel
 from support.raw_socket import RawSession, pcm, raw_session
 from support.server import Server, make_config, running_server, wait_until
 from support.transcripts import exact
@@ -22,6 +34,24 @@ from support.vision_files import png
 pytestmark = pytest.mark.slow
 
 SPEECH = ("tiny-whisper", "tiny-qwen3-asr")
+ELSEWHERE = Path(__file__).parents[1] / "support" / "elsewhere.py"
+PICTURE = {
+    "model": "vision",
+    "messages": [
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "image_url",
+                    "image_url": {"url": f"data:image/png;base64,{base64.b64encode(png(40, 48)).decode()}"},
+                },
+                {"type": "text", "text": "What is it?"},
+            ],
+        }
+    ],
+    "n": 2,
+    "logprobs": True,
+}
 ENGINE = EngineConfig(device="cpu", dtype="float32", num_threads=1, kv_memory="32MiB", max_running=8)
 
 
@@ -53,6 +83,44 @@ def chat(server: Server, **body: object) -> httpx.Response:
     return httpx.post(f"{server.api}/chat/completions", json=request, timeout=60)
 
 
+@pytest.fixture
+def elsewhere(folders: dict[str, Path], tmp_path: Path) -> Iterator[Server]:
+    """Its engines' process finds the checkpoints; the process that faces clients does not."""
+    for name in (*SPEECH, "vision"):
+        shutil.copytree(embedded_folder(name) or folders[name], tmp_path / "models" / name)
+    names = (*SPEECH, "vision")
+    models = tuple(f"models/{name}" for name in names)
+    config = make_config(*models, engine=ENGINE, process=ProcessConfig(engine_process="on"))
+    config = replace(config, served_model_names=names)
+    command = (sys.executable, str(ELSEWHERE), str(tmp_path))
+    processes = SingleProcess(EngineProcess(orders_of(config), silence_s=60, command=command))
+
+    async def start(
+        actors: trio.Nursery, activity: VoiceActivityModel
+    ) -> Sequence[LoadedModel[EngineClient]]:
+        return await Engines(config, lambda: None, processes=processes).start(actors, activity)
+
+    with running_server(config, start=start) as server:
+        assert all(not (Path.cwd() / model).exists() for model in models)
+        yield server
+        server.wait_quiet()
+
+
+def test_a_front_without_the_checkpoints_serves(
+    direct: Server, elsewhere: Server, conversation: bytes
+) -> None:
+    """Tokenizers, templates, features and pixels are of files that the models' process sends."""
+    for model in SPEECH:
+        answers = [
+            transcribe(server, conversation, response_format="verbose_json", model=model).json()
+            for server in (direct, elsewhere)
+        ]
+        assert exact(answers[0]) == exact(answers[1])
+    bodies = [chat(server, **PICTURE) for server in (direct, elsewhere)]
+    assert bodies[1].status_code == 200, bodies[1].text
+    assert without_names(bodies[0].json()) == without_names(bodies[1].json())
+
+
 def without_names(body: dict[str, Any]) -> dict[str, Any]:
     """What two answers to one question have in common."""
     return {name: value for name, value in body.items() if name not in ("id", "created", "usage")}
@@ -82,13 +150,10 @@ def test_live_turns(direct: Server, remote: Server, lights: bytes, model: str) -
 
 
 def test_pictures(direct: Server, remote: Server) -> None:
-    picture = {"url": f"data:image/png;base64,{base64.b64encode(png(40, 48)).decode()}"}
-    parts = [{"type": "image_url", "image_url": picture}, {"type": "text", "text": "What is it?"}]
-    body = {"model": "vision", "messages": [{"role": "user", "content": parts}], "n": 2, "logprobs": True}
-    answers = [chat(server, **body) for server in (direct, remote)]
+    answers = [chat(server, **PICTURE) for server in (direct, remote)]
     assert answers[1].status_code == 200, answers[1].text
     assert without_names(answers[0].json()) == without_names(answers[1].json())
-    assert without_names(chat(remote, **body).json()) == without_names(answers[0].json())
+    assert without_names(chat(remote, **PICTURE).json()) == without_names(answers[0].json())
 
 
 def test_faults_are_the_clients_or_ours_on_either_side(direct: Server, remote: Server) -> None:

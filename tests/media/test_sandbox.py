@@ -25,8 +25,6 @@ from pathlib import Path
 import av
 from sensorium.media import sandbox, worker
 from sensorium.media.audio.decode import DecodeLimits
-from sensorium.media.vision.images import read_image
-from sensorium.media.vision.video_container import VideoLimits, open_video
 how, folder, outside, address, given = sys.argv[1:]
 sounds, pictures, clips = pickle.loads(Path(given).read_bytes())
 os.chdir(folder)
@@ -37,6 +35,9 @@ if how == "chroot":
 if how != "nothing":
     sandbox.confine(1 << 33, folder)
 held = sandbox.protections() or (False, "none")
+# As what a job calls is imported: with the job.
+from sensorium.media.vision.images import read_image
+from sensorium.media.vision.video_container import VideoLimits, open_video
 
 def can(deed):
     try:

@@ -32,6 +32,7 @@ from sensorium.actors.http.openapi_routes import Described
 from sensorium.actors.http.service import Service
 from sensorium.actors.inference.client import EngineClient
 from sensorium.actors.inference.engine import Engine, EngineBounds, EngineText
+from sensorium.actors.replicas.processes import SingleProcess
 from sensorium.actors.runtime.supervisor import RestartPolicy
 from sensorium.actors.served_model import LoadedModel, loaded_model
 from sensorium.actors.telemetry.logs import LogConfig
@@ -238,7 +239,7 @@ class SimulatedEngines:
     ) -> None:
         self._simulated = simulated
         self._config = config
-        self.process: SimulatedProcess | None = None
+        self.processes: SingleProcess | None = None
 
     async def start(
         self, actors: trio.Nursery, activity: VoiceActivityModel
@@ -246,11 +247,12 @@ class SimulatedEngines:
         """Start all of them, here or behind a line."""
         clients: Sequence[EngineClient]
         if self._simulated.is_overlapped:
-            self.process = self._simulated.process = SimulatedProcess(self._simulated, self._config)
-            await actors.start(self.process.run)
-            for engine in self.process.engines:
+            process = self._simulated.process = SimulatedProcess(self._simulated, self._config)
+            self.processes = SingleProcess(process)
+            await actors.start(process.run)
+            for engine in process.engines:
                 engine.set_info(opened(engine.name).info)
-            clients = self.process.engines
+            clients = process.engines
         else:
             presence = Presence()
             engines = [self._simulated.make_engine(name, presence) for name in MODELS]
@@ -280,6 +282,10 @@ class _Popen:
         self.returncode = -9
 
 
+async def _killed() -> str:
+    return "the engines' process 4711 ended by signal 9"
+
+
 class SimulatedProcess(EngineProcess):
     """The models' process as tasks of this one: its engines and its end of the line."""
 
@@ -299,7 +305,7 @@ class SimulatedProcess(EngineProcess):
         self._scope.cancel()
         return True
 
-    async def _run_process(self, *, task_status: trio.TaskStatus[None]) -> None:
+    async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
         popen: Any = _Popen()
         self._process = popen
         self._loading_since = trio.current_time()
@@ -309,7 +315,7 @@ class SimulatedProcess(EngineProcess):
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._live, theirs, popen)
-                await self._talk(popen, ours, task_status)
+                await self._talk(ours, task_status, _killed)
         finally:
             self._process = None
             await _close(ours)
@@ -327,7 +333,10 @@ class SimulatedProcess(EngineProcess):
             await trio.sleep(self._simulated.machine.duration_s(0.5))
             presence = Presence()
             engines = [self._simulated.make_engine(name, presence) for name in MODELS]
-            hello = messages.Opened(tuple(info_fields(opened(name).info) for name in MODELS))
+            hello = messages.Opened(
+                tuple(info_fields(opened(name).info) for name in MODELS),
+                tuple(messages.CheckpointFiles(name) for name in MODELS),
+            )
             async with trio.open_nursery() as nursery:
                 async with trio.open_nursery() as loading:
                     loading.start_soon(_report_loading, stream)
@@ -336,7 +345,7 @@ class SimulatedProcess(EngineProcess):
                     loading.cancel_scope.cancel()
                 answering = EngineServer(engines, stream)
                 self._simulated.links = [answering]
-                await answering.run(hello)
+                await answering.run(hello, ())
                 nursery.cancel_scope.cancel()
         self._scope = None
         popen.returncode = -9

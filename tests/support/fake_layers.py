@@ -22,6 +22,19 @@ class FakeLayers:
 
     groups: tuple[PagedGroup, ...] = ONE_GROUP
     has_state: bool = False
+    draft: PagedGroup | None = None
+    """That of a draft model (`support/toy_drafting.py`), if its layer shares no table with the model's. If it
+    does, the first of `groups` looks ahead."""
+
+    @property
+    def draft_group(self) -> PagedGroup | None:
+        """The one that the draft model's layer is in."""
+        return self.groups[0] if self.groups[0].looks_ahead else self.draft
+
+    @property
+    def all_groups(self) -> tuple[PagedGroup, ...]:
+        """Those that have a table."""
+        return self.groups if self.draft is None else (*self.groups, self.draft)
 
 
 PLAIN = FakeLayers()
@@ -61,6 +74,12 @@ class Past:
     def behind(self, num_tokens: int) -> list[Kv]:
         """What the row of the last of so many tokens sees."""
         return self._seen(num_tokens - 1, num_tokens)
+
+    def cut(self, num_tokens: int) -> Past:
+        """As it was behind so many tokens."""
+        cells = [column[:num_tokens] for column in self._cells]
+        state = self._states[num_tokens - self._start]
+        return Past(self._layers, self.tokens[:num_tokens], cells, state)
 
     def append(self, token: int, row: Kv) -> None:
         """One more token is fed, and this is its row."""

@@ -38,7 +38,7 @@ class Opened:
 
 
 def orders(*models: str) -> Orders:
-    """For models of those kinds: fake, fed, missing, stuck, changing."""
+    """For models of those kinds: fed, missing, stuck, changing, or else a fake whose folder that is."""
     return Orders(
         tuple(ModelOrder(f"{model}{place}", model, EngineConfig()) for place, model in enumerate(models)),
         max_pixels=0,
@@ -58,7 +58,7 @@ def open_next(received: Orders, opened: Sequence[Opened]) -> Opened:
             os.kill(os.getpid(), signal.SIGSTOP)
         case "changing":
             return Opened(make_fake_engine(make_worker=ThreadWorker), replace(INFO, max_context=os.getpid()))
-    return Opened(make_fake_engine(make_worker=ThreadWorker), INFO)
+    return Opened(make_fake_engine(make_worker=ThreadWorker), replace(INFO, folder=Path(order.model)))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ from pathlib import Path
 from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.engine.planning.plan import (
     ChunkOutcome,
+    DraftHandle,
     Plan,
+    Proposal,
     SequenceId,
     SequenceOutcome,
     SequenceStart,
@@ -52,6 +54,7 @@ from sensorium.protocols.engine.messages import (
 )
 from support.fake_layers import PLAIN, FakeLayers, Kv, Past, cell_of
 from support.fake_transducer import FakeState, frames_of, run_chunk
+from support.toy_drafting import MAX_DRAFT, draft_cell, drafted_ids, seed_of
 
 VOCAB_SIZE = 50
 STOP_ID = 7
@@ -148,8 +151,7 @@ def answer_alone(
         content = request.encoder_hash.encode()
     if fails_alone(request) or content == UNENCODABLE:
         return (), "error"
-    past, _ = _past_alone(request, content, layers)
-    generated: list[int] = []
+    past, generated = _past_alone(request, content, layers)[0], list[int]()
     while len(generated) < sampling.max_tokens:
         token = next_token(past.behind(len(past.tokens)), generated, sampling)
         if token in sampling.stop_token_ids:
@@ -164,6 +166,21 @@ def fails_alone(request: AnyRequest) -> bool:
     """Whether it fails whatever else runs: by a token without numbers, or an item that cannot be encoded."""
     names = {span.content_hash for span in request.media} | {request.encoder_hash}
     return NAN_ID in request.prompt_token_ids or UNENCODABLE.decode() in names
+
+
+def seeds_alone(request: AnyRequest, answer: Sequence[int], layers: FakeLayers) -> list[int]:
+    """What drafts behind 0, 1, … tokens of the answer are made from, by the draft model's cells."""
+    assert layers.draft_group is not None
+    content = None if request.encoder_hash is None else request.encoder_hash.encode()
+    past, rows = _past_alone(request, content, layers)
+    for token in answer:
+        axes = _axes_alone(request, len(past.tokens))
+        rows.append(key_value(past.before_next(), token, axes, None, content))
+        past.append(token, rows[-1])
+    cells = [draft_cell(row, token) for row, token in zip(rows, past.tokens[1:], strict=False)]
+    first = layers.draft_group.spec.first_needed
+    ends = range(len(request.prompt_token_ids) - 1, len(past.tokens))
+    return [seed_of(cells[first(max(end - 1, 0)) : end]) for end in ends]
 
 
 def pooled_alone(request: AnyRequest, task: Pool, layers: FakeLayers = PLAIN) -> bytes:
@@ -248,7 +265,7 @@ class _Sequence:
 
 
 class FakeRunner:
-    """See the module. A request whose id is in `failing` fails in its next step."""
+    """A request whose id is in `failing` fails in its next step."""
 
     info = INFO
     nan_id, crash_id = NAN_ID, CRASH_ID
@@ -262,12 +279,16 @@ class FakeRunner:
         self.num_encodes = 0
         self.failing: set[RequestId] = set()
         self._cells: list[list[_Cell | None]] = [[None] * block_size for _ in range(num_blocks)]
+        self._draft_cells: list[list[_Cell | None]] = [[None] * block_size for _ in range(num_blocks)]
         self._layers = layers
         # Of each slot the tokens its state is behind, and the state.
         self._states: list[tuple[int, Kv] | None] = [None] * num_state_slots
         self._fed_states: list[FakeState | None] = [None] * num_state_slots
         self._slots: dict[Slot, bytes | None] = {}  # None: its encode failed
         self._sequences: dict[SequenceId, _Sequence] = {}
+        self._drafted: dict[SequenceId, Proposal] = {}
+        self.seeds: dict[tuple[RequestId, int], int] = {}
+        """Of each request, behind so many tokens of its answer, what the draft was made from."""
         self._last_begun = -1
 
     @property
@@ -288,6 +309,7 @@ class FakeRunner:
         self.num_steps += 1
         for sequence_id in plan.ends:
             del self._sequences[sequence_id]
+            self._drafted.pop(sequence_id, None)
         for slot in plan.frees:
             assert self._slots.pop(slot) is not None
         for copy in plan.copies:
@@ -312,6 +334,11 @@ class FakeRunner:
             wholes={each.request_id: each for each in wholes},
             encode_errors=encode_errors,
             encoder_bytes={encode.slot: BYTES_PER_SLOT for encode in plan.encodes},
+            proposals={
+                step.sequence_id: self._drafted[step.sequence_id]
+                for step in plan.sequences
+                if step.sequence_id in self._drafted
+            },
         )
 
     def _run_chunk(self, step: TransduceStep) -> ChunkOutcome:
@@ -353,6 +380,7 @@ class FakeRunner:
         sequence = self._sequences[step.sequence_id]
         if sequence.is_over:
             return TokensSampled(sequence.start.request_id)
+        step = self._corrected(step, sequence)
         past, failure = self._feed(step, sequence)
         self._count_rows(step, sequence)
         if failure is None and sequence.start.request_id in self.failing:
@@ -371,12 +399,16 @@ class FakeRunner:
         task = sequence.start.task
         if not step.answers:
             assert step.num_draft == 0
+            self._draft(step, sequence, past, None)
             return TokensSampled(
                 sequence.start.request_id, probe_probability=probe, prompt_logprobs=prompt_logprobs
             )
         assert past.tokens[:num_known] == sequence.tokens, "its KV is not that of what is known"
         if isinstance(task, Sample):
-            return _sample(step, sequence, past, probe, prompt_logprobs)
+            sampled = _sample(step, sequence, past, probe, prompt_logprobs)
+            self._draft(step, sequence, past, task.sampling)
+            return sampled
+        self._draft(step, sequence, past, None)
         sequence.is_over = True
         if isinstance(task, Pool):
             return Pooled(sequence.start.request_id, pooled(sequence.rows, task))
@@ -421,7 +453,7 @@ class FakeRunner:
     def _past(self, step: SequenceStep, sequence: _Sequence) -> Past:
         """What its tables and its state slot hold of the tokens before `start`."""
         tokens = sequence.tokens[: step.start]
-        tables = (step.block_table, *step.more_tables)
+        tables = self._tables(step)
         cells = [[b""] * step.start for _ in tables]
         read: dict[int, int] = {}
         for group, table, column in zip(self._layers.groups, tables, cells, strict=True):
@@ -439,19 +471,78 @@ class FakeRunner:
         assert state[0] == step.start, "the state is not that of what precedes"
         return Past(self._layers, tokens, cells, state[1])
 
-    def _read(self, step: SequenceStep, table: Sequence[int], position: int) -> _Cell:
+    def _read(
+        self,
+        step: SequenceStep,
+        table: Sequence[int],
+        position: int,
+        cells: Sequence[Sequence[_Cell | None]] | None = None,
+    ) -> _Cell:
         block = table[position // self.block_size]
         assert block >= 0, f"position {position} of {step.sequence_id} slid out, and is read"
-        cell = self._cells[block][position % self.block_size]
+        cell = (cells or self._cells)[block][position % self.block_size]
         assert cell is not None, f"position {position} of {step.sequence_id} was never written"
         assert cell.position == position, f"position {position} of {step.sequence_id} was overwritten"
         return cell
 
+    def _tables(self, step: SequenceStep) -> tuple[tuple[int, ...], ...]:
+        """Those of the model's own layers."""
+        tables = (step.block_table, *step.more_tables)
+        assert len(tables) == len(self._layers.all_groups)
+        return tables[: len(self._layers.groups)]
+
     def _write(self, step: SequenceStep, position: int, token: int, row: Kv) -> None:
-        for group, table in enumerate((step.block_table, *step.more_tables)):
+        for group, table in enumerate(self._tables(step)):
             block = table[position // self.block_size]
             assert block >= 0, f"position {position} of {step.sequence_id} is written to a hole"
             self._cells[block][position % self.block_size] = _Cell(position, token, cell_of(group, row))
+
+    def _corrected(self, step: SequenceStep, sequence: _Sequence) -> SequenceStep:
+        """The step where the sequence really is; a handle must be that of the newest draft."""
+        if step.num_supposed:
+            step = step.from_position(len(sequence.tokens) - 1)
+        drafted = self._drafted.pop(step.sequence_id, None) if step.answers else None
+        if step.draft_handle is not None:
+            assert drafted is not None, "a handle of nothing"
+            used = Proposal(step.token_ids[-step.num_draft :], step.draft_handle)
+            assert used == Proposal(drafted.ids[: step.num_draft], drafted.handle), "a stale handle"
+        return step
+
+    def _draft(
+        self, step: SequenceStep, sequence: _Sequence, past: Past, sampling: SamplingParams | None
+    ) -> None:
+        """Keep what the draft model's layer does of the fed tokens, and draft behind the newest one."""
+        group = self._layers.draft_group
+        if group is None:
+            return
+        table = step.block_table if self._layers.draft is None else step.more_tables[-1]
+        for position, row in enumerate(sequence.rows[-step.num_rows :], step.start):
+            following = [*sequence.tokens[position + 1 : position + 2], -1][0]
+            block = self._draft_cells[table[position // self.block_size]]
+            block[position % self.block_size] = _Cell(position, following, draft_cell(row, following))
+        if sampling is None or sequence.is_over:
+            return
+        newest = len(sequence.tokens) - 1
+        first = group.spec.first_needed(newest - 1)
+        cells = [self._read(step, table, position, self._draft_cells) for position in range(first, newest)]
+        assert [cell.token for cell in cells] == sequence.tokens[first + 1 :], "cells of other tokens"
+        seed = seed_of([cell.kv for cell in cells])
+        self.seeds[sequence.start.request_id, len(sequence.generated)] = seed
+        ids = drafted_ids(seed, self._continuation(step, sequence, past.cut(newest), sampling))
+        self._drafted[step.sequence_id] = Proposal(ids, DraftHandle(self.num_steps))
+
+    def _continuation(
+        self, step: SequenceStep, sequence: _Sequence, past: Past, sampling: SamplingParams
+    ) -> list[int]:
+        """What the model will mostly answer next."""
+        right = sequence.generated[-1:]
+        content = None if step.encoder_slot is None else self._slots[step.encoder_slot]
+        shift = 0 if step.positions is None else step.start + step.num_rows - 1 - step.positions[0][-1]
+        while len(right) <= MAX_DRAFT:
+            axes = (len(past.tokens) - shift,) * 3
+            past.append(right[-1], key_value(past.before_next(), right[-1], axes, None, content))
+            right.append(next_token(past.behind(len(past.tokens)), sequence.generated + right[1:], sampling))
+        return right[1:]
 
 
 def _sample(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import trio
@@ -37,9 +38,9 @@ class Connection:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Carry calls until the line is lost."""
-        hello = messages.Opened((info_fields(self.engine.info),))
+        hello = messages.Opened((info_fields(self.engine.info),), ())
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(EngineServer([self.engine], self.theirs).run, hello)
+            nursery.start_soon(EngineServer([self.engine], self.theirs).run, hello, ())
             nursery.start_soon(self._run_line)
             await self._ready.wait()
             task_status.started()
@@ -50,7 +51,7 @@ class Connection:
         except LinkLostError:
             await self.ours.aclose()
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: Message, _buffers: Sequence[bytes]) -> None:
         match message:
             case messages.Opened():
                 self.remote.set_info(self.engine.info)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import trio
 from sensorium import testing
 from sensorium.actors.config.server import ServerConfig
+from sensorium.actors.server import StartEngines
 from sensorium.actors.telemetry.loop_blocking import LoopHold
 from sensorium.protocols.engine.statistics import EngineStatistics
 from sensorium.testing import make_config
@@ -89,7 +90,7 @@ def wait_until(
 
 
 @contextmanager
-def running_server(config: ServerConfig) -> Iterator[Server]:
+def running_server(config: ServerConfig, *, start: StartEngines | None = None) -> Iterator[Server]:
     """See `sensorium.testing.running_server`."""
-    with testing.running_server(config) as server:
+    with testing.running_server(config, start=start) as server:
         yield Server(**vars(server))

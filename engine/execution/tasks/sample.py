@@ -104,7 +104,7 @@ class SampleTask(SequenceTask[Sampling]):
         for each, result in members:
             fed = each.fed
             if fed.step.answers:
-                result.span = RowSpan(fed.state, len(rows), fed.draft)
+                result.span = RowSpan(fed.state, len(rows), fed.draft, fed.drawn_from)
                 spans.append(result.span)
                 rows.extend(range(each.end - 1 - fed.step.num_draft, each.end))
             probed = fed.probe_row

@@ -104,7 +104,7 @@ class VisionPrompts(TextPrompts):
 
     def __init__(self, text: TextTokenizer, tokens: VisionTokens) -> None:
         rule = EmbedsRule(tokens.width, tokens.merge_size)
-        super().__init__(text, MediaRules(pixels="merged patches", embeds=rule))
+        super().__init__(text, MediaRules(pixels=".merged_patches", embeds=rule))
         self._tokens = tokens
         self._encode_time = lru_cache(_MAX_TIMES)(partial(text.encode, allow_special=False))
 

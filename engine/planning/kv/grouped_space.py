@@ -34,7 +34,8 @@ class GroupedFound(Found):
 
 def make_space(config: SchedulerConfig) -> KvSpace:
     """The one that the model's layers need."""
-    is_plain = len(config.groups) == 1 and config.groups[0].spec.reach is None and not config.num_state_slots
+    first, *others = config.groups
+    is_plain = first.spec.reach is None and not (others or first.looks_ahead or config.num_state_slots)
     return KvSpace(config) if is_plain else GroupedKvSpace(config)
 
 
@@ -55,7 +56,8 @@ class GroupedKvSpace(KvSpace):
         num_cached, tables = self._groups.find(names, self.states)
         parked = self.sessions.find(request.message.session)
         if parked is not None:
-            length = self._servable(parked, min(parked.overlap(request), limit), names)
+            overlap = max(parked.overlap(request) - self._num_ahead, 0)
+            length = self._servable(parked, min(overlap, limit), names)
             if length and length >= num_cached * size:
                 tables = self._groups.needed(parked.tables, length)
                 snapshot = None if _has_state(parked, length) else self._snapshot(names, length)
@@ -86,10 +88,11 @@ class GroupedKvSpace(KvSpace):
 
     def settle_draft(self, request: ScheduledRequest) -> None:
         """Let go of the blocks behind the next position, and go back to the states of before if the draft was
-        not accepted whole. No plan in flight may feed `request`."""
+        not accepted whole. Steps in flight write to no position behind those planned now."""
         if self.states is not None:
             self.states.settle(request)
-        num_kept = self.pool.num_blocks_for(max(request.num_computed + 1, len(request.tokens)))
+        num_known = max(request.num_computed + 1, len(request.tokens))
+        num_kept = self.pool.num_blocks_for(max(num_known, request.num_planned))
         tables = tables_of(request)
         for table in tables:
             self.pool.free(table[num_kept:])
@@ -158,16 +161,17 @@ class GroupedKvSpace(KvSpace):
             slots += [slot for each in running if each.state is not None for slot in each.state.slots]
             self.states.check(slots)
 
-    def check_step(self, step: SequenceStep, request: ScheduledRequest | None) -> None:
+    def check_step(self, step: SequenceStep, request: ScheduledRequest | None, end: int) -> None:
         """Assert of a step in flight that nobody else has its blocks, and `request`, whose step it is unless
-        it is over, has them still, but for those that slid out since."""
+        it is over, has them still as far as the step writes, but for those that slid out since."""
         tables = (step.block_table, *step.more_tables)
         if request is not None:
             assert step.state_slot == (None if request.state is None else request.state.slot)
+            num_kept = self._num_kept(step, end)
             for mine, theirs in zip(tables_of(request), tables, strict=True):
-                same = zip(mine, theirs, strict=False)
+                same = zip(mine[:num_kept], theirs[:num_kept], strict=False)
                 assert all(one in (other, HOLE) for one, other in same), "a step in flight lost its blocks"
-                assert len(mine) >= len(theirs), "a step in flight lost its blocks"
+                assert len(mine) >= min(len(theirs), num_kept), "a step in flight lost its blocks"
         size = self._block_size
         for table in tables:
             written = table[step.start // size : -(-(step.start + step.num_rows) // size)]

@@ -26,6 +26,9 @@ class PagedGroup:
 
     spec: PagedSpec
     layers: tuple[int, ...] = ()
+    looks_ahead: bool = False
+    """Whether what it holds of a token depends on the next one, too, as in layers of a draft model that
+    computes with the model's hidden states: its block then has the name of the one after it."""
 
     def max_blocks(self, num_tokens: int, block_size: int, max_tokens_per_step: int) -> int:
         """The most blocks a sequence of so many tokens ever holds, fed at most so many in a step."""
@@ -73,9 +76,15 @@ class CacheLayout:
         return num_blocks * block_size * self.token_bytes + self.state_bytes
 
 
-def layout_of(layers: Sequence[LayerSpec]) -> CacheLayout:
-    """The layout of a model whose layers keep these, in their order. Raises ValueError if a layer shares what
-    is not there."""
+def layout_of(
+    layers: Sequence[LayerSpec], draft_layers: Sequence[LayerSpec] = (), *, looks_ahead: bool = False
+) -> CacheLayout:
+    """The layout of a model whose layers keep these, in their order, and those of its draft model after them.
+
+    `looks_ahead`: the draft model needs the model's hidden states. Raises ValueError if a layer shares what
+    is not there.
+    """
+    num_layers, layers = len(layers), (*layers, *draft_layers)
     kinds: dict[PagedSpec, list[int]] = {}
     state_bytes = 0
     for index, spec in enumerate(layers):
@@ -98,7 +107,9 @@ def layout_of(layers: Sequence[LayerSpec]) -> CacheLayout:
     groups: list[PagedGroup] = []
     for spec, members in kinds.items():
         size = token_bytes // spec.token_bytes if spec.token_bytes else len(members)
-        groups += (PagedGroup(spec, part) for part in _parts(members, size))
+        groups += (
+            PagedGroup(spec, part, looks_ahead and part[-1] >= num_layers) for part in _parts(members, size)
+        )
     # A full group first: its table is a request's `blocks`, which most of the planning looks at.
     groups.sort(key=lambda group: group.spec.reach is not None)
     return CacheLayout(tuple(groups), token_bytes, state_bytes, _places(layers, groups))

@@ -44,6 +44,7 @@ class KvSpace:
         self.states: StateSlots | None = None
         self._block_size = config.block_size
         self._is_caching = config.prefix_caching
+        self._num_ahead = int(any(group.looks_ahead for group in config.groups))
         self._pending: dict[BlockHash, ScheduledRequest] = {}  # blocks to be, and who computes them
         self.num_queried = self.num_hits = self.num_evictions = self.num_reused = 0
 
@@ -70,6 +71,7 @@ class KvSpace:
             index = found.num_tokens // self._block_size
             if self.states is not None:
                 index = self.states.next_snapshot(index) - 1
+            index += self._num_ahead
             is_useful = self._is_caching and (index + 1) * self._block_size <= request.max_reused
             request.awaited = request.hasher.hashes[index] if is_useful else None
         if request.awaited is None:
@@ -115,9 +117,9 @@ class KvSpace:
         return request.capacity + max(self.pool.num_free - num_lacking, 0) * self._block_size
 
     def settle_draft(self, request: ScheduledRequest) -> None:
-        """Let go of the blocks behind the next position: a rejected draft had them. No plan in flight may
-        feed `request`."""
-        num_kept = self.pool.num_blocks_for(request.num_computed + 1)
+        """Let go of the blocks behind the next position: a rejected draft had them. Steps in flight write to
+        no position behind those planned now."""
+        num_kept = self.pool.num_blocks_for(max(request.num_computed + 1, request.num_planned))
         self.pool.free(request.blocks[num_kept:])
         request.blocks = request.blocks[:num_kept]
         request.capacity = len(request.blocks) * self._block_size
@@ -180,15 +182,23 @@ class KvSpace:
         assert set(self._pending.values()) <= set(running)
         assert self.sessions.num_blocks == sum(len(parked.blocks) for parked in self.sessions.parked)
 
-    def check_step(self, step: SequenceStep, request: ScheduledRequest | None) -> None:
+    def check_step(self, step: SequenceStep, request: ScheduledRequest | None, end: int) -> None:
         """Assert of a step in flight that nobody else has its blocks, and `request`, whose step it is unless
-        it is over, has them still."""
+        it is over, has them still as far as the step writes: to `end`, as drafts before it turned out."""
         size = self._block_size
-        held = None if request is None else request.blocks[: len(step.block_table)]
-        assert held is None or held == step.block_table, "a step in flight lost its blocks"
+        if request is not None:
+            num_kept = self._num_kept(step, end)
+            assert request.blocks[:num_kept] == step.block_table[:num_kept], (
+                "a step in flight lost its blocks"
+            )
         written = step.block_table[step.start // size : -(-(step.start + step.num_rows) // size)]
         assert written, "a step without rows"
         assert not any(map(self.pool.is_findable, written)), "a findable block is written to"
+
+    def _num_kept(self, step: SequenceStep, end: int) -> int:
+        """Blocks of each table that a step in flight may use: all, unless a draft before it was rejected."""
+        is_whole = end == step.start + step.num_rows
+        return len(step.block_table) if is_whole else self.pool.num_blocks_for(end)
 
     def counters(self) -> dict[str, int]:
         """Fields of `EngineStatistics` that are counted here."""

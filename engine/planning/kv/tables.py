@@ -73,12 +73,11 @@ class GroupTables:
         return any(self._pool.num_holders(table[index]) > 1 for table in tables)
 
     def register(self, request: ScheduledRequest, index: int, block_hash: BlockHash) -> None:
-        """Make the blocks of one place findable."""
-        if request.blocks[index] != HOLE:
-            self._pool.register(request.blocks[index], block_hash)
-        for number, table in enumerate(request.more_tables, start=1):
-            if table[index] != HOLE:
-                self._pool.register(table[index], name_in(number, block_hash))
+        """Make the blocks of this name findable, which are those of one place."""
+        for number, table in enumerate((request.blocks, *request.more_tables)):
+            place = index - self._groups[number].looks_ahead
+            if place >= 0 and table[place] != HOLE:
+                self._pool.register(table[place], name_in(number, block_hash))
 
     def slide(self, request: ScheduledRequest) -> None:
         """Let go of the blocks that the next row needs no more. What is in flight and reads them is done
@@ -86,7 +85,7 @@ class GroupTables:
         tables = [request.blocks, *request.more_tables]
         for number, group in enumerate(self._groups):
             table = tables[number]
-            end = group.spec.first_needed(request.num_planned) // self._block_size
+            end = group.spec.first_needed(request.num_planned - request.num_drafted) // self._block_size
             start = end
             while start and table[start - 1] != HOLE:
                 start -= 1
@@ -102,13 +101,15 @@ class GroupTables:
             num_holes = sum(block == HOLE for block in table)
             assert HOLE not in table[num_holes:], "a hole behind the front"
             assert num_holes <= group.spec.first_needed(request.num_planned) // self._block_size
-            most = group.max_blocks(
-                len(table) * self._block_size, self._block_size, self._max_tokens_per_step
-            )
+            num_rows = self._max_tokens_per_step + request.num_drafted
+            most = group.max_blocks(len(table) * self._block_size, self._block_size, num_rows)
             assert len(table) - num_holes <= most, "a window holds more than it may"
 
     def _longest(self, number: int, group: PagedGroup, names: Sequence[BlockHash], longest: int) -> int:
         """The most of the first blocks, `longest` at most, that one group can serve."""
+        if group.looks_ahead:
+            names = names[1:]
+            longest = min(longest, len(names))
         if group.spec.reach is None:
             found = 0
             while found < longest and self._pool.get(name_in(number, names[found])) is not None:
@@ -127,5 +128,6 @@ class GroupTables:
 
     def _table(self, number: int, group: PagedGroup, names: Sequence[BlockHash], num_blocks: int) -> Table:
         first = group.spec.first_needed(num_blocks * self._block_size) // self._block_size
-        blocks = (self._pool.get(name_in(number, name)) for name in names[first:num_blocks])
+        ahead = group.looks_ahead
+        blocks = (self._pool.get(name_in(number, name)) for name in names[first + ahead : num_blocks + ahead])
         return (HOLE,) * first + tuple(HOLE if block is None else block for block in blocks)

@@ -28,7 +28,7 @@ async def test_it_says_that_it_is_there_while_it_loads() -> None:
         assert go_on.wait(60)
         return open_next(received, before)
 
-    def take(message: Message) -> None:
+    def take(message: Message, _: Sequence[bytes]) -> None:
         sent.append(message)
         if sent.count(messages.Loading()) == 3:
             go_on.set()

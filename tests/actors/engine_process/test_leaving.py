@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -91,7 +91,7 @@ async def connected() -> AsyncIterator[tuple[Line, Engines]]:
     ours, theirs = memory_stream_pair()
     opened = trio.Event()
 
-    def take(message: messages.Message) -> None:
+    def take(message: messages.Message, _: Sequence[bytes]) -> None:
         if isinstance(message, messages.Opened):
             opened.set()
 
@@ -102,7 +102,7 @@ async def connected() -> AsyncIterator[tuple[Line, Engines]]:
     engines = Engines()
     server = EngineServer([cast("Engine", engines)], theirs)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(server.run, messages.Opened(()))
+        nursery.start_soon(server.run, messages.Opened((), ()), ())
         nursery.start_soon(line.run, lost)
         await opened.wait()
         yield line, engines
@@ -147,7 +147,7 @@ async def test_a_server_that_is_stopped_for_hours_finds_a_bounded_number_of_stat
     server = EngineServer([cast("Engine", Engines())], theirs)
     num_bytes = 0
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(server.run, messages.Opened(()))
+        nursery.start_soon(server.run, messages.Opened((), ()), ())
         await trio.sleep(3600)
         with trio.move_on_after(0.1):  # which no further state is made within
             while True:

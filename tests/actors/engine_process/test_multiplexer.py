@@ -64,7 +64,7 @@ async def test_what_is_too_large_is_its_callers_matter_and_the_others_go_on(
         await pair.here.send(1, b"", [b""] * 19_999)
     await pair.here.send(2, b"picture", [bytes(MIB)])
     await pair.until(1)
-    line, features = Line(memory_stream_pair()[0], lambda _: None), Features((0, 0), b"")
+    line, features = Line(memory_stream_pair()[0], lambda *_: None), Features((0, 0), b"")
     with pytest.raises(TooLargeError, match="too large for the engine's process"):
         async with line.call(GetState()) as call:
             await call.supply([features] * 20_000)

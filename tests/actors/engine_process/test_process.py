@@ -14,10 +14,13 @@ from pathlib import Path
 import msgspec
 import pytest
 import trio
+from sensorium.actors import worker_config
 from sensorium.actors.engine_process.client import RemoteEngine
-from sensorium.actors.engine_process.process import EngineProcess, EngineProcessError
+from sensorium.actors.engine_process.peer import EngineProcessError
+from sensorium.actors.engine_process.process import EngineProcess
 from sensorium.actors.http.error_bodies import error_response
 from sensorium.actors.runtime.supervisor import Health, RestartPolicy
+from sensorium.actors.worker_config import Orders
 from sensorium.protocols.engine.messages import Transduce, Transduced
 from sensorium.protocols.errors import ModelLoadError, UnavailableError
 from support.fake_engine import fed, request, run_whole
@@ -90,7 +93,7 @@ async def test_it_answers_dies_hangs_comes_back_and_gives_up(monkeypatch: pytest
         assert second is not None
         os.kill(second, signal.SIGSTOP)
         with monkeypatch.context() as patch:  # not before: a busy machine is silent now and then, too
-            patch.setattr("sensorium.actors.engine_process.connection.SILENCE_S", 1.0)
+            patch.setattr(engine._line, "_silence_s", 1.0)
             await until(lambda: health(engine) == "unresponsive")
             with pytest.raises(UnavailableError, match="unresponsive"):
                 await run_whole(engine, request("a"))
@@ -260,6 +263,39 @@ async def test_a_model_that_has_changed_meanwhile_is_not_served(caplog: pytest.L
     message = "changing1: its files are not those this server began with; restart the server"
     assert [record.message for record in caplog.records if record.levelname == "CRITICAL"] == [message]
     assert process.num_restarts() == 1
+
+
+async def test_a_checkpoints_files_come_once_and_must_stay_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    given: list[Orders] = []
+
+    def written(orders: Orders) -> bytes:
+        given.append(orders)
+        return worker_config.written(orders)
+
+    monkeypatch.setattr("sensorium.actors.engine_process.process.written", written)
+    policy = RestartPolicy(first_delay_s=0.05)
+    process = EngineProcess(orders(str(tmp_path)), silence_s=600.0, policy=policy, command=COMMAND)
+
+    def kill() -> int:
+        pid = process.pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(process.run)
+        (checkpoint,) = process.checkpoints
+        assert (checkpoint.files.names, checkpoint.contents) == (("config.json",), (b"{}",))
+        pid = kill()
+        await until(lambda: process.pid() not in (None, pid) and health(process.engines[0]) == "ready")
+        assert [each.known_checkpoints for each in given] == [(), (checkpoint.files.digest,)]
+        (tmp_path / "config.json").write_text("{ }")
+        kill()
+        await until(lambda: health(process.engines[0]) == "failed")
+        nursery.cancel_scope.cancel()
 
 
 def test_it_ends_with_a_parent_that_is_killed() -> None:

@@ -19,6 +19,7 @@ from sensorium.actors.fetching.fetcher import FetchStatistics
 from sensorium.actors.live.container_decoder import SoundStatistics
 from sensorium.actors.media_decoding.cache import MediaCacheStatistics
 from sensorium.actors.media_decoding.worker_pool import DecoderPool, MediaStatistics
+from sensorium.actors.replicas.metrics import register_replicas
 from sensorium.actors.runtime.actor import InboxStatistics
 from sensorium.actors.speech.statistics import SpeechCounts
 from sensorium.actors.telemetry.collectors import (
@@ -160,8 +161,12 @@ def test_names_are_as_promtool_would_have_them() -> None:
 def test_the_manual_names_every_metric() -> None:
     manual = (Path(__file__).parents[3] / "docs" / "operate.md").read_text()
     named = set(re.findall(r"^\| `(sensorium_\w+)", manual, re.MULTILINE))
+    replicas = Metrics()
+    register_replicas(replicas.registry, (), ())
     exported = {
-        f"{each.name}_total" if each.type == "counter" else each.name for each in full().registry.collect()
+        f"{each.name}_total" if each.type == "counter" else each.name
+        for metrics in (full(), replicas)
+        for each in metrics.registry.collect()
     }
     assert named == {name for name in exported if name.startswith("sensorium_")}
 

@@ -3,6 +3,7 @@ what was encoded elsewhere."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -11,10 +12,12 @@ from typing import TypeVar, cast
 
 import numpy as np
 import pytest
+import trio
 from sensorium.actors.config.fetching import FetchConfig
 from sensorium.actors.fetching.fetcher import Fetcher
 from sensorium.actors.media_decoding.cache import MediaCache
 from sensorium.actors.media_decoding.memory_budget import MediaBudget
+from sensorium.actors.media_decoding.worker_pool import DecoderPool, MediaConfig
 from sensorium.actors.text.media_opener import ThreadOpener
 from sensorium.actors.text.media_opening import MediaLimits, media_bytes
 from sensorium.actors.text.prompts import Prompter
@@ -27,7 +30,7 @@ from sensorium.protocols.chat.request import Conversation
 from sensorium.protocols.engine.messages import MediaItems
 from sensorium.protocols.errors import BadRequestError, ClientError, MediaError, OverloadedError
 from support.text_folder import make_qwen3_folder
-from support.vision_files import grey_steps, movie, png
+from support.vision_files import grey_steps, movie, picture, png
 from support.vl_folder import make_vl_folder
 from trio.testing import wait_all_tasks_blocked
 
@@ -115,6 +118,24 @@ async def test_what_asks_for_too_much_is_refused_before_anything_is_fetched(visi
     with pytest.raises(BadRequestError, match="allowed: up to") as caught:
         await prompt(prompter, asked(far, ProcessorKwargs(max_pixels=10**9)))
     assert caught.value.param == "mm_processor_kwargs.max_pixels"
+
+
+@pytest.mark.slow
+async def test_a_family_may_have_a_rule_of_its_own(vision: PromptBuilder) -> None:
+    """It is named by the family and run in decode processes, as Qwen-VL's is."""
+    builder = copy.copy(vision)
+    builder.media = replace(vision.media, pixels="support.mean_colours")
+    async with trio.open_nursery() as nursery:
+        handle = await nursery.start(DecoderPool(MediaConfig(max_workers=1)).run)
+        prompter = Prompter(builder, handle)
+        for part, size in ((PICTURE, (64, 80)), (replace(PICTURE, data=png(20, 30)), (20, 30))):
+            (item,) = (await prompt(prompter, asked(part))).items
+            mean = np.frombuffer(item.features.data, np.float32)
+            assert item.num_tokens == 1
+            np.testing.assert_allclose(mean, picture(*size).mean((0, 1)), rtol=1e-5)
+        clip = await prompt(prompter, asked(CLIP, ProcessorKwargs(num_frames=4)))
+        assert len(clip.spans) > 0
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_model_that_sees_nothing_says_so(tmp_path: Path) -> None:

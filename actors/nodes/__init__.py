@@ -1,0 +1,1 @@
+"""Engines that run on other machines, and are reached over TCP."""

@@ -1,0 +1,89 @@
+"""Proves to both ends of a connection that the other one knows the same secret, before anything else is said.
+
+Each sends a random number that was never used before, and answers the other's with an HMAC over both; the
+secret itself is not sent. It says who is at the other end, and hides nothing: on a network where others can
+read or write into a connection, carry it in TLS (`tls.py`), a tunnel or a private network.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from ...protocols.errors import SensoriumError
+from ..errors import ConfigError
+
+HELLO: Final = b"sensorium engines 1\n"
+"""The last number changes where two versions do not understand each other."""
+HANDSHAKE_S: Final = 5.0
+MIN_SECRET_BYTES: Final = 16
+_NONCE_BYTES: Final = 32
+_DIGEST: Final = "sha256"
+_DIGEST_BYTES: Final = 32
+_ACCEPTED: Final = b"+"
+
+
+class HandshakeError(SensoriumError):
+    """The other end is not who it has to be."""
+
+
+def read_secret(path: Path) -> bytes:
+    """The secret in a file, without the line's end. Raises ConfigError."""
+    try:
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise ConfigError(f"--engine-secret-file is {path}: {error.strerror}") from None
+    if len(secret) < MIN_SECRET_BYTES:
+        raise ConfigError(
+            f"--engine-secret-file: {path} holds {len(secret)} bytes; allowed: {MIN_SECRET_BYTES} or more, "
+            "as of `openssl rand -hex 32`"
+        )
+    return secret
+
+
+async def ask_in(stream: trio.abc.Stream, secret: bytes) -> None:
+    """The side that connected. Raises HandshakeError, and what the stream raises."""
+    ours = secrets.token_bytes(_NONCE_BYTES)
+    await stream.send_all(HELLO + ours)
+    hello = await _exactly(stream, len(HELLO), "it closed the connection, as one that answers others does")
+    if hello != HELLO:
+        raise HandshakeError("what listens there is not `sensorium engine` of this version")
+    theirs = await _exactly(stream, _NONCE_BYTES, "it closed the connection")
+    proof = await _exactly(stream, _DIGEST_BYTES, "it closed the connection")
+    if not hmac.compare_digest(proof, _proof(secret, b"engine", ours, theirs)):
+        raise HandshakeError("its secret is another one")
+    await stream.send_all(_proof(secret, b"front", ours, theirs))
+    if await _exactly(stream, 1, "it did not accept our secret") != _ACCEPTED:
+        raise HandshakeError("it did not accept our secret")
+
+
+async def let_in(stream: trio.abc.Stream, secret: bytes) -> None:
+    """The side that was connected to. Raises HandshakeError, and what the stream raises."""
+    hello = await _exactly(stream, len(HELLO), "it closed the connection")
+    if hello != HELLO:
+        raise HandshakeError("it does not speak as `sensorium serve --engines` of this version")
+    theirs = await _exactly(stream, _NONCE_BYTES, "it closed the connection")
+    ours = secrets.token_bytes(_NONCE_BYTES)
+    await stream.send_all(HELLO + ours + _proof(secret, b"engine", theirs, ours))
+    proof = await _exactly(stream, _DIGEST_BYTES, "it closed the connection, as one with another secret does")
+    if not hmac.compare_digest(proof, _proof(secret, b"front", theirs, ours)):
+        raise HandshakeError("its secret is another one")
+    await stream.send_all(_ACCEPTED)
+
+
+def _proof(secret: bytes, who: bytes, front: bytes, engine: bytes) -> bytes:
+    return hmac.digest(secret, who + front + engine, _DIGEST)
+
+
+async def _exactly(stream: trio.abc.Stream, size: int, else_: str) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = await stream.receive_some(size - len(data))
+        if not more:
+            raise HandshakeError(else_)
+        data += more
+    return data

@@ -1,0 +1,1 @@
+"""Several processes that run the same models, behind one client a model."""
