@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
 import msgspec
 import trio
@@ -315,7 +316,7 @@ class Service:
         if self.keys.are_needed:
             caller = self.keys.check(sent_key(connection))
             note_key(connection)
-        caller = connection.scope.get(CALLER, caller)
+        caller = cast(Caller, connection.scope.get(CALLER, caller))
         LANE.set(Lane("interactive", caller=caller.name if self.is_shared else ""))
         return caller
 

@@ -400,10 +400,10 @@ FAMILIES = (
             _GLM_TOKENS,
             _GLM_IDS | {"vision_config": _GLM_TOWER},
             _GLM_PIXELS,
-            {"model_type": f"{model_type}_text", "head_dim": 8, **_MROPE, **more},
+            {"model_type": f"{model_type}_text", "head_dim": 8, **_MROPE},
             patches,
         )
-        for model_type, more in (("glm_ocr", {}),)
+        for model_type in ("glm_ocr",)
     ),
     Family(
         "llava",

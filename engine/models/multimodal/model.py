@@ -156,7 +156,7 @@ class MultimodalModel(TransformersModel):
             x[place] = output.rows[rows]
             levels.append([each[rows] for each in output.deepstack])
             is_media[place] = True
-        inputs = {"inputs_embeds": x[None], "position_ids": positions}
+        inputs: dict[str, Any] = {"inputs_embeds": x[None], "position_ids": positions}
         if levels[0]:
             inputs["visual_pos_masks"] = is_media[None]
             inputs["deepstack_visual_embeds"] = [torch.cat(level) for level in zip(*levels, strict=True)]

@@ -38,14 +38,14 @@ class LightningAttention(Mixer):
         keep(self, decay=decay, skip=torch.zeros_like(decay))
         self._state = self.reserve(self._heads, self._size, self._size)
 
-    def forward(self, hidden_states: Tensor, *_: object, **__: object) -> tuple[Tensor, None]:  # type: ignore[override]
+    def forward(self, hidden_states: Tensor, *_: object, **__: object) -> tuple[Tensor, None]:
         """See `Mixer`."""
         return self.mix(hidden_states[0])[None], None
 
     def mix(self, rows: Tensor) -> Tensor:
         """See `Mixer`."""
-        parts = self._act(self.qkv_proj(rows)).unflatten(-1, (self._heads, -1))
-        queries, keys, values = parts.split(self._size, -1)
+        parts = self._act(self.qkv_proj(rows)).view(len(rows), self._heads, -1)
+        queries, keys, values = cast(Any, parts).split(self._size, -1)
         output, states = state_space_dual(
             values,
             torch.ones_like(values[..., 0]),
@@ -76,7 +76,7 @@ class GatedRecurrence(Mixer):
 
     def forward(
         self, hidden_states: Tensor, position_ids: Tensor, *_: object, **__: object
-    ) -> tuple[Tensor, None]:  # type: ignore[override]
+    ) -> tuple[Tensor, None]:
         """See `Mixer`."""
         self._is_first = position_ids[0][:, None] == 0
         return self.mix(hidden_states[0])[None], None
@@ -84,7 +84,7 @@ class GatedRecurrence(Mixer):
     def mix(self, rows: Tensor) -> Tensor:
         """See `Mixer`."""
         x = self.convolve(self.linear_x(rows))
-        gates = x.unflatten(-1, (self.rg_lru.num_attention_heads, -1)).transpose(0, 1)
+        gates = x.view(len(x), self.rg_lru.num_attention_heads, -1).transpose(0, 1)
         inputs = self._gate(gates, self.rg_lru.input_gate_weight, self.rg_lru.input_gate_bias)
         recurrent = self._gate(gates, self.rg_lru.recurrent_gate_weight, self.rg_lru.recurrent_gate_bias)
         decay = -8.0 * recurrent * softplus(self.rg_lru.recurrent_param)
@@ -118,7 +118,7 @@ class RwkvAttention(Mixer):
         self._before = self.reserve(original.key.in_features)
         self._state = self.reserve(3, original.attention_hidden_size)
 
-    def forward(self, hidden: Tensor, *_: object, **__: object) -> tuple[Tensor, None]:  # type: ignore[override]
+    def forward(self, hidden: Tensor, *_: object, **__: object) -> tuple[Tensor, None]:
         """See `Mixer`."""
         return self.mix(hidden[0])[None], None
 
@@ -154,7 +154,7 @@ class RwkvFeedForward(Mixer):
         super().__init__(original, states, None)
         self._before = self.reserve(original.key.in_features)
 
-    def forward(self, hidden: Tensor, *_: object, **__: object) -> tuple[Tensor, None]:  # type: ignore[override]
+    def forward(self, hidden: Tensor, *_: object, **__: object) -> tuple[Tensor, None]:
         """See `Mixer`."""
         return self.mix(hidden[0])[None], None
 

@@ -41,8 +41,8 @@ class Mixer(nn.Module):
         self.places.append(self.states.reserve(*shape))
         return self.places[-1]
 
-    def forward(self, hidden_states: Tensor, *_: object, **__: object) -> Tensor:
-        """[1, rows, hidden] of a step's sequences, one after the other."""
+    def forward(self, hidden_states: Tensor, *_: Any, **__: Any) -> Any:  # noqa: ANN401
+        """[1, rows, hidden] of a step's sequences, one after the other, as the layer's own code has it."""
         return self.mix(hidden_states[0])[None]
 
     def mix(self, rows: Tensor) -> Tensor:

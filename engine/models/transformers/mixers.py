@@ -104,7 +104,7 @@ class ZambaMamba(Mixer):
         x, gate = self.in_proj(rows).unflatten(-1, (-1, 2)).unbind(-1)  # channel by channel
         x = self.convolve(x, self._act).view(len(rows), *self.skip.shape)
         parts = torch.einsum("rhc,hpc->rhp", x, self.x_proj_weight)
-        dt, b, c = parts.split(self._sizes, -1)
+        dt, b, c = cast(Any, parts).split(self._sizes, -1)
         dt = torch.einsum("rht,hct->rhc", dt, self.dt_proj_weight)
         output, states = selective_scan(
             x,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -468,7 +468,7 @@ def _skeleton(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
     return cast(PreTrainedModel, model.eval())
 
 
-class _NothingFound(TorchDispatchMode):
+class _NothingFound(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Without values no expert has a token: what is searched for them finds none."""
 
     def __torch_dispatch__(
@@ -481,6 +481,10 @@ class _NothingFound(TorchDispatchMode):
         if func is torch.ops.aten.nonzero.default:
             return args[0].new_empty((0, args[0].dim()), dtype=torch.int64)
         return func(*args, **(kwargs or {}))
+
+
+def _nothing_found() -> AbstractContextManager[object]:
+    return cast("AbstractContextManager[object]", cast(Any, _NothingFound)())
 
 
 def _attend_through_ours(model: PreTrainedModel, decoder: PreTrainedModel) -> None:
@@ -513,7 +517,7 @@ def _layer_step(folder: Path, skeleton: PreTrainedModel, states: Mapping[int, in
         raise ModelLoadError(_refusal(folder, "it has an encoder"))
     token_ids = torch.zeros((1, 5), dtype=torch.int64, device="meta")
     positions = torch.arange(5, device="meta")[None]
-    with _refusing(folder), _running(_Step()) as step, torch.inference_mode(), _NothingFound():
+    with _refusing(folder), _running(_Step()) as step, torch.inference_mode(), _nothing_found():
         decoder = skeleton.get_submodule(_decoder_name(skeleton))
         decoder(input_ids=token_ids, position_ids=positions, use_cache=False)
     _check_rows(folder, skeleton.get_submodule(_decoder_name(skeleton)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,7 +133,9 @@ def test_audio_in_json_is_kept_as_audio() -> None:
 def test_nothing_without_an_answer_is_left_out(finds_turns: bool, data: st.DataObject) -> None:
     """In whatever order things come, what is sent begins with the first turn without an answer or before."""
     kept = memory(finds_turns=finds_turns)
-    end, turns, answered = 0, [], set()
+    end = 0
+    turns: list[Any] = []
+    answered: set[int] = set()
     for _ in range(data.draw(st.integers(1, 12))):
         length = data.draw(st.integers(1, 400))
         kept.sent(audio(end, end + length))

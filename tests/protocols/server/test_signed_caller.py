@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -47,11 +48,12 @@ def test_it_holds_for_a_while(late_s: float) -> None:
 
 
 def test_it_holds_for_one_request_and_one_secret() -> None:
-    for wrong in (
+    wrongs: tuple[Callable[[], object], ...] = (
         lambda: verified(signed(secret=OTHER)),
         lambda: verified(signed(), method=b"GET"),
         lambda: verified(signed(), target=b"/v1/responses?x"),
-    ):
+    )
+    for wrong in wrongs:
         with pytest.raises(InvalidCallerError, match="another secret"):
             wrong()
 
