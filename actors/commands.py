@@ -379,32 +379,9 @@ def gateway(
     config.listed()
     configure(logs)
     with LeavingAtOnce(), importing():
-        from .gateway.gateway import serve_gateway
+        from .gateway.command import run_gateway
 
-    async def run_until_signal() -> None:
-        ready, stop = trio.Event(), trio.Event()
-
-        def announce(url: str) -> None:
-            gc.collect()
-            gc.freeze()
-            print_line(f"listening on {url}")
-            ready.set()
-
-        async with trio.open_nursery() as nursery:
-            await nursery.start(_watch_signals, ready, stop, nursery.cancel_scope)
-            await serve_gateway(config, listen, logs, stop=stop, on_ready=announce)
-            nursery.cancel_scope.cancel()
-
-    try:
-        trio.run(run_until_signal)
-    except BaseExceptionGroup as group:
-        error = first_error(group)
-        if not isinstance(error, AddressError | ConfigError):
-            raise
-        flush()
-        fail(error)
-        return 1
-    return 0
+    return run_gateway(config, listen, logs, _watch_signals)
 
 
 @app.command(default_parameter=Parameter(negative=()))
