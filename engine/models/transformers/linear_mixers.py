@@ -118,7 +118,7 @@ class RwkvAttention(Mixer):
         self._before = self.reserve(original.key.in_features)
         self._state = self.reserve(3, original.attention_hidden_size)
 
-    def forward(self, hidden: Tensor, *_: object, **__: object) -> tuple[Tensor, None]:
+    def forward(self, hidden: Tensor, *_: object, **__: object) -> tuple[Tensor, None]:  # type: ignore[override]
         """See `Mixer`."""
         return self.mix(hidden[0])[None], None
 
@@ -154,7 +154,7 @@ class RwkvFeedForward(Mixer):
         super().__init__(original, states, None)
         self._before = self.reserve(original.key.in_features)
 
-    def forward(self, hidden: Tensor, *_: object, **__: object) -> tuple[Tensor, None]:
+    def forward(self, hidden: Tensor, *_: object, **__: object) -> tuple[Tensor, None]:  # type: ignore[override]
         """See `Mixer`."""
         return self.mix(hidden[0])[None], None
 
