@@ -49,7 +49,8 @@ from .gateway.command import gateway
 from .importing import importing
 from .nodes.command import engine
 from .runtime.nursery import first_error
-from .signals import LeavingAtOnce, watch_signals
+from .runtime.stop_signals import watch_signals
+from .signals import LeavingAtOnce
 from .telemetry.logs import LogConfig, configure, flush, print_line
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ The checkpoint is opened as a server opens it: configs, tokenizer, headers of te
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 from msgspec import Struct
 
@@ -25,7 +24,7 @@ class FolderReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str
     served: bool
     refused: str = ""
-    runs: Literal["native", "transformers"] | None = None
+    runs: str | None = None
     runs_through: str = ""
     """The same for people."""
     abilities: tuple[str, ...] = ()

@@ -257,16 +257,16 @@ def _check_captions(detection: TurnDetectionView | None, model: RealtimeModel, c
     if config.dialogue is not None:
         raise unsupported(
             where,
-            "is `captions`, which has no turns to answer; allowed in a session that answers: server_vad, "
-            "semantic_vad, or null for `turn_detection`",
+            "is `captions`, which has no turns to answer; allowed in a session that answers: `server_vad`, "
+            "`semantic_vad`, or null for `turn_detection`",
         )
     if not model.delays:
         streaming = ", ".join(each.name for each in config.models if each.delays)
         use = f"use one that does ({streaming}), or " if streaming else ""
         raise unsupported(
             where,
-            f"is `captions`, which is for models that stream, and {model.name!r} does not: {use}server_vad, "
-            "semantic_vad, or null for `turn_detection`",
+            f"is `captions`, which is for models that stream, and {model.name!r} does not: {use}"
+            "`server_vad`, `semantic_vad`, or null for `turn_detection`",
         )
 
 

@@ -77,7 +77,7 @@ class GatewayConfig:
         Largest WebSocket message.
     """
 
-    servers: Annotated[tuple[str, ...], Parameter(parse=False)] = ()
+    servers: Annotated[tuple[str, ...], Parameter(parse=False, help="Addresses of servers.")] = ()
     servers_file: Path | None = None
     server_api_key: str = field(default="", repr=False)
     health_interval_s: float = 1.0
@@ -183,7 +183,9 @@ def _read(file: Path) -> list[ListedServer]:
         if not words:
             continue
         if len(words) > 2 or words[1:] not in ([], [_DRAIN]):
-            raise ConfigError(f"{option}, line {number}: allowed: an address, or an address and `{_DRAIN}`")
+            raise ConfigError(
+                f"{option}, line {number} is {line.strip()!r}; allowed: an address, or one and `{_DRAIN}`"
+            )
         try:
             found.append(ListedServer(read_address(words[0]), words[1:] == [_DRAIN]))
         except ConfigError as error:

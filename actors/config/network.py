@@ -53,7 +53,7 @@ class ListenConfig:
         Address or network of a proxy, as 10.0.0.0/8; repeat it for several. Who the client is, is believed of
         these proxies only: by X-Forwarded-For, by the PROXY protocol, or as a gateway has signed it.
     caller_secret
-        Secret shared with `sensorium gateway`, of at least 16 characters: callers are told apart as the
+        Secret shared with `sensorium gateway`, of at least 16 characters: callers are distinguished as the
         gateway has signed, where it is one of the trusted proxies.
     """
 

@@ -15,7 +15,8 @@ from ..config.server import ListenConfig, ServerConfig
 from ..errors import AddressError, ConfigError
 from ..importing import importing
 from ..runtime.nursery import first_error
-from ..signals import LeavingAtOnce, watch_signals
+from ..runtime.stop_signals import watch_signals
+from ..signals import LeavingAtOnce
 from ..telemetry.logs import LogConfig, configure, flush, print_line
 
 FLAT: Final = Parameter(name="*")

@@ -226,7 +226,7 @@ class _Relaying:
                     return  # of a body that is not kept, a part has gone
                 if outcome == "lost" and not self.asked.is_repeatable:
                     self.error = UnavailableError(
-                        "The server was lost before it answered; it may have done what was asked.",
+                        "The server was lost before it answered; it may have carried out the request.",
                         code="server_lost",
                     )
                     return

@@ -91,7 +91,7 @@ class LiveConnection:
             for name, value in headers:
                 request.headers[name] = value
         except InvalidHeader as error:
-            raise ServerGoneError(f"cannot be asked: {error}") from error
+            raise ServerGoneError(f"cannot be called: {error}") from error
         stream = await connections.open()
         connection = cls(stream, protocol)
         try:

@@ -16,7 +16,8 @@ from ..config.validation import check, check_address
 from ..errors import ConfigError
 from ..importing import importing
 from ..runtime.nursery import first_error
-from ..signals import LeavingAtOnce, watch_signals
+from ..runtime.stop_signals import watch_signals
+from ..signals import LeavingAtOnce
 from ..telemetry.logs import LogConfig, configure, flush, print_line
 
 FLAT: Final = Parameter(name="*")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from ...protocols.errors import ModelLoadError
 from ...protocols.shared.json_file import read_json
@@ -27,8 +27,6 @@ _DEPTHS: Final = frozenset(
     {"num_hidden_layers", "encoder_layers", "decoder_layers", "depth", "n_layer", "n_layers", "num_layers"}
 )
 _MAX_LAYERS: Final = 1000
-_BY_TRANSFORMERS: Final = ("transformers", "encoders")
-"""Families whose code is that of `transformers`."""
 _MAX_SHOWN: Final = 100
 """Characters of a value that makes no sense."""
 
@@ -43,6 +41,8 @@ class ModelInfo:
     """For people to read; code asks for what it needs to know."""
     purpose: str = ""
     """What it is good for, for people to read, too; empty: its family tells."""
+    library: str = ""
+    """Whose code runs it; empty: the engine has its own."""
     vocab_size: int
     """Rows of the logits; may exceed the tokenizer's ids."""
     max_context: int
@@ -86,14 +86,14 @@ class ModelInfo:
         return self.attended_shape[1] / self.attended_tokens
 
     @property
-    def runs(self) -> Literal["native", "transformers"]:
-        """Whether the engine has code of its own for the family, or runs that of `transformers`."""
-        return "transformers" if self.family in _BY_TRANSFORMERS else "native"
+    def runs(self) -> str:
+        """native: the engine has code of its own for the family; else the library whose code runs."""
+        return self.library or "native"
 
     @property
     def runs_through(self) -> str:
         """The same for people."""
-        return f"the engine's own code of {self.family}" if self.runs == "native" else "transformers"
+        return self.library or f"the engine's own code of {self.family}"
 
     def describe(self) -> str:
         """What it can do, for people."""

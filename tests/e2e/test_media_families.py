@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 from support.live_answers import chat
-from support.media_families import BY_NAME, Checkpoint, make_media_folder
+from support.media_checkpoints import Checkpoint
+from support.media_families import BY_NAME, make_media_folder
 from support.server import Server, make_config, running_server
 from support.vision_files import png
 

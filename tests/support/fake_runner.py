@@ -43,7 +43,6 @@ from sensorium.protocols.engine.messages import (
     Outcome,
     Pool,
     Pooled,
-    ProbabilityProbe,
     PromptLogprobs,
     RequestId,
     Sample,
@@ -55,10 +54,18 @@ from sensorium.protocols.engine.messages import (
     TopLogprobs,
 )
 from support.fake_layers import PLAIN, FakeLayers, Kv, Past, cell_of
+from support.fake_tokens import (
+    VOCAB_SIZE,
+    hash_of,
+    key_value,
+    likeliest,
+    logprob,
+    next_token,
+    probability,
+)
 from support.fake_transducer import FakeState, frames_of, run_chunk
 from support.toy_drafting import MAX_DRAFT, draft_cell, drafted_ids, seed_of
 
-VOCAB_SIZE = 50
 STOP_ID = 7
 NAN_ID = 49
 """A prompt with this token fails alone, as NaN logits do."""
@@ -93,44 +100,6 @@ def item(name: str, num_tokens: int = 0) -> EncoderItem:
 def decode(token_ids: Sequence[int]) -> str:
     """One letter per token."""
     return "".join(chr(ord("a") + token_id % 26) for token_id in token_ids)
-
-
-def _hash(*parts: object) -> int:
-    return int.from_bytes(blake2b(repr(parts).encode(), digest_size=4).digest(), "big")
-
-
-def key_value(
-    past: Sequence[Kv],
-    token: int,
-    axes: tuple[int, int, int],
-    media: tuple[bytes, int] | None,
-    content: bytes | None,
-) -> Kv:
-    """The model's layers: what a position holds, from everything before it."""
-    own = repr((token, axes, media, content)).encode()
-    return blake2b(b"".join(past) + own, digest_size=8).digest()
-
-
-def next_token(past: Sequence[Kv], generated: Sequence[int], sampling: SamplingParams) -> int:
-    """The model's logits and the sampler: a token from everything that may influence it."""
-    choices = _choices(generated, sampling)
-    counted = tuple(generated) if sampling.presence_penalty else ()
-    return choices[_hash(b"".join(past), counted, sampling.temperature, sampling.seed) % len(choices)]
-
-
-def _choices(generated: Sequence[int], sampling: SamplingParams) -> list[int]:
-    allowed = range(VOCAB_SIZE - 2) if sampling.allowed_token_ids is None else sampling.allowed_token_ids
-    banned = {*sampling.suppress_token_ids, *(() if generated else sampling.begin_suppress_token_ids)}
-    return [token for token in allowed if token not in banned]
-
-
-def likeliest(past: Sequence[Kv], generated: Sequence[int], sampling: SamplingParams) -> TopLogprobs:
-    """All tokens that may be next, `next_token` first: some are far likelier than others."""
-    weights = {token: 1 + _hash(b"".join(past), token) % 1000 for token in _choices(generated, sampling)}
-    weights[next_token(past, generated, sampling)] = 1001
-    total = sum(weight**4 for weight in weights.values())
-    ranked = sorted(weights, key=lambda token: -weights[token])
-    return tuple((token, math.log(weights[token] ** 4 / total)) for token in ranked)
 
 
 def likeliest_alone(request: SampleRequest) -> TopLogprobs:
@@ -232,16 +201,6 @@ def pooled(rows: Sequence[Kv], task: Pool) -> bytes:
     return blake2b(b"".join(taken), digest_size=8).digest()
 
 
-def probability(probe: ProbabilityProbe, tokens: Sequence[int]) -> float:
-    """The probe's answer, from the tokens up to its position."""
-    return _hash("probe", probe.token_id, tuple(tokens[: probe.position + 1])) / 2**32
-
-
-def logprob(tokens: Sequence[int]) -> float:
-    """The log-probability of the last token, given those before."""
-    return -float(len(tokens) % 5)
-
-
 @dataclass(slots=True)
 class _Cell:
     position: int
@@ -328,7 +287,7 @@ class FakeRunner:
             self._states[copy.target] = state
             self._fed_states[copy.target] = None if fed_state is None else replace(fed_state, owner=None)
         for transfer in plan.transfers:
-            self._transfers[transfer.transfer_id] = (transfer, _hash("steps", transfer.transfer_id) % 5)
+            self._transfers[transfer.transfer_id] = (transfer, hash_of("steps", transfer.transfer_id) % 5)
         encode_errors: dict[Slot, str] = {}
         for encode in plan.encodes:
             assert encode.slot not in self._slots, f"slot {encode.slot} was used before"

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from ....engine.models.nemotron_asr.text import TransducerText
 from ....engine.models.parakeet.info import ParakeetInfo
+from ....engine.models.parakeet.side import TransducerText
 from ....media.audio.nemo_features import NemoFeatureConfig, NemoLogMel, normalised
 from ....media.transcript.range_answer import Samples
 from ....protocols.shared.audio_format import INTERNAL_RATE

@@ -8,6 +8,8 @@ from ..nemotron_asr.text import TransducerText
 from ..side import ModelSide
 from .info import ParakeetInfo
 
+__all__ = ["INFO", "TransducerText", "open_side", "side_of"]
+
 INFO = ParakeetInfo
 
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
 import torch
+import transformers
 from torch import Tensor, nn
 from torch.nn.functional import pad
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AttentionInterface, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import (
@@ -67,6 +67,7 @@ from .reading import (
 )
 from .rounded import adapt_linears, linear_names, round_linears, rounded_in
 from .sparse import index_size_of, keep_index_keys
+from .without_values import NOT_RUN, nothing_found
 
 _ATTENTION: Final = "sensorium_paged"
 _CHECK_LENGTHS: Final = (7, 3, 12)
@@ -74,16 +75,6 @@ _TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.08, torch.float16: 0
 """Largest difference of logits, packed and plain, as a part of the largest logit."""
 _STATE_CONTEXT: Final = 131_072
 """Tokens of context of a model without a limit: neither states nor windows have one."""
-_NOT_RUN: Final = {
-    "blt": "it reads bytes in patches whose lengths it chooses itself",
-    "cpmant": "it puts a prompt of its own in front, by which all positions count",
-    "deepseek_v4": "its attention compresses the keys of neighbouring tokens",
-    "jetmoe": "its attention is a mixture of experts, which a model without weights cannot show",
-    "qwen4_exp_text": "it embeds neighbouring tokens together, and attends to blocks that it chooses",
-    "reformer": "its attention hashes all tokens of a sequence together",
-    "xlstm": "its layers keep states of a kind (mLSTM) that is not known here",
-}
-"""Types whose code could not say so itself, by what is in the way."""
 _BLOOM_CONTEXT: Final = 2048
 """Tokens that it was trained on."""
 _NEED_MASKS: Final = ("MptForCausalLM",)
@@ -397,8 +388,8 @@ def open_with_decoder(
     folder = opening.folder
     own = {field: value for field, value in opening.config.items() if field not in FIELDS}
     parsed = parse_config(plain_floats(own), CONFIG_MAPPING[own["model_type"]].from_dict, path)
-    if parsed.model_type in _NOT_RUN:
-        raise ModelLoadError(_refusal(folder, _NOT_RUN[parsed.model_type]))
+    if parsed.model_type in NOT_RUN:
+        raise ModelLoadError(_refusal(folder, NOT_RUN[parsed.model_type]))
     config = parsed.get_text_config()
     num_layers = check_size(config, "num_hidden_layers", path)
     skeleton = _skeleton(folder, parsed)
@@ -414,6 +405,7 @@ def open_with_decoder(
         name=opening.name,
         folder=folder,
         family="transformers",
+        library=transformers.__name__,
         purpose=purpose,
         vocab_size=check_size(config, "vocab_size", path),
         max_context=context,
@@ -468,25 +460,6 @@ def _skeleton(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
     return cast(PreTrainedModel, model.eval())
 
 
-class _NothingFound(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Without values no expert has a token: what is searched for them finds none."""
-
-    def __torch_dispatch__(
-        self,
-        func: Any,  # noqa: ANN401 (an operator of torch)
-        types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> object:
-        if func is torch.ops.aten.nonzero.default:
-            return args[0].new_empty((0, args[0].dim()), dtype=torch.int64)
-        return func(*args, **(kwargs or {}))
-
-
-def _nothing_found() -> AbstractContextManager[object]:
-    return cast("AbstractContextManager[object]", cast(Any, _NothingFound)())
-
-
 def _attend_through_ours(model: PreTrainedModel, decoder: PreTrainedModel) -> None:
     call_ours(decoder, _paged)
     if type(model).__name__ not in _NEED_MASKS:
@@ -517,7 +490,7 @@ def _layer_step(folder: Path, skeleton: PreTrainedModel, states: Mapping[int, in
         raise ModelLoadError(_refusal(folder, "it has an encoder"))
     token_ids = torch.zeros((1, 5), dtype=torch.int64, device="meta")
     positions = torch.arange(5, device="meta")[None]
-    with _refusing(folder), _running(_Step()) as step, torch.inference_mode(), _nothing_found():
+    with _refusing(folder), _running(_Step()) as step, torch.inference_mode(), nothing_found():
         decoder = skeleton.get_submodule(_decoder_name(skeleton))
         decoder(input_ids=token_ids, position_ids=positions, use_cache=False)
     _check_rows(folder, skeleton.get_submodule(_decoder_name(skeleton)))

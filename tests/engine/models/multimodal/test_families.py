@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from support.exactness import check_every_way
-from support.media_families import AUDIO_FAMILIES, FAMILIES, Checkpoint, Family, Sound, make_media_folder
+from support.media_checkpoints import Checkpoint
+from support.media_families import AUDIO_FAMILIES, FAMILIES, Family, Sound, make_media_folder
 
 
 @pytest.mark.parametrize(
