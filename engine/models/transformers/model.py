@@ -47,8 +47,9 @@ from ..source import ModelSource, Opening, tensor_reader
 from ..weights import check_files, num_bytes
 from .caches import CachedLayers, SeenLayer, kv_shape_of, with_states
 from .mixers import replace_mixers, state_bytes
+from .norms import fuse_norms
 from .reading import message_of, model_class, plain_floats, read_model
-from .rounded import adapt_linears, linear_names, round_linears, rounded_in
+from .rounded import adapt_linears, linear_names, read_bytes, round_linears, rounded_in, tile_linears
 
 _ATTENTION: Final = "sensorium_paged"
 _CHECK_LENGTHS: Final = (7, 3, 12)
@@ -170,14 +171,16 @@ class TransformersModel:
         setattr(model, prefix, self._given)
         self._model = model
         self._states = replace_mixers(self._decoder)
+        with torch.inference_mode():
+            fuse_norms(self._decoder)
+        tile_linears(model, self._decoder.parameters())
+        if quantization == "none":
+            tile_linears(self._decoder)
         self._check(plain)
         round_linears(self._decoder, quantization)
         if adaptable:
             adapt_linears(self._decoder, prefix)
-        parts = (self._decoder, model)
-        numbers = {id(each): each.nbytes for part in parts for each in part.parameters()}
-        codes = [each.codes.nbytes for part in parts for each in rounded_in(part)]
-        self.weight_bytes = sum(numbers.values()) + sum(codes)
+        self.weight_bytes = read_bytes((self._decoder, model))
 
     def _check(self, plain: list[Tensor]) -> None:
         with _refusing(self.info.folder), torch.inference_mode():
@@ -320,6 +323,7 @@ def open_source(opening: Opening) -> ModelSource:
             num_bytes({name: shape}, opening.dtype, opening.quantization if name in rounded else "none")
             for name, shape in shapes.items()
         )
+        + _copied_bytes(skeleton, opening)
         - (0 if tensors is None else tensors.saved_bytes),
         side=side_of(text),
         load=lambda: kind(
@@ -339,6 +343,14 @@ def _skeleton(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
         # bfloat16, because that is all some layers (mixtures of experts) are defined for there
         model = model_class(config)._from_config(config, attn_implementation=_ATTENTION, dtype=torch.bfloat16)
     return cast(PreTrainedModel, model.eval())
+
+
+def _copied_bytes(skeleton: PreTrainedModel, opening: Opening) -> int:
+    """The most that projections to logits take beside the embeddings that they share their weights with."""
+    if opening.device.type != "cpu" or opening.dtype is not torch.float32:
+        return 0
+    tied = [skeleton.get_parameter(name) for name in skeleton.all_tied_weights_keys]
+    return sum(each.numel() * torch.bfloat16.itemsize for each in tied)
 
 
 def _decoder_name(model: PreTrainedModel) -> str:
