@@ -23,11 +23,9 @@ _DIFFERENCE: Final = 1e-6
 class FusedRmsNorm(nn.Module):
     """Stands for an RMS norm."""
 
-    scale: Tensor
-
     def __init__(self, scale: Tensor, eps: float) -> None:
         super().__init__()
-        self.register_buffer("scale", scale, persistent=False)
+        self.scale = nn.Parameter(scale, requires_grad=False)
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:

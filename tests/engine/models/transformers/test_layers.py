@@ -53,10 +53,10 @@ def test_float32_reads_the_bits_that_were_stored(tmp_path: Path, stored: torch.d
     assert isinstance(model, TransformersModel)
     reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     products = [each.weight for each in reference.modules() if isinstance(each, nn.Linear)]
-    # of whole tiles, and of the bytes of norms next to nothing
     tiled = sum(-(-each.shape[0] // 64) * 64 * each.shape[1] * 2 for each in products)
-    assert model.weight_bytes == tiled
-    held = tiled + reference.get_input_embeddings().weight.nbytes
+    norms = sum(each.nbytes for each in reference.parameters() if each.dim() == 1)
+    assert model.weight_bytes == tiled + norms
+    held = model.weight_bytes + reference.get_input_embeddings().weight.nbytes
     assert source.weight_bytes >= held, "what is planned for covers what is held"
     rng = random.Random(0)
     prompts = [[rng.randrange(_VOCAB_SIZE) for _ in range(length)] for length in (11, 45)]
@@ -68,7 +68,8 @@ def test_a_tied_head_of_all_32_bits_is_not_copied(tmp_path: Path) -> None:
     reference = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     products = [each.weight for each in reference.model.modules() if isinstance(each, nn.Linear)]
     head = reference.lm_head.weight
-    assert model.weight_bytes == sum(each.nbytes for each in products) + head.nbytes
+    norms = sum(each.nbytes for each in reference.parameters() if each.dim() == 1)
+    assert model.weight_bytes == sum(each.nbytes for each in (*products, head)) + norms
 
 
 @pytest.mark.parametrize("bias", [True, False])
