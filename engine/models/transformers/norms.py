@@ -21,17 +21,19 @@ _DIFFERENCE: Final = 1e-6
 
 
 class FusedRmsNorm(nn.Module):
-    """Stands for an RMS norm."""
+    """Stands for an RMS norm. It keeps the `weight`, whose type some models ask for, beside what the kernel
+    multiplies by."""
 
-    def __init__(self, scale: Tensor, eps: float) -> None:
+    def __init__(self, weight: nn.Parameter, scale: Tensor, eps: float) -> None:
         super().__init__()
-        self.scale = nn.Parameter(scale, requires_grad=False)
+        self.weight = weight
+        self._scale = scale
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., size] → the same shape."""
         rows = x[0] if x.dim() == 4 and x.shape[0] == 1 else x.reshape(-1, x.shape[-1])
-        return rms_norm(rows, self.scale, self.eps).view(x.shape)
+        return rms_norm(rows, self._scale, self.eps).view(x.shape)
 
 
 def fuse_norms(decoder: nn.Module) -> None:
@@ -55,7 +57,7 @@ def _fused(module: nn.Module) -> FusedRmsNorm | None:
     rows = _rows(weight.shape[0])
     expected = module(rows)
     for scale in (weight.detach(), 1.0 + weight.detach()):
-        fused = FusedRmsNorm(scale, eps)
+        fused = FusedRmsNorm(weight, scale, eps)
         if _is_alike(fused(rows), expected):
             return fused
     return None
