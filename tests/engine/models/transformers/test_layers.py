@@ -81,7 +81,8 @@ def test_a_layer_in_tiles_has_the_weight_it_stands_for(bias: bool) -> None:
     assert isinstance(tiled, Tiled)
     assert type(model["b"]) is nn.Linear
     assert torch.equal(tiled.weight, layer.weight)
-    assert tiled.bias is None if layer.bias is None else torch.equal(tiled.bias, layer.bias)
+    assert (tiled.bias is None) == (not bias)
+    assert tiled.bias is None or torch.equal(tiled.bias, layer.bias)
     x = torch.randn(2, 3, 34)
     torch.testing.assert_close(tiled(x), layer(x))
     assert read_bytes((model,)) >= layer.weight.nbytes
