@@ -25,7 +25,10 @@ GATEWAY: Final = GatewayConfig()
 
 
 def gateway(
-    servers: tuple[str, ...] = (),
+    servers: Annotated[
+        tuple[str, ...],
+        Parameter(help="Addresses of servers, as http://10.0.0.5:8000 or https://api.example.com/v1."),
+    ] = (),
     *,
     behind: Annotated[GatewayConfig, FLAT] = GATEWAY,
     listen: Annotated[ListenConfig, FLAT] = DEFAULTS.listen,
@@ -43,11 +46,6 @@ def gateway(
         sensorium gateway http://10.0.0.5:8000 http://10.0.0.6:8000
         sensorium gateway --servers-file servers.txt --host 0.0.0.0 --api-key s3cret
         sensorium gateway http://10.0.0.5:8000 --caller-secret a-secret-of-both
-
-    Parameters
-    ----------
-    servers
-        Addresses of servers, as http://10.0.0.5:8000 or https://api.example.com/v1.
     """
     config = replace(behind, servers=servers)
     config.listed()

@@ -55,6 +55,7 @@ from .caches import CachedLayers, SeenLayer, kv_shape_of, with_states
 from .experts import ArrangedExperts, arrange_experts, give_no_values, saved_bytes
 from .latents import joined, keep_latents, up_projection_of
 from .mixers import mixers_of, replace_mixers, state_bytes
+from .norms import fuse_norms
 from .older_attention import call_ours
 from .reading import (
     PLAIN,
@@ -65,7 +66,15 @@ from .reading import (
     read_model,
     stored_shapes,
 )
-from .rounded import adapt_linears, linear_names, round_linears, rounded_in
+from .rounded import (
+    adapt_linears,
+    copied_bytes,
+    linear_names,
+    read_bytes,
+    round_linears,
+    rounded_in,
+    tile_linears,
+)
 from .sparse import index_size_of, keep_index_keys
 from .without_values import NOT_RUN, nothing_found
 
@@ -251,17 +260,18 @@ class TransformersModel:
         keep_index_keys(self._decoder, _layers_of_step)
         if device.type == "cpu" and quantization == "none":
             arrange_experts(self._decoder, quantization)
+        with torch.inference_mode():
+            fuse_norms(self._decoder)
+        tile_linears(model, self._base.parameters())
+        if quantization == "none":
+            tile_linears(self._decoder)
         self._check(plain)
         if device.type == "cpu" and quantization != "none":
             arrange_experts(self._decoder, quantization)
         round_linears(self._decoder, quantization)
         if adaptable:
             adapt_linears(self._decoder, prefix)
-        parts = (self._decoder, model)
-        numbers = {id(each): each.nbytes for part in parts for each in part.parameters()}
-        codes = [each.codes.nbytes for part in parts for each in rounded_in(part)]
-        codes += [each.nbytes for each in self._experts()]
-        self.weight_bytes = sum(numbers.values()) + sum(codes)
+        self.weight_bytes = read_bytes((self._decoder, model)) + sum(each.nbytes for each in self._experts())
 
     def _check(self, plain: list[Tensor]) -> None:
         with _refusing(self.info.folder), torch.inference_mode():
@@ -433,6 +443,7 @@ def open_with_decoder(
             num_bytes({name: shape}, opening.dtype, opening.quantization if name in rounded else "none")
             for name, shape in shapes.items()
         )
+        + copied_bytes(skeleton, opening)
         - (0 if tensors is None else tensors.saved_bytes)
         - (saved_bytes(skeleton, opening.dtype, opening.quantization) if opening.device.type == "cpu" else 0),
         side=side_of(text),
