@@ -146,6 +146,12 @@ class LiveCore:
         pacer = Pacer(start=start, speed=speed, max_ahead_s=self.max_ahead_s)
         return lambda chunk: pacer.next_time(memoryview(chunk).nbytes / self.audio_format.bytes_per_second)
 
+    @staticmethod
+    def check_chunks(chunks: object) -> None:
+        """Raise TypeError for audio that is no iterable of chunks: its items would be numbers."""
+        if isinstance(chunks, AudioChunk):
+            raise TypeError(f"chunks is {type(chunks).__name__}: expected an iterable of them; write [audio]")
+
     def append(self, chunk: AudioChunk) -> Iterator[str | bytes]:
         """Frames that carry `chunk`. A sample cut in two by a chunk's end waits for the next chunk.
 
