@@ -66,6 +66,8 @@ from support.fake_tokens import (
 from support.fake_transducer import FakeState, frames_of, run_chunk
 from support.toy_drafting import MAX_DRAFT, draft_cell, drafted_ids, seed_of
 
+__all__ = ["VOCAB_SIZE", "key_value", "likeliest", "logprob", "next_token", "probability"]
+
 STOP_ID = 7
 NAN_ID = 49
 """A prompt with this token fails alone, as NaN logits do."""

@@ -86,8 +86,7 @@ _STATE_CONTEXT: Final = 131_072
 """Tokens of context of a model without a limit: neither states nor windows have one."""
 _BLOOM_CONTEXT: Final = 2048
 """Tokens that it was trained on."""
-_NEED_MASKS: Final = ("MptForCausalLM",)
-"""Fail without the masks that nobody reads."""
+_NEED_MASKS: Final = ("MptForCausalLM",)  # fail without masks that nobody reads
 _TEXT_PARTS: Final = ("language_model", "text_model")
 """What a model with encoders calls its decoder."""
 _MIX_NOTHING: Final = ("mlp", "moe")
