@@ -29,8 +29,6 @@ from sensorium.engine.planning.plan import (
     Slot,
     StepResult,
     TransduceStep,
-    TransferId,
-    TransferStep,
     WholeStep,
 )
 from sensorium.protocols.engine.messages import (
@@ -53,10 +51,9 @@ from sensorium.protocols.engine.messages import (
     TokensSampled,
     TopLogprobs,
 )
-from support.fake_layers import PLAIN, FakeLayers, Kv, Past, cell_of
+from support.fake_layers import PLAIN, FakeLayers, Kv, Past, axes_alone, cell_of, media_alone
 from support.fake_tokens import (
     VOCAB_SIZE,
-    hash_of,
     key_value,
     likeliest,
     logprob,
@@ -64,6 +61,7 @@ from support.fake_tokens import (
     probability,
 )
 from support.fake_transducer import FakeState, frames_of, run_chunk
+from support.fake_transfers import FakeTransfers
 from support.toy_drafting import MAX_DRAFT, draft_cell, drafted_ids, seed_of
 
 __all__ = ["VOCAB_SIZE", "key_value", "likeliest", "logprob", "next_token", "probability"]
@@ -130,7 +128,7 @@ def answer_alone(
         if token in sampling.stop_token_ids:
             return tuple(generated), "stop"
         generated.append(token)
-        axes = _axes_alone(request, len(past.tokens))
+        axes = axes_alone(request, len(past.tokens))
         past.append(token, key_value(past.before_next(), token, axes, None, content))
     return tuple(generated), "length"
 
@@ -147,7 +145,7 @@ def seeds_alone(request: AnyRequest, answer: Sequence[int], layers: FakeLayers) 
     content = None if request.encoder_hash is None else request.encoder_hash.encode()
     past, rows = _past_alone(request, content, layers)
     for token in answer:
-        axes = _axes_alone(request, len(past.tokens))
+        axes = axes_alone(request, len(past.tokens))
         rows.append(key_value(past.before_next(), token, axes, None, content))
         past.append(token, rows[-1])
     cells = [draft_cell(row, token) for row, token in zip(rows, past.tokens[1:], strict=False)]
@@ -168,33 +166,10 @@ def _past_alone(
     """What the layers hold of the prompt, and its rows."""
     past, rows = Past(layers), list[Kv]()
     for index, token in enumerate(request.prompt_token_ids):
-        axes, media = _axes_alone(request, index), _media_alone(request, index)
+        axes, media = axes_alone(request, index), media_alone(request, index)
         rows.append(key_value(past.before_next(), token, axes, media, content))
         past.append(token, rows[-1])
     return past, rows
-
-
-def _axes_alone(request: AnyRequest, index: int) -> tuple[int, int, int]:
-    """The rotary position of one token, by walking to it."""
-    place = here = 0
-    for span in request.media:
-        if span.grid is None or span.start > index:
-            continue
-        place += span.start - here
-        here = span.start + span.num_tokens
-        _, height, width = span.grid
-        if index < here:
-            local = index - span.start
-            return place, place + local // width, place + local % width
-        place += max(height, width)
-    return (place + index - here,) * 3
-
-
-def _media_alone(request: AnyRequest, index: int) -> tuple[bytes, int] | None:
-    for span in request.media:
-        if span.start <= index < span.start + span.num_tokens:
-            return span.content_hash.encode(), index - span.start
-    return None
 
 
 def pooled(rows: Sequence[Kv], task: Pool) -> bytes:
@@ -208,9 +183,6 @@ class _Cell:
     position: int
     token: int
     kv: Kv
-
-
-FakeCells = tuple[_Cell | None, ...]
 
 
 @dataclass(slots=True)
@@ -256,11 +228,7 @@ class FakeRunner:
         self.seeds: dict[tuple[RequestId, int], int] = {}
         """Of each request, behind so many tokens of its answer, what the draft was made from."""
         self._last_begun = -1
-        self.places: dict[str, dict[bytes, FakeCells]] = {}
-        """Of other places the blocks they have, by name."""
-        self.broken_places: set[str] = set()
-        """Those whose transfers fail."""
-        self._transfers: dict[TransferId, tuple[TransferStep, int]] = {}
+        self.transfers = FakeTransfers(self._cells)
 
     @property
     def num_sequences(self) -> int:
@@ -288,8 +256,6 @@ class FakeRunner:
             assert state is not None or fed_state is not None, "a copy of no state"
             self._states[copy.target] = state
             self._fed_states[copy.target] = None if fed_state is None else replace(fed_state, owner=None)
-        for transfer in plan.transfers:
-            self._transfers[transfer.transfer_id] = (transfer, hash_of("steps", transfer.transfer_id) % 5)
         encode_errors: dict[Slot, str] = {}
         for encode in plan.encodes:
             assert encode.slot not in self._slots, f"slot {encode.slot} was used before"
@@ -300,7 +266,7 @@ class FakeRunner:
                 encode_errors[encode.slot] = "these features cannot be encoded"
         outcomes = [self._run(step) for step in plan.sequences]
         wholes = [self._run_whole(step) for step in plan.wholes]
-        finished, failed = self._transfer()
+        finished, failed = self.transfers.step(plan.transfers)
         return StepResult(
             step=plan.step,
             outcomes=tuple(outcomes),
@@ -317,28 +283,9 @@ class FakeRunner:
             transfers_failed=failed,
         )
 
-    def _transfer(self) -> tuple[tuple[TransferId, ...], tuple[TransferId, ...]]:
-        """Go on with transfers, some of which end: finished, or with rubbish in their blocks, as before."""
-        finished, failed = list[TransferId](), list[TransferId]()
-        for transfer_id, (step, num_steps) in list(self._transfers.items()):
-            for block in step.blocks:
-                self._cells[block] = [_Cell(-1, 0, b"rubbish!")] * self.block_size
-            if num_steps:
-                self._transfers[transfer_id] = (step, num_steps - 1)
-                continue
-            del self._transfers[transfer_id]
-            there = self.places.get(step.place, {})
-            if step.place in self.broken_places or any(name not in there for name in step.names):
-                failed.append(transfer_id)
-                continue
-            finished.append(transfer_id)
-            for block, name in zip(step.blocks, step.names, strict=True):
-                self._cells[block] = list(there[name])
-        return tuple(finished), tuple(failed)
-
-    def cells_of(self, block: int) -> FakeCells:
+    def cells_of(self, block: int) -> list[_Cell | None]:
         """What lies in a block, for another place to have."""
-        return tuple(self._cells[block])
+        return self._cells[block]
 
     def _run_chunk(self, step: TransduceStep) -> ChunkOutcome:
         state = FakeState(owner=step.sequence_id) if step.is_first else self._fed_states[step.slot]

@@ -117,7 +117,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             layers=self.layers,
             num_state_slots=config.num_state_slots,
         )
-        self.runner.broken_places = {"broken"}
+        self.runner.transfers.broken_places = {"broken"}
         self.loop = StepLoop(Scheduler(config), self.runner)
         self.calls = record(self.loop.scheduler)
 
@@ -310,9 +310,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """What can be found here is at other places, too, and stays there."""
         for name, block in self.loop.scheduler._kv.pool._by_hash.items():
             for place in ("other", "broken"):
-                blocks = self.runner.places.setdefault(place, {})
-                if name not in blocks:
-                    blocks[name] = self.runner.cells_of(block)
+                self.runner.transfers.export(place, name, self.runner.cells_of(block))
 
     def best_wanting(self) -> int:
         """The best class that has a request."""

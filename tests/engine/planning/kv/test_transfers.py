@@ -7,6 +7,7 @@ from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.protocols.engine.messages import KvSource, Pool, Request, RequestId
 from sensorium.protocols.errors import BadRequestError
 from support.fake_runner import FakeRunner, answer_alone
+from support.fake_transfers import FakeTransfers
 from support.scheduler_dialogs import generate, make_loop
 from support.step_loop import StepLoop
 
@@ -15,17 +16,17 @@ PROMPT = tuple(range(1, 19))
 OTHER = KvSource("other", len(PROMPT))
 
 
-def serving(loop: StepLoop) -> FakeRunner:
-    """The loop's runner, where another place has the blocks of the prompt."""
+def serving(loop: StepLoop) -> FakeTransfers:
+    """The transfers of the loop's runner, where another place has the blocks of the prompt."""
     elsewhere = make_loop()
     elsewhere.submit(generate("first", PROMPT, max_tokens=1))
     elsewhere.run()
     there, here = elsewhere.runner, loop.runner
     assert isinstance(there, FakeRunner)
     assert isinstance(here, FakeRunner)
-    blocks = elsewhere.scheduler._kv.pool._by_hash
-    here.places["other"] = {name: there.cells_of(block) for name, block in blocks.items()}
-    return here
+    for name, block in elsewhere.scheduler._kv.pool._by_hash.items():
+        here.transfers.export("other", name, there.cells_of(block))
+    return here.transfers
 
 
 def num_fed(loop: StepLoop) -> int:
@@ -81,14 +82,14 @@ def test_what_fails_is_computed(place: str) -> None:
 @pytest.mark.parametrize("is_broken", [False, True])
 def test_blocks_outlive_a_request_that_is_cancelled_until_their_transfer_ends(is_broken: bool) -> None:
     loop = make_loop()
-    runner = serving(loop)
+    transfers = serving(loop)
     loop.submit(generate("a", PROMPT, kv_from=OTHER))
     assert loop.plan().transfers
     assert loop.scheduler.abort(RequestId("a"))
     num_total = loop.scheduler.statistics().num_total_blocks
     assert loop.scheduler.statistics().num_free_blocks == num_total - 4
     if is_broken:
-        runner.broken_places = {"other"}
+        transfers.broken_places = {"other"}
     loop.run()
     expect_free(loop)
     loop.submit(generate("b", PROMPT))
