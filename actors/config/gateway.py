@@ -54,17 +54,18 @@ class GatewayConfig:
         Addresses of servers, as http://10.0.0.5:8000 or https://api.example.com/v1.
     servers_file
         File with the address of one server per line (# begins a comment). It may change while the gateway
-        runs. A line `http://10.0.0.5:8000 drain` gives that server nothing new; what it has in hand goes on.
+        runs. A line `http://10.0.0.5:8000 drain` gives that server nothing new; requests that it has are
+        finished.
     server_api_key
         API key that the gateway shows to the servers in place of the client's.
     health_interval_s
         Seconds between two probes of a server.
     dead_after_s
-        Seconds without a sign of life after which what a server has in hand is given up.
+        Seconds without an answer to a probe after which a server's requests are given up.
     max_requests
-        Requests in hand, of all clients together; one more is answered 503.
+        Requests at a time, of all clients together; one more is answered 503.
     max_sessions
-        WebSockets in hand, of all clients together; one more is answered 503.
+        WebSockets at a time, of all clients together; one more is answered 503.
     max_requests_per_server
         Requests and WebSockets that one server has at most; 0: the server decides.
     replay_mib

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from ipaddress import ip_network
 from typing import Any
@@ -146,7 +147,8 @@ async def test_a_servers_answer_cannot_become_two() -> None:
                 b'HTTP/1.1 200 OK\r\nContent-Length: 11\r\nConnection: close\r\n\r\n{"data":[]}'
             )
             return
-        await stream.send_all(answers.pop(0))
+        with suppress(trio.BrokenResourceError):  # who is told more than fits leaves
+            await stream.send_all(answers.pop(0))
 
     answers = [
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecond",

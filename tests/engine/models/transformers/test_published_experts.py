@@ -17,6 +17,7 @@ from sensorium.kernels.attention.paged_attention import PagedSequence, paged_bat
 from sensorium.protocols.errors import ModelLoadError
 from support.exactness import check_every_way, reference_case
 from support.latent_families import latent_config
+from support.planned_bytes import is_planned
 from support.published_folders import FLOAT4, publish
 from support.text_folder import byte_level_tokenizer, make_text_folder
 from torch import Tensor
@@ -109,7 +110,7 @@ def test_experts_are_rounded_when_they_are_read(tmp_path: Path, quantization: st
     want, got = logits_of(exact), logits_of(model)
     assert float((got - want).norm() / want.norm()) < {"int8": 0.1, "int4": 0.5}[quantization]
     held: Any = model
-    assert source.weight_bytes == held.weight_bytes
+    assert is_planned(source.weight_bytes, held)
 
 
 def mxfp4_folder(folder: Path) -> Path:
@@ -139,7 +140,7 @@ def test_gpt_oss_in_mxfp4_answers_as_transformers_does(tmp_path: Path) -> None:
     folder = mxfp4_folder(tmp_path)
     source = open_model(folder, device="cpu", dtype="float32")
     model: Any = source.load()
-    assert source.weight_bytes == model.weight_bytes
+    assert is_planned(source.weight_bytes, model)
     reference = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, quantization_config=Mxfp4Config(dequantize=True)
     ).eval()
