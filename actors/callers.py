@@ -1,6 +1,7 @@
 """Who asks, and what is fair between those who do.
 
-A caller is an API key (ephemeral keys count for the key that made them); where no key is needed, an address.
+A caller is an API key (ephemeral keys count for the key that made them); where no key is needed, an address;
+behind a gateway, whom the gateway has signed for (`actors/transport/trusted_proxies.py`).
 Every bound that callers share knows what each of them holds of it, and keeps one of two rules:
 
 - What is held until its owner lets go of it (requests in hand, live sessions): nobody holds more than `GREED`

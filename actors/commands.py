@@ -1,4 +1,4 @@
-"""The command line: `sensorium serve | models | kernels`, and the client's commands beside them.
+"""The command line: `sensorium serve`, `models` and others, and the commands of the client.
 
 The client's commands live in `client/cli/commands.py` and are mounted here. Options of `serve` are the fields
 of `actors/config/server.py`; each is also a `SENSORIUM_…` environment variable. Every option of every command
@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_type_hints
 
+import msgspec
 import trio
 from cyclopts import App, Parameter
 from cyclopts.config import Dict, Env
@@ -42,16 +43,21 @@ from .config.server import (
     ServerConfig,
 )
 from .config.toml_file import FileOptions, read_options
-from .config.validation import check, check_address, is_whole
+from .config.validation import is_whole
 from .errors import AddressError, ConfigError
+from .gateway.command import gateway
 from .importing import importing
+from .nodes.command import engine
 from .runtime.nursery import first_error
-from .signals import LeavingAtOnce, leave
+from .runtime.stop_signals import watch_signals
+from .signals import LeavingAtOnce
 from .telemetry.logs import LogConfig, configure, flush, print_line
 
 if TYPE_CHECKING:
     from .replicas.processes import ModelProcesses
 
+_WITH_VARIABLES: Final = ("serve", "gateway")
+"""Commands whose options may be variables."""
 _ENVIRONMENT: Final = Env("SENSORIUM_", command=False)
 _OF_CLIENTS: Final = ("SENSORIUM_BASE_URL", "SENSORIUM_CLIENT_API_KEY")
 _OF_KUBERNETES: Final = re.compile(r"SENSORIUM_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT(_\d+_\w+)?)")
@@ -117,12 +123,13 @@ def _launch(
     command = tokens[0] if tokens else ""
     configured = FileOptions()
     # The SDK reads its own variables: those of a server are not to change what a client does.
-    app.config = [_ENVIRONMENT] if command == "serve" else []
+    app.config = [_ENVIRONMENT] if command in _WITH_VARIABLES else []
     _check_command(command)
     tokens = _with_joined_booleans(command, tokens)
     _refuse_fractions(command, tokens)
+    if command in _WITH_VARIABLES:
+        _refuse_empty(command, tokens)
     if command == "serve":
-        _refuse_empty(tokens)
         refuse_others(tokens)
         _report_unknown()
     if config is not None and tokens:
@@ -157,16 +164,17 @@ def _with_joined_booleans(command: str, tokens: Sequence[str]) -> tuple[str, ...
     return tuple(joined)
 
 
-def _refuse_empty(tokens: Sequence[str]) -> None:
+def _refuse_empty(command: str, tokens: Sequence[str]) -> None:
     """Raises ConfigError for what somebody's script has not filled in, on the command line and in variables.
 
     Read as if it were nothing, it would open what a key closes; read as a path, it is the working folder.
     """
-    for before, token in zip(("MODEL", *tokens), tokens, strict=False):
+    positional = "MODEL" if command == "serve" else "SERVER"
+    for before, token in zip((positional, *tokens), tokens, strict=False):
         if not token or re.fullmatch(r"--[a-z_-]+=", token):
-            name = token.rstrip("=") or (before if before.startswith("--") else "MODEL")
+            name = token.rstrip("=") or (before if before.startswith("--") else positional)
             raise ConfigError(f"{name} is ''; allowed: a text that is not empty")
-    for option, kind in _known_options()["serve"].items():
+    for option, kind in _known_options()[command].items():
         variable = f"SENSORIUM_{option.upper()}"
         configured = os.environ.get(variable)
         if configured is not None and not configured.strip():
@@ -178,7 +186,7 @@ def _refuse_empty(tokens: Sequence[str]) -> None:
 
 def _refuse_fractions(command: str, tokens: Sequence[str]) -> None:
     """Raises ConfigError for a part of a whole number: cyclopts rounds it, and 0 is often no limit."""
-    configured = list(os.environ.items()) if command == "serve" else []
+    configured = list(os.environ.items()) if command in _WITH_VARIABLES else []
     for token, after in zip(tokens, (*tokens, "")[1:], strict=True):
         option, equals, value = token.partition("=")
         configured.append((option, value if equals else after))
@@ -192,7 +200,8 @@ def _refuse_fractions(command: str, tokens: Sequence[str]) -> None:
 
 def _report_unknown() -> None:
     """Say which variables are nobody's: one of them may have been meant to ask for a key."""
-    own = {f"SENSORIUM_{each.upper()}" for each in ("config", *_known_options()["serve"])}
+    options = (each for command in _WITH_VARIABLES for each in _known_options()[command])
+    own = {f"SENSORIUM_{each.upper()}" for each in ("config", *options)}
     for name in sorted(os.environ.keys() - own - {*_OF_CLIENTS}):
         if name.startswith("SENSORIUM_") and not _OF_KUBERNETES.fullmatch(name):
             fail(f"{name} is not an option; it is ignored")
@@ -332,7 +341,7 @@ def _serve(config: ServerConfig, *, opens_console: bool) -> None:
                     open_page(url)
 
             async with trio.open_nursery() as nursery:
-                await nursery.start(_watch_signals, ready, stop, nursery.cancel_scope)
+                await nursery.start(watch_signals, ready, stop, nursery.cancel_scope)
                 if processes is not None:
                     nursery.start_soon(_replace_on_signal, ready, processes, config.listen.drain_s)
                 await serve_forever(config, stop=stop, on_ready=announce, processes=processes)
@@ -341,120 +350,48 @@ def _serve(config: ServerConfig, *, opens_console: bool) -> None:
         trio.run(run_until_signal)
 
 
-@app.command(default_parameter=Parameter(negative=()))
-def engine(
-    models: tuple[str, ...],
-    *,
-    listen: str = "127.0.0.1:9000",
-    secret_file: Path,
-    served_model_name: tuple[str, ...] = (),
-    model: tuple[str, ...] = (),
-    tls_cert: Path | None = None,
-    tls_key: Path | None = None,
-    tls_ca: Path | None = None,
-    drain_s: float = 10.0,
-    engine: Annotated[EngineConfig, _FLAT] = _DEFAULTS.engine,
-    logs: Annotated[LogConfig, _FLAT] = _DEFAULTS.logs,
-) -> int:
-    """Run models for servers on other machines.
-
-    Prints `engines listen on HOST:PORT` when ready; `sensorium serve MODEL --engines HOST:PORT` uses them. A
-    server has to know the secret. What crosses the network is encrypted only with the three options of TLS.
-    Ctrl-C and SIGTERM end it once the requests that run are finished.
-
-    Examples:
-
-        sensorium engine tiny-qwen3-asr --listen 10.0.0.2:9000 --secret-file secret
-
-    Parameters
-    ----------
-    models
-        Embedded names, local folders or Hugging Face ids.
-    listen
-        Address to listen on, HOST:PORT; port 0 takes a free one.
-    secret_file
-        File with a secret of 16 bytes or more that the servers have, too.
-    served_model_name
-        Public name of a model; repeat it, once per model in the same order.
-    model
-        Option of one model only, as `sensorium serve` takes it.
-    tls_cert
-        Certificate (PEM) to show, for TLS on both sides; with tls_key and tls_ca.
-    tls_key
-        Its key.
-    tls_ca
-        Certificates of the authority that those of servers must be of.
-    drain_s
-        Seconds that requests may take to finish at the end.
-    """
-    config = ServerConfig(
-        models, served_model_name, engine=engine, logs=logs, model_options=model, process=ProcessConfig()
-    )
-    check_address("listen", listen)
-    check("drain_s", drain_s, 0)
-    with LeavingAtOnce(), importing():
-        from . import model_loading as loading  # torch, too
-        from .nodes.client import NodeAddress
-        from .nodes.handshake import read_secret
-        from .nodes.server import run_node
-        from .nodes.tls import tls_context
-        from .worker_config import orders_of
-    secret = read_secret(secret_file)
-    tls = tls_context(tls_cert, tls_key, tls_ca, is_server=True)
-    configure(config.logs)
-    host, _, port = listen.rpartition(":")
-    address = NodeAddress(host.removeprefix("[").removesuffix("]"), int(port))
-
-    async def run() -> None:
-        ready, stop = trio.Event(), trio.Event()
-
-        def announce(where: str) -> None:
-            print_line(f"engines listen on {where}")
-            ready.set()
-
-        async with trio.open_nursery() as nursery:
-            await nursery.start(_watch_signals, ready, stop, nursery.cancel_scope)
-            await run_node(
-                orders_of(config),
-                address,
-                secret,
-                loading.open_next,
-                stop=stop,
-                drain_s=drain_s,
-                on_ready=announce,
-                tls=tls,
-            )
-            nursery.cancel_scope.cancel()
-
-    try:
-        trio.run(run)
-    except BaseExceptionGroup as group:
-        error = first_error(group)
-        if not isinstance(error, OSError | ConfigError | SensoriumError):
-            raise
-        flush()
-        fail(f"cannot listen on {listen}: {error.strerror}" if isinstance(error, OSError) else error)
-        return 1
-    flush()
-    os._exit(0)  # the interpreter's own end would wait for a step that still goes on
+app.command(gateway)
+app.command(engine, default_parameter=Parameter(negative=()))
 
 
 @app.command(default_parameter=Parameter(negative=(), show_env_var=False))
-def models(*, base_url: str | None = None, api_key: str | None = None) -> int:
-    """List the embedded models and what they can do, or those of a server.
+def models(
+    model: str = "",
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    dtype: Dtype = "auto",
+    quantization: Quantization = "none",
+    json: bool = False,
+) -> int:
+    """List the embedded models, or those of a server, or report how a folder would be served.
+
+    The report of a folder reads no weights. It names the code that would run the model, its abilities and the
+    memory it would take on this machine, or the reason for a refusal, with exit status 1.
 
     Examples:
 
         sensorium models
         sensorium models --base-url http://127.0.0.1:8000
+        sensorium models ./gemma-3-270m --json
 
     Parameters
     ----------
+    model
+        Local folder, embedded name or Hugging Face id that would be served.
     base_url
         Address of a server.
     api_key
         Key for the server: SENSORIUM_CLIENT_API_KEY if not given.
+    dtype
+        Data type of a folder's weights, as for serve.
+    quantization
+        Weight-only quantization of a folder, as for serve.
+    json
+        Report a folder as one JSON object.
     """
+    if model:
+        return _report_folder(model, EngineConfig(dtype=dtype, quantization=quantization), as_json=json)
     if base_url is not None:
         return client_commands.models(base_url, api_key)
     with LeavingAtOnce(), importing():
@@ -469,6 +406,20 @@ def models(*, base_url: str | None = None, api_key: str | None = None) -> int:
         size_mb = sum(path.stat().st_size for path in info.folder.glob("*.safetensors")) / 1e6
         print(f"{name}: {info.describe()} · {size_mb:.1f} MB")
     return 0
+
+
+def _report_folder(model: str, config: EngineConfig, *, as_json: bool) -> int:
+    """0 if it would be served."""
+    with LeavingAtOnce(), importing():
+        from .folder_report import lines_of, report_folder
+
+    report = report_folder(model, config)
+    if as_json:
+        write(msgspec.json.encode(report).decode())
+    else:
+        for line in lines_of(report):
+            write(line)
+    return 0 if report.served else 1
 
 
 @app.command(default_parameter=Parameter(negative=(), show_env_var=False))
@@ -531,24 +482,3 @@ async def _replace_on_signal(ready: trio.Event, processes: ModelProcesses, drain
         async for _ in signals:
             if ready.is_set():
                 await processes.replace_all(drain_s)
-
-
-async def _watch_signals(
-    ready: trio.Event,
-    stop: trio.Event,
-    scope: trio.CancelScope,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """The first signal asks the server to finish, the second one ends it at once; so does the first one
-    while models are loaded. A terminal that closes sends SIGHUP more than once, which hurries nobody; under
-    `nohup` it stays ignored.
-    """
-    hangup = [] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [signal.SIGHUP]
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, *hangup) as signals:
-        task_status.started()
-        async for number in signals:
-            if not ready.is_set():
-                leave(number)
-            if stop.is_set() and number != signal.SIGHUP:
-                scope.cancel()
-            stop.set()

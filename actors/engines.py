@@ -22,7 +22,7 @@ from ..engine.models.side import open_side
 from ..media.speech.voice_activity import VoiceActivityModel
 from ..protocols.errors import DeviceLostError
 from .config.server import ServerConfig
-from .engine_process.checkpoints import Checkpoint
+from .engine_process.small_files import Checkpoint
 from .inference.client import EngineClient
 from .replicas.processes import ModelProcesses, model_processes
 from .runtime.nursery import first_error

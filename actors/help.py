@@ -10,13 +10,14 @@ from collections.abc import Sequence
 
 COMMANDS = {
     "serve": "Serve models over HTTP and WebSocket, in OpenAI's shapes.",
+    "gateway": "Relay requests and live sessions to several servers of OpenAI's API, ours or others.",
     "transcribe": "Transcribe audio files of any kind.",
     "listen": "Transcribe the microphone live, or a WAV file at the pace it was spoken.",
     "chat": "Ask a model, or talk with it on a terminal.",
     "embed": "Make vectors of texts: for each a line with a JSON list of numbers, in order.",
     "watch": "Show a film, a camera or the screen to a model, and ask about it again and again.",
     "engine": "Run models for servers on other machines.",
-    "models": "List the embedded models and what they can do, or those of a server.",
+    "models": "List the embedded models, or those of a server, or report how a folder would be served.",
     "kernels": "Measure the kernels of a model on this CPU, and show which are used.",
     "bench": "Measure OpenAI-shaped servers, interleaved, with live sessions or whole files.",
     "bench-text": "Measure text generation of OpenAI-shaped servers, interleaved.",

@@ -126,21 +126,46 @@ def open_engine(
     `num_sharing` processes do the same on this device.
     Raises ModelLoadError naming the folder, file or tensor at fault, or what does not fit into memory.
     """
+    return open_engine_of(
+        open_source(model, config),
+        name,
+        config,
+        is_embedded=model in embedded_models(),
+        max_pixels=max_pixels,
+        co_resident=co_resident,
+        num_to_come=num_to_come,
+        num_sharing=num_sharing,
+        presence=presence,
+    )
+
+
+def open_source(model: str, config: EngineConfig) -> ModelSource:
+    """Open a checkpoint as `config` says. Raises ModelLoadError."""
     is_embedded = model in embedded_models()
-    dtype = "float32" if config.dtype == "auto" and is_embedded else config.dtype
     source = open_model(
         model,
         device=config.device,
-        dtype=dtype,
+        dtype="float32" if config.dtype == "auto" and is_embedded else config.dtype,
         quantization=config.quantization,
         kv_dtype=config.kv_dtype,
     )
     source.check_cache(config.block_size)
-    if source.info.input_frames_per_row and source.side.speech is None:
-        raise ModelLoadError(
-            f"{name}: no route serves a {source.info.family} model yet; allowed: a model that transcribes "
-            "(Whisper, Qwen3-ASR, Nemotron ASR)"
-        )
+    return source
+
+
+def open_engine_of(
+    source: ModelSource,
+    name: str,
+    config: EngineConfig,
+    *,
+    is_embedded: bool = False,
+    max_pixels: int = 0,
+    co_resident: Sequence[MemoryPlan] = (),
+    num_to_come: int = 0,
+    num_sharing: int = 1,
+    presence: Presence | None = None,
+) -> OpenedModel:
+    """`open_engine` behind `open_source`."""
     records = records_steps(name, source, config)
     is_cpu = source.device.type == "cpu"
     choices = _CHOICES["cpu" if is_cpu else "cuda"]
@@ -184,9 +209,11 @@ def open_engine(
             max_rows_during_live=None if overlap_encoder else choices.max_rows_during_live,
             max_plans_in_flight=config.plans_in_flight or choices.max_plans_in_flight,
             input_frames_per_row=info.input_frames_per_row,
+            max_rows_per_chunk=max(choices.max_rows_per_chunk, info.whole_input_rows),
             is_bidirectional=info.is_bidirectional,
             vocab_size=info.vocab_size,
             positions=source.positions,
+            sees_whole_items=source.sees_whole_items,
             fingerprint=fingerprint(source.folder, str(source.dtype), source.cache_name, config.quantization),
         ),
         bounds=EngineBounds(
@@ -270,7 +297,7 @@ def _share_out(
         memory = plan_memory(requested, free_bytes(source.device) // num_sharing)
     except ModelLoadError as error:
         raise ModelLoadError(f"{name}: {error.message}") from None
-    logger.info("%s: %s", name, memory)
+    logger.info("%s: runs through %s; %s", name, source.info.runs_through, memory)
     return memory
 
 

@@ -32,6 +32,8 @@ from .speech.model import SpeechModel
 from .speech.streaming.family import StreamingFamily
 from .speech.streaming.transcriber import StreamingTranscriber
 from .speech.transcriber import Transcriber
+from .speech.windowed.family import WindowedFamily
+from .speech.windowed.transcriber import WindowedTranscriber
 from .text.embedding import EmbeddingModel, embedding_model
 
 logger = logging.getLogger(__name__)
@@ -59,6 +61,23 @@ class LoadedModel(Generic[EngineT]):
     embeds: EmbeddingModel | None = None
     """Makes vectors of texts: models whose folder says how."""
 
+    @property
+    def abilities(self) -> tuple[str, ...]:
+        """What the model can do, in words for people."""
+        return abilities_of(self.speech, self.prompts, self.embeds)
+
+
+def abilities_of(
+    speech: SpeechModel | None, prompts: PromptBuilder | None, embeds: EmbeddingModel | None
+) -> tuple[str, ...]:
+    """What a model with these sides can do."""
+    found: list[str] = [] if speech is None else list(speech.tasks)
+    if prompts is not None:
+        found += ["complete", "chat"] if prompts.has_template else ["complete"]
+    if embeds is not None:
+        found.append("embed")
+    return tuple(found)
+
 
 def loaded_model(
     engine: EngineT,
@@ -75,9 +94,13 @@ def loaded_model(
     speech: SpeechModel | None = None
     if side.speech is not None:
         module = import_module(side.speech.file, f"{__package__}.speech.families")
-        family: SpeechFamily | StreamingFamily = module.open_family(engine, info, side.speech.text)
+        family: SpeechFamily | StreamingFamily | WindowedFamily = module.open_family(
+            engine, info, side.speech.text
+        )
         if isinstance(family, StreamingFamily):
             speech = StreamingTranscriber(family, activity)
+        elif isinstance(family, WindowedFamily):
+            speech = WindowedTranscriber(family, activity)
         else:
             speech = Transcriber(family, activity)
     prompts = None

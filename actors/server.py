@@ -53,6 +53,7 @@ from .text.prompts import Prompter
 from .transport.connection_limits import ConnectionLimits, Guard, connection_limits
 from .transport.listener import open_listener, serve_connections
 from .transport.refusals import Refusals
+from .transport.trusted_proxies import TrustedProxies
 from .transport.websocket import AsgiApp
 
 logger = logging.getLogger(__name__)
@@ -108,6 +109,7 @@ async def serve(
                     stop=closed,
                     grace_s=_CLOSE_GRACE_S,
                     refusals=refusals,
+                    proxies=TrustedProxies(listen.proxy_networks, listen.caller_secret),
                 )
                 connections.start_soon(
                     partial(serving, AccessLog(startup_app, config.logs), listeners[0], guard=guard)

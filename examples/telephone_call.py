@@ -67,7 +67,10 @@ def play(socket: ClientConnection, call: list[str], began: list[float]) -> None:
         if '"media"' in frame and '"payload"' in frame:
             time.sleep(max(0.0, began[0] + num_media * FRAME_MS / 1000 - time.monotonic()))
             num_media += 1
-        socket.send(frame)
+        try:
+            socket.send(frame)
+        except ConnectionClosed:
+            return  # the server ended the call, and has said why
 
 
 def main() -> None:

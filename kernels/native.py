@@ -60,7 +60,7 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
     "attention": (
         *(_INT, _INT, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, _POINTER),
         *([_LONG] * 7),
-        *(_INT, _FLOAT, _POINTER, _POINTER, _INT),
+        *(_INT, _FLOAT, _POINTER, _LONG, _POINTER, _INT),
     ),
     "cross_attention": (
         *(_INT, _INT, _POINTER, _LONG, _POINTER, _POINTER, _POINTER, *[_LONG] * 3),

@@ -68,7 +68,7 @@ def encoder_item(
     num_before: int = 0,
 ) -> EncoderItem:
     """One unit of encoder work: features and their hash, which covers all that is said of them, too."""
-    label = "" if modality == "audio" else f"{modality} {grid}"
+    label = "" if modality == "audio" and grid is None else f"{modality} {grid}"
     if num_before:
         label = f"{label} behind {num_before}"
     return EncoderItem(

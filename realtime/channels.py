@@ -18,14 +18,31 @@ from ..protocols.transcription.transcript import TranscriptionOptions
 from .config import SessionConfig
 from .conversation import Conversation
 from .effects import Effect
-from .events import AudioAppended, CutFound, HypothesisFailed, HypothesisReady, SpeechScored
+from .events import (
+    AudioAppended,
+    CutFound,
+    HypothesisFailed,
+    HypothesisReady,
+    SegmentsReady,
+    SpeechScored,
+    StreamFailed,
+)
 from .outgoing import EventSink, Outgoing
 from .settings import SessionSettings
 from .transcript.release import policy_maker
+from .turns.captions import CaptionListener
 from .turns.listener import Listener
 from .turns.partial_interval import Pace
 
-ChannelEvent = AudioAppended | SpeechScored | CutFound | HypothesisReady | HypothesisFailed
+ChannelEvent = (
+    AudioAppended
+    | SpeechScored
+    | CutFound
+    | HypothesisReady
+    | HypothesisFailed
+    | SegmentsReady
+    | StreamFailed
+)
 
 
 class _OfChannel(EventSink):
@@ -60,7 +77,34 @@ class _Channel:
             max_finals_in_flight=config.max_finals_in_flight,
         )
         self.conversation.options = settings.options
-        self.listener = Listener(config, settings, self.conversation, sink)
+        self.listener: Listener | CaptionListener
+        if settings.segmentation is None:
+            self.listener = Listener(config, settings, self.conversation, sink)
+        else:
+            self.listener = CaptionListener(config, settings, self.conversation, sink, new_id)
+
+    def learn(self, event: ChannelEvent, *, now: float) -> None:
+        """Take a fact about the channel's sound, or an answer, maybe to another channel's question."""
+        listener = self.listener
+        match event:
+            case AudioAppended():
+                listener.append(event.num_samples, now=now)
+            case SpeechScored():
+                listener.score(event.end_sample, event.probability)
+            case CutFound() if isinstance(listener, Listener):
+                listener.cut(event.sample, now=now)
+            case HypothesisReady():
+                if not event.final:
+                    listener.pace.answered(event.item_id, now=now)
+                self.conversation.on_ready(event)
+            case HypothesisFailed():
+                self.conversation.on_failed(event)
+            case SegmentsReady() if isinstance(listener, CaptionListener):
+                listener.take(event)
+            case StreamFailed() if isinstance(listener, CaptionListener):
+                listener.fail(event)
+            case _:
+                pass
 
 
 class Channels:
@@ -127,20 +171,11 @@ class Channels:
     def learn(self, event: ChannelEvent, *, now: float) -> None:
         """Take a fact about sound, or an answer: of the channel whose item it is."""
         match event:
-            case AudioAppended():
-                self._channels[event.channel].listener.append(event.num_samples, now=now)
-            case SpeechScored():
-                self._channels[event.channel].listener.score(event.end_sample, event.probability)
-            case CutFound():
-                self._channels[event.channel].listener.cut(event.sample, now=now)
-            case HypothesisReady():
+            case AudioAppended() | SpeechScored() | CutFound():
+                self._channels[event.channel].learn(event, now=now)
+            case _:
                 for channel in self._channels:
-                    if not event.final:
-                        channel.listener.pace.answered(event.item_id, now=now)
-                    channel.conversation.on_ready(event)
-            case HypothesisFailed():
-                for channel in self._channels:
-                    channel.conversation.on_failed(event)
+                    channel.learn(event, now=now)
 
     def commit(self) -> None:
         """End every turn. Raises BadRequestError, changing nothing, where no channel has one that can end."""

@@ -74,6 +74,8 @@ class Item:
         self.newest: Transcript | None = None
         """What was understood of [start, covered_end)."""
         self.policy = policy
+        self.is_streamed = False
+        """Its answer is a part of a stream's, and nothing is asked about it alone."""
         self.spoken = SpokenWords(item_id, start, speech_start)
         self.withheld = ""
         self.num_sent = 0
@@ -154,7 +156,7 @@ class Conversation:
         item = self.open
         assert item is not None
         self.open = None
-        if answer is None:
+        if answer is None and not item.is_streamed:
             self.left_context.began(item.start)
         item.end = end
         item.answer = answer
@@ -200,6 +202,13 @@ class Conversation:
         is_in_digits = item.options is not None and item.options.numerals == "digits"
         text = item.policy.take(event.transcript, speech_ms, is_paused=event.final, is_in_digits=is_in_digits)
         self._release(item, text)
+
+    def show(self, item: Item, transcript: Transcript, end: int) -> None:
+        """Release what is settled of an open item, which a stream has understood up to `end`."""
+        item.covered_end, item.newest = end, transcript
+        if self.utterances.wait is not None:
+            item.spoken.learn(transcript, end, end)
+        self._release(item, item.policy.take(transcript, samples_to_ms(end - item.start)))
 
     def on_failed(self, event: HypothesisFailed) -> None:
         """Take a failure: it ends a committed item, a partial is simply asked for again later."""
@@ -247,7 +256,8 @@ class Conversation:
             self._release(head, "")
         places = self._max_in_flight - self._waiting()[1]
         for item in self.pending:
-            if item.answer is not None or (item.in_flight is not None and item.in_flight.final):
+            is_asked = item.is_streamed or (item.in_flight is not None and item.in_flight.final)
+            if item.answer is not None or is_asked:
                 continue
             if item.in_flight is None:
                 if places <= 0:
@@ -265,7 +275,8 @@ class Conversation:
             assert item.end is not None
             assert position <= item.start <= item.end
             position = item.end
-            assert item.in_flight is not None or item.answer is not None or self.crowded
+            is_asked = item.in_flight is not None or item.is_streamed
+            assert is_asked or item.answer is not None or self.crowded
         assert not self.pending or self.pending[0].answer is None
         assert self.open is None or self.open.start >= position
         head = self._head()

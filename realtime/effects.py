@@ -11,6 +11,7 @@ from ..protocols.engine.messages import ItemId
 from ..protocols.realtime.events import ServerEvent
 from ..protocols.realtime.vllm_events import FlatServerEvent
 from ..protocols.shared.container_format import InputFormat
+from ..protocols.transcription.streaming import Segmentation
 from ..protocols.transcription.transcript import TranscriptionOptions
 from .dialogue.effects import DialogueEffect
 
@@ -63,6 +64,35 @@ class Transcribe(msgspec.Struct, frozen=True):
         return self.item_id, self.start_sample, self.end_sample, self.final
 
 
+class ContinueStream(msgspec.Struct, frozen=True):
+    """Transcribe the stream `stream_id` up to `end_sample`; all of its audio from `start_sample` on is in the
+    store, and what the last answer said that it needs.
+
+    Words before `start_sample`, which never decreases, were taken or are not wanted. Answered by one
+    `SegmentsReady` or `StreamFailed` with the same question, soon or late; a newer question replaces it.
+    """
+
+    stream_id: ItemId
+    stream_start: int
+    start_sample: int
+    end_sample: int
+    segmentation: Segmentation
+    shown_start: int | None = None
+    """The segment ends with `end_sample`, whatever is said, and begins there; None: it may go on."""
+    channel: int = 0
+
+    @property
+    def key(self) -> tuple[ItemId, int, int, int | None]:
+        """What tells it from other questions."""
+        return self.stream_id, self.start_sample, self.end_sample, self.shown_start
+
+
+class EndStream(msgspec.Struct, frozen=True):
+    """No more `ContinueStream` for the stream: drop its state."""
+
+    stream_id: ItemId
+
+
 class ForgetItem(msgspec.Struct, frozen=True):
     """No more `Transcribe` for the item: cancel what runs for it and drop its state.
 
@@ -105,6 +135,8 @@ Effect = (
     | ConfigureAudio
     | ConfigureTranscription
     | Transcribe
+    | ContinueStream
+    | EndStream
     | ForgetItem
     | ForgetBefore
     | ResetVoiceActivity

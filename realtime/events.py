@@ -20,8 +20,10 @@ from ..protocols.realtime.events import (
 )
 from ..protocols.realtime.responses import ResponseCancel, ResponseCreate
 from ..protocols.realtime.video import VideoClientEvent
+from ..protocols.transcription.streaming import StreamAnswer
 from ..protocols.transcription.transcript import Transcript
 from .dialogue.effects import DialogueFact
+from .effects import ContinueStream
 
 
 class AudioAppended(msgspec.Struct, frozen=True):
@@ -75,6 +77,22 @@ class HypothesisFailed(msgspec.Struct, frozen=True):
     error: SensoriumError
 
 
+class SegmentsReady(msgspec.Struct, frozen=True):
+    """Answer to `question`."""
+
+    question: ContinueStream
+    answer: StreamAnswer
+
+
+class StreamFailed(msgspec.Struct, frozen=True):
+    """`question` failed. The stream goes on behind the audio that it was about, and needs what it has from
+    `kept_from` on."""
+
+    question: ContinueStream
+    error: SensoriumError
+    kept_from: int
+
+
 class ClientReturned(msgspec.Struct, frozen=True):
     """A client resumed the session on another socket."""
 
@@ -102,6 +120,8 @@ SessionEvent = (
     | CutFound
     | HypothesisReady
     | HypothesisFailed
+    | SegmentsReady
+    | StreamFailed
     | ClientReturned
     | DrainStarted
     | DialogueFact

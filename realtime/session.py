@@ -62,12 +62,14 @@ from .events import (
     DrainStarted,
     HypothesisFailed,
     HypothesisReady,
+    SegmentsReady,
     SessionEvent,
     SpeechScored,
+    StreamFailed,
 )
 from .lifetime import Lifetime, Notice
 from .outgoing import Outgoing
-from .settings import MULTICHANNEL, SessionSettings, initial_settings, merge
+from .settings import MULTICHANNEL, TURN_DETECTION, SessionSettings, initial_settings, merge
 from .turns.partial_interval import Pace
 from .views import session_view
 
@@ -159,7 +161,15 @@ class Session:
             return []
         self._lifetime.touch(now)
         match event:
-            case AudioAppended() | SpeechScored() | CutFound() | HypothesisReady() | HypothesisFailed():
+            case (
+                AudioAppended()
+                | SpeechScored()
+                | CutFound()
+                | HypothesisReady()
+                | HypothesisFailed()
+                | SegmentsReady()
+                | StreamFailed()
+            ):
                 if isinstance(event, AudioAppended):
                     self._lifetime.sounded(now)
                 # The rest of an append that came before the end of the last turn is not heard.
@@ -295,9 +305,17 @@ class Session:
         return ConfigureTranscription(settings.model, settings.options, None if own is None else own.delay_ms)
 
     def _change_channels(self, new: SessionSettings) -> None:
-        """Raises ClientError where the session cannot hear as many."""
-        if new.num_channels == self.num_channels:
+        """Raises ClientError where the session cannot hear as many, or not in another way any more."""
+        changes_kind = (new.segmentation is None) != (self.settings.segmentation is None)
+        if new.num_channels == self.num_channels and not changes_kind:
             return
+        if self._has_begun and changes_kind:
+            raise BadRequestError(
+                f"`{TURN_DETECTION}.type` cannot change to or from `captions` after audio was received; "
+                "begin another session",
+                code="captions_are_fixed",
+                param=f"{TURN_DETECTION}.type",
+            )
         if self._has_begun:
             raise BadRequestError(
                 f"the number of channels cannot change after audio was received; it is {self.num_channels}",

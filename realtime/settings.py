@@ -15,6 +15,8 @@ from msgspec import UNSET, UnsetType
 from ..protocols.errors import BadRequestError, wrong
 from ..protocols.realtime.session import (
     AudioView,
+    CaptionsPatch,
+    CaptionsView,
     Eagerness,
     FormatPatch,
     FormatView,
@@ -34,9 +36,9 @@ from ..protocols.realtime.session import (
 from ..protocols.shared.audio_format import SUPPORTED_RATES, WIRE_TYPES, AudioFormat, Encoding, ms_to_samples
 from ..protocols.shared.container_format import CONTAINER_TYPES, ContainerFormat, InputFormat, parse_container
 from ..protocols.transcription.options import Delay, Granularity
-from ..protocols.transcription.streaming import ChunkDelay
+from ..protocols.transcription.streaming import ChunkDelay, Segmentation
 from ..protocols.transcription.transcript import TranscriptionOptions
-from .config import SessionConfig
+from .config import RealtimeModel, SessionConfig
 from .transcript.appended import own_delay
 from .transcription_options import (
     INPUT,
@@ -53,6 +55,8 @@ from .turns.end_of_turn import Ending
 
 DEFAULT_VAD: Final = ServerVadView(threshold=0.5, prefix_padding_ms=300, silence_duration_ms=500)
 """OpenAI's defaults."""
+DEFAULT_CAPTIONS: Final = CaptionsView(silence_duration_ms=800, max_segment_ms=20_000)
+"""A pause between sentences, and two full lines of a subtitle at 15 characters a second, four times over."""
 
 SEMANTIC_SILENCE_MS: Final[dict[Eagerness, dict[Ending, int]]] = {
     "low": {"finished": 1000, "unknown": 1500, "open": 2500},
@@ -66,7 +70,8 @@ where it would have ended (`realtime/turns/pauses.py`)."""
 
 _ENCODINGS: Final = {wire_type: encoding for encoding, wire_type in WIRE_TYPES.items()}
 MULTICHANNEL: Final = f"{INPUT}.multichannel"
-"""The field, for messages."""
+TURN_DETECTION: Final = f"{INPUT}.turn_detection"
+"""Fields, for messages."""
 _DEFAULT_OPTIONS: Final = TranscriptionOptions()
 _LOGPROBS: Final[Include] = "item.input_audio_transcription.logprobs"
 
@@ -100,6 +105,16 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
         detection = self.turn_detection
         return ms_to_samples(
             (detection if isinstance(detection, ServerVadView) else DEFAULT_VAD).prefix_padding_ms
+        )
+
+    @property
+    def segmentation(self) -> Segmentation | None:
+        """Of a session without turns; None: it has turns."""
+        detection = self.turn_detection
+        if not isinstance(detection, CaptionsView):
+            return None
+        return Segmentation(
+            ms_to_samples(detection.silence_duration_ms), ms_to_samples(detection.max_segment_ms)
         )
 
     @property
@@ -207,6 +222,8 @@ def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig)
     audio_format = _format(settings.format, audio.format, config)
     multichannel = either(audio.multichannel, settings.multichannel, False)
     _check_channels(audio_format, config, multichannel=multichannel)
+    turn_detection = _turn_detection(settings.turn_detection, audio.turn_detection)
+    _check_captions(turn_detection, model, config)
     return SessionSettings(
         format=audio_format,
         model=model.name,
@@ -215,7 +232,7 @@ def merge(settings: SessionSettings, patch: SessionPatch, config: SessionConfig)
         delay=either(transcription.delay, settings.delay, None),
         utterance_end_ms=either(transcription.utterance_end_ms, settings.utterance_end_ms, None),
         left_context_ms=left_context_ms,
-        turn_detection=_turn_detection(settings.turn_detection, audio.turn_detection),
+        turn_detection=turn_detection,
         multichannel=multichannel,
     )
 
@@ -232,14 +249,35 @@ def _check_channels(audio_format: InputFormat, config: SessionConfig, *, multich
         )
 
 
+def _check_captions(detection: TurnDetectionView | None, model: RealtimeModel, config: SessionConfig) -> None:
+    """Captions are for models that stream, in sessions that only transcribe."""
+    if not isinstance(detection, CaptionsView):
+        return
+    where = f"{TURN_DETECTION}.type"
+    if config.dialogue is not None:
+        raise unsupported(
+            where,
+            "is `captions`, which has no turns to answer; allowed in a session that answers: `server_vad`, "
+            "`semantic_vad`, or null for `turn_detection`",
+        )
+    if not model.delays:
+        streaming = ", ".join(each.name for each in config.models if each.delays)
+        use = f"use one that does ({streaming}), or " if streaming else ""
+        raise unsupported(
+            where,
+            f"is `captions`, which is for models that stream, and {model.name!r} does not: {use}"
+            "`server_vad`, `semantic_vad`, or null for `turn_detection`",
+        )
+
+
 def _check_unserved(audio: InputPatch, *, answers: bool) -> None:
     """Refuse what OpenAI's sessions know and are not served, or only in a session that `answers`; to ask for
     nothing of it is what is done anyway.
     """
     detection = audio.turn_detection
-    if not detection:
+    if not detection or isinstance(detection, CaptionsPatch):
         return
-    where = f"{INPUT}.turn_detection"
+    where = TURN_DETECTION
     for name in ("create_response", "interrupt_response"):
         if getattr(detection, name) is True and not answers:
             raise unsupported(
@@ -313,5 +351,9 @@ def _turn_detection(
         return current
     if patch is None:
         return None
-    default = SemanticVadView("auto") if isinstance(patch, SemanticVadPatch) else DEFAULT_VAD
+    default: TurnDetectionView = DEFAULT_VAD
+    if isinstance(patch, SemanticVadPatch):
+        default = SemanticVadView("auto")
+    elif isinstance(patch, CaptionsPatch):
+        default = DEFAULT_CAPTIONS
     return merged(current if isinstance(current, type(default)) else default, patch, default)

@@ -110,7 +110,8 @@ def check_model(options: TranscriptionOptions, model: RealtimeModel, left_contex
     for where, language in wanted:
         if model.languages and known_language(language, model.languages) is None:
             raise BadRequestError(
-                f"the model {model.name!r} does not transcribe the language {language!r}",
+                f"the model {model.name!r} does not transcribe the language {language!r}; allowed: "
+                f"{', '.join(model.languages)}",
                 code="unsupported_language",
                 param=where,
             )

@@ -16,6 +16,7 @@ from .settings import SessionSettings
 CAPABILITIES: Final = (
     "audio_containers",
     "binary_audio",
+    "captions",
     "input_audio_buffer.backpressure",
     "input_audio_buffer.flush",
     "left_context_ms",

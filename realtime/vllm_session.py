@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+import msgspec
+
 from ..protocols.realtime.events import (
     ConversationItemInputAudioTranscriptionCompleted,
     ConversationItemInputAudioTranscriptionDelta,
@@ -62,13 +64,8 @@ from .transcript.continuation import continuation, joint
 
 MAX_WAITING: Final = 256
 """Final commits without an answer; the next one is refused."""
-_AUDIO: Final = SessionUpdate(
-    SessionPatch(
-        audio=AudioPatch(
-            InputPatch(format=FormatPatch("audio/pcm", FLAT_RATE, 1), turn_detection=ServerVadPatch())
-        )
-    )
-)
+_FORMAT: Final = InputPatch(format=FormatPatch("audio/pcm", FLAT_RATE, 1))
+_TURNS: Final = msgspec.structs.replace(_FORMAT, turn_detection=ServerVadPatch())
 
 
 class _Utterance:
@@ -192,7 +189,9 @@ class FlatSession:
     def _begin(self, now: float) -> list[Effect]:
         """The client turned out to speak the flat dialect. What it said before is of the first utterance."""
         self.is_flat = True
-        effects = self.session.receive(_AUDIO, now=now)
+        has_turns = self.session.settings.segmentation is None  # else an ephemeral key says so
+        patch = SessionPatch(audio=AudioPatch(_TURNS if has_turns else _FORMAT))
+        effects = self.session.receive(SessionUpdate(patch), now=now)
         self._current.num_pending = len(self.session.conversation.pending)
         return [Send(effect.event, ()) if isinstance(effect, Send) else effect for effect in effects]
 

@@ -66,6 +66,7 @@ class ScriptedRunner:
                 for whole in plan.wholes
             },
             encoder_bytes={encode.slot: _BYTES_PER_SLOT for encode in plan.encodes},
+            transfers_failed=tuple(each.transfer_id for each in plan.transfers),
         )
 
     def _run(self, step: SequenceStep) -> TokensSampled:

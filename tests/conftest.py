@@ -19,6 +19,7 @@ SLOW: Final = ("e2e/",)
 """Real servers and sockets, all of them."""
 HEAVY: Final = (
     *("engine/models/", "engine/execution/", "kernels/", "examples/", "actors/live/test_hours.py"),
+    "actors/live/test_captions_hours.py",
     *("realtime/dialogue/test_truncation.py", "realtime/dialogue/test_video_machine.py"),
     *("realtime/dialogue/test_dialogue_machine.py", "realtime/turns/test_silence_duration.py"),
     *(

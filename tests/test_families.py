@@ -28,8 +28,13 @@ def outside(family: str) -> Iterator[Path]:
                 yield path
 
 
+def is_of_a_family(path: Path) -> bool:
+    """Whether a source file lies in a family's folder."""
+    return MODELS in path.parents and path.parent != MODELS
+
+
 def test_there_are_families() -> None:
-    assert {"dense", "qwen3_asr", "qwen3_vl", "transformers", "whisper"} <= set(FAMILIES)
+    assert {"dense", "multimodal", "qwen3_asr", "qwen3_vl", "transformers", "whisper"} <= set(FAMILIES)
 
 
 def test_nobody_imports_a_family() -> None:
@@ -38,7 +43,7 @@ def test_nobody_imports_a_family() -> None:
     for family in FAMILIES:
         module = re.compile(rf"sensorium\.(engine\.models|actors\.speech\.families)\.{family}(\.|$)")
         for path in outside(family):
-            is_its_own = path.parent.parent == MODELS or path == SPEECH / f"{family}.py"
+            is_its_own = is_of_a_family(path) or path == SPEECH / f"{family}.py"
             if not is_its_own and any(map(module.match, imported(path))):
                 found.append(f"{path.relative_to(ROOT)} imports {family}")
     assert not found
@@ -77,7 +82,7 @@ def test_what_family_a_model_is_of_is_for_people() -> None:
 def test_nobody_asks_what_class_an_info_or_a_text_side_is() -> None:
     found = []
     for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
-        if path.parent.parent == MODELS:
+        if is_of_a_family(path):
             continue
         for node in nodes(path):
             match node:
@@ -95,7 +100,7 @@ def test_a_family_brings_its_own_feature_extractors() -> None:
         f"{path.relative_to(ROOT)}: {node.value}"
         for room in ROOMS
         for path in (ROOT / room).rglob("*.py")
-        if path.parent.parent != MODELS
+        if not is_of_a_family(path)
         for node in nodes(path)
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...protocols.server.signed_caller import MIN_SECRET_CHARS
 from ..errors import ConfigError
+from .blocked_networks import Network, read_networks
 from .host_patterns import check_origins, check_own_hosts
 from .validation import check
 
@@ -45,8 +47,14 @@ class ListenConfig:
         closes the one that has been idle longest; if none is idle it is answered 503, except /health. 0 takes
         4096.
     max_connections_per_address
-        Connections of one address (IPv6: one /64) at a time. Behind a proxy all connections have its address:
-        set it to max_connections there. 0 takes half of max_connections.
+        Connections of one address (IPv6: one /64) at a time; those of trusted proxies are not counted. 0
+        takes half of max_connections.
+    trusted_proxies
+        Address or network of a proxy, as 10.0.0.0/8; repeat it for several. Who the client is, is believed of
+        these proxies only: by X-Forwarded-For, by the PROXY protocol, or as a gateway has signed it.
+    caller_secret
+        Secret shared with `sensorium gateway`, of at least 16 characters: callers are distinguished as the
+        gateway has signed, where it is one of the trusted proxies.
     """
 
     host: str = "127.0.0.1"
@@ -61,6 +69,8 @@ class ListenConfig:
     keep_alive_s: float = 30.0
     max_connections: int = 0
     max_connections_per_address: int = 0
+    trusted_proxies: tuple[str, ...] = ()
+    caller_secret: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if not self.host.strip():  # the system would take it for every address
@@ -76,8 +86,23 @@ class ListenConfig:
         check("send_timeout_s", self.send_timeout_s, 0.1)
         if any(not key.strip() for key in self.api_key):
             raise ConfigError("--api-key is ''; allowed: a text that is not empty")
+        if self.caller_secret and len(self.caller_secret) < MIN_SECRET_CHARS:
+            raise ConfigError(
+                f"--caller-secret is too short; allowed: at least {MIN_SECRET_CHARS} characters"
+            )
+        self.proxy_networks  # noqa: B018 (says what is wrong with them)
         check_origins(self.allowed_origins)
         check_own_hosts(self.allowed_hosts)
+
+    @property
+    def proxy_networks(self) -> tuple[Network, ...]:
+        """Where trusted proxies are. Raises ConfigError."""
+        try:
+            return read_networks(self.trusted_proxies)
+        except ValueError as error:
+            raise ConfigError(
+                f"--trusted-proxies: {error}; allowed: an address or a network, as 10.0.0.0/8"
+            ) from None
 
     @property
     def needs_key(self) -> bool:

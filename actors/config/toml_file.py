@@ -28,8 +28,9 @@ from ...protocols.shared.decode_errors import read_fault
 from ..errors import ConfigError
 
 _SERVE: Final = "serve"
+_GATEWAY: Final = "gateway"
 _MODEL: Final = "model"
-SECRETS: Final = frozenset({"api_key", "call_callback_secret"})
+SECRETS: Final = frozenset({"api_key", "call_callback_secret", "caller_secret", "server_api_key"})
 """Options whose values no message shows, since messages end in logs."""
 Types = Mapping[str, Any]
 """Of options, by their names with `_`."""
@@ -127,7 +128,7 @@ class _Reader:
             )
         if isinstance(value, dict):
             raise self.error(f"it has a table [{command}.{option}]; allowed below [{command}]: options")
-        if command == _SERVE and (value in ("", []) or (isinstance(value, list) and "" in value)):
+        if command in (_SERVE, _GATEWAY) and (value in ("", []) or (isinstance(value, list) and "" in value)):
             raise self.error(f"{where}{option} is empty; allowed: a value, or no such line")
         self._check_type(where, option, value, types[name])
 

@@ -31,9 +31,9 @@ from ..runtime.nursery import first_error
 from ..telemetry.logs import configure, flush
 from ..worker_config import Orders
 from . import messages
-from .checkpoints import Checkpoint, read_checkpoint
 from .framing import small_frame
 from .server import STATE_INTERVAL_S, EngineServer
+from .small_files import Checkpoint, read_checkpoint
 
 logger = logging.getLogger(__name__)
 

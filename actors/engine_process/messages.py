@@ -182,7 +182,7 @@ class Loading(_Message, frozen=True):
 
 
 class CheckpointFiles(msgspec.Struct, frozen=True, array_like=True):
-    """The small files of one model's folder (`checkpoints.py`), whose contents travel behind."""
+    """The small files of one model's folder (`small_files.py`), whose contents travel behind."""
 
     digest: str
     """Of names and contents."""

@@ -21,11 +21,11 @@ import trio
 from ...protocols.errors import ModelLoadError, SensoriumError, UnavailableError
 from ..runtime.supervisor import Child, Health, RestartPolicy, Supervisor
 from . import messages
-from .checkpoints import Checkpoint
 from .client import RemoteEngine
 from .connection import SILENCE_S, Line
 from .messages import Message
 from .multiplexer import LinkLostError
+from .small_files import Checkpoint
 
 logger = logging.getLogger(__name__)
 

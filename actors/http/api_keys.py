@@ -40,6 +40,7 @@ class ApiKeys:
         self._disk = trio.CapacityLimiter(1)
         self._file = config.api_key_file
         self._given = frozenset(map(caller_by_key, config.api_key))
+        self._takes_signed = bool(config.caller_secret)
         self._state: object = None
         self._callers = self._given
         if self._file is not None:
@@ -71,8 +72,9 @@ class ApiKeys:
         return caller
 
     def knows(self, caller: Caller) -> bool:
-        """Whether that caller's key is still accepted; who came without one, where none is needed, is."""
-        return not caller.has_key or caller in self._callers
+        """Whether that caller's key is still accepted; who came without one, where none is needed, is. The
+        keys of a gateway's callers are the gateway's to know."""
+        return not caller.has_key or caller in self._callers or self._takes_signed
 
     async def watch(self) -> None:
         """Follow the file's changes, for as long as the server runs."""

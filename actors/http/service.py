@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
 import msgspec
 import trio
@@ -32,12 +33,14 @@ from ..mcp.client import McpClients
 from ..media_decoding.memory_budget import MediaBudget
 from ..media_decoding.worker_pool import MediaHandle
 from ..runtime.compute_pool import LANE
+from ..served_model import abilities_of
 from ..service_class import lane_of
 from ..speech.model import SpeechModel
 from ..telemetry.metrics import Metrics
 from ..text.embedding import EmbeddingModel
 from ..text.generation import TextModel
 from ..text.media_urls import AddressBook
+from ..transport.trusted_proxies import CALLER
 from .api_keys import ApiKeys, note_key, sent_key
 from .origins import is_loopback
 from .pending_auth import PendingAuth
@@ -77,16 +80,8 @@ class ServedModel:
     @property
     def abilities(self) -> tuple[str, ...]:
         """What the model can do, in words for people."""
-        found: list[str] = []
-        if self.transcription is not None:
-            found += self.transcription.tasks
-        if self.text is not None:
-            found.append("complete")
-            if self.can_chat:
-                found.append("chat")
-        if self.embeds is not None:
-            found.append("embed")
-        return tuple(found)
+        prompts = None if self.text is None else self.text.prompter.builder
+        return abilities_of(self.transcription, prompts, self.embeds)
 
     @property
     def input_modalities(self) -> tuple[str, ...]:
@@ -308,20 +303,20 @@ class Service:
     @property
     def is_shared(self) -> bool:
         """Whether there may be more than one caller. All of a machine that nobody else reaches are one."""
-        if self.keys.are_needed:
+        if self.keys.are_needed and not self.config.listen.caller_secret:
             return self.keys.num_callers > 1
-        return not is_loopback(self.config.listen.host)
+        return bool(self.config.listen.trusted_proxies) or not is_loopback(self.config.listen.host)
 
     def caller(self, connection: HTTPConnection) -> Caller:
         """Who asks; the task works for it from now on.
 
         Raises UnauthorizedError where a key is needed and another one, or none, was sent.
         """
+        caller = caller_by_address(connection.client.host if connection.client else "")
         if self.keys.are_needed:
             caller = self.keys.check(sent_key(connection))
             note_key(connection)
-        else:
-            caller = caller_by_address(connection.client.host if connection.client else "")
+        caller = cast(Caller, connection.scope.get(CALLER, caller))
         LANE.set(Lane("interactive", caller=caller.name if self.is_shared else ""))
         return caller
 

@@ -48,7 +48,7 @@ async def read_upload(request: Request, *, max_bytes: int, has_url: bool = False
     Raises BadRequestError, TooLargeError or RequestTimeoutError, and starlette's ClientDisconnect if the
     client leaves meanwhile.
     """
-    body = _Body(request, max_bytes)
+    body = BodyChunks(request, max_bytes)
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise BadRequestError("The request must be multipart/form-data with a `file` or `url`.", param="file")
     body.check_announced(request.headers.get("content-length", ""))
@@ -83,7 +83,7 @@ async def read_upload(request: Request, *, max_bytes: int, has_url: bool = False
 
 async def read_json_body(request: Request, *, max_bytes: int) -> bytes:
     """Read a whole JSON body. Raises as `read_upload` does."""
-    body = _Body(request, max_bytes, what="body")
+    body = BodyChunks(request, max_bytes, what="body")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in ("", _JSON):
         raise _not_json(kind)
@@ -124,7 +124,7 @@ class _Parser(MultiPartParser):
     def _charset(self, _: str) -> None: ...
 
 
-class _Body:
+class BodyChunks:
     """The chunks of a request's body. Refuses to go on when there are too many, or they come too slowly."""
 
     def __init__(self, request: Request, max_bytes: int, what: str = "file") -> None:
@@ -146,7 +146,7 @@ class _Body:
         if length.isdigit() and int(length) > self._room:
             raise _too_large(self._max_bytes, self._what)
 
-    def __aiter__(self) -> _Body:
+    def __aiter__(self) -> BodyChunks:
         return self
 
     async def __anext__(self) -> bytes:

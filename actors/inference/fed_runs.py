@@ -82,6 +82,7 @@ def unanswered(event: Transduced, num_frames: int) -> Transduced:
         token_ids=event.token_ids[start:],
         frames=event.frames[start:],
         logprobs=event.logprobs[start:],
+        ends=event.ends[start:],
     )
 
 
@@ -91,4 +92,5 @@ def _joined(parts: Sequence[Transduced]) -> Transduced:
         token_ids=tuple(token_id for part in parts for token_id in part.token_ids),
         frames=tuple(frame for part in parts for frame in part.frames),
         logprobs=tuple(logprob for part in parts for logprob in part.logprobs),
+        ends=tuple(end for part in parts for end in part.ends),
     )

@@ -235,12 +235,12 @@ def _fact(response_id: str, event: Event) -> DialogueFact | None:
 
 
 def _usage(prompt: Prompt, num_cached: int, num_output: int) -> ResponseUsage:
-    """Tokens by what they stand for: pictures have a grid, sounds have none, the rest is text."""
+    """Tokens by what they stand for."""
     num_input = len(prompt.token_ids)
     images, audios, cached_images, cached_audios = 0, 0, 0, 0
     for span in prompt.spans:
         found = max(0, min(span.start + span.num_tokens, num_cached) - span.start)
-        if span.grid is None:
+        if not span.is_visual:
             audios, cached_audios = audios + span.num_tokens, cached_audios + found
         else:
             images, cached_images = images + span.num_tokens, cached_images + found

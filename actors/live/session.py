@@ -31,13 +31,15 @@ from ...realtime.effects import (
     Close,
     ConfigureAudio,
     ConfigureTranscription,
+    ContinueStream,
+    EndStream,
     ForgetBefore,
     ForgetItem,
     ResetVoiceActivity,
     Send,
     Transcribe,
 )
-from ...realtime.events import ClientReturned, DrainStarted, HypothesisReady, SessionEvent
+from ...realtime.events import ClientReturned, DrainStarted, HypothesisReady, SegmentsReady, SessionEvent
 from ...realtime.replay import Replay
 from ...realtime.session import Session
 from ...realtime.turns.arrival import Arrival
@@ -48,6 +50,7 @@ from ..runtime.nursery import open_work
 from ..runtime.panic_guard import contained
 from ..speech.model import SpeechModel
 from .audio import AudioBatch, Decode, Detect, EndSound, ListeningMachine, LiveEffect, Then, slices
+from .captions import LiveCaptions
 from .container_decoder import OpenSound
 from .inbound import Intake
 from .outbound import TOO_SLOW, Carrier, Delivery
@@ -108,6 +111,7 @@ class SessionActor:
             self._intake.put_if_open
         )  # none of our own methods: a cycle would be left to the garbage collector
         self.turns = LiveTurns(speech, config.model, notify, session_id=session.id, caller=shares_as)
+        self.captions = LiveCaptions(speech, config.model, notify, session_id=session.id, caller=shares_as)
         self._meter = meter
         self.delivery = Delivery(session.id, replay, meter, _new_id)
         """What is said, and where the client is."""
@@ -157,6 +161,7 @@ class SessionActor:
             self.delivery.fail(self._machine.dialect.words)
         finally:
             self.turns.close()
+            self.captions.close()
             if self.answers is not None:
                 self.answers.close()
             self._intake.inputs.close()
@@ -187,6 +192,7 @@ class SessionActor:
         """The line has ended; events wait, and the engine keeps nothing for turns nobody goes on with."""
         self.delivery.detach()
         self.turns.park()
+        self.captions.park()
         if self.answers is not None:
             self.answers.park()
 
@@ -214,6 +220,7 @@ class SessionActor:
             except SlowReaderError as error:
                 self.give_up(line, error)
             self.turns.unpark()
+            self.captions.unpark()
             if self.answers is not None:
                 self.answers.unpark()
 
@@ -301,6 +308,8 @@ class SessionActor:
         event = await self._intake.receive()
         if isinstance(event, HypothesisReady):
             self._meter.hypothesis(max(0, num_received - event.end_sample) / INTERNAL_RATE)
+        elif isinstance(event, SegmentsReady):
+            self._meter.hypothesis(max(0, num_received - event.question.end_sample) / INTERNAL_RATE)
         return event
 
     async def _perform(self, effect: LiveEffect) -> None:
@@ -309,14 +318,13 @@ class SessionActor:
                 await self._go_on(effect)
             case Send(event, instead):
                 self._send(event, instead)
-            case Transcribe():
-                assert self._work is not None
-                read = self._machine.tracks[effect.channel].store.copy
-                self.turns.start(effect, self._work, read, is_pushed=self._arrival.is_pushed)
+            case Transcribe() | ContinueStream():
+                self._transcribe(effect)
             case ForgetBefore(sample, channel):
                 self._machine.tracks[channel].store.forget_before(sample)
-            case ForgetItem(item_id):
+            case ForgetItem(item_id) | EndStream(item_id):
                 self.turns.forget(item_id)
+                self.captions.end(item_id)
             case ConfigureAudio(audio_format, num_channels):
                 now = trio.current_time()
                 for follow_up in self._machine.configure(audio_format, num_channels, now=now):
@@ -324,6 +332,7 @@ class SessionActor:
                 self._vad_streams.configure(audio_format, num_channels)
             case ConfigureTranscription(model, options, delay_ms):
                 self.turns.configure(model, options, delay_ms)
+                self.captions.configure(model, options, delay_ms)
             case ResetVoiceActivity(channel):
                 self._vad_streams.reset(channel)
             case Close(code, reason):
@@ -332,6 +341,14 @@ class SessionActor:
                 assert self.answers is not None
                 assert self._work is not None
                 self.answers.perform(effect, self._work)
+
+    def _transcribe(self, effect: Transcribe | ContinueStream) -> None:
+        assert self._work is not None
+        read, is_pushed = self._machine.tracks[effect.channel].store.copy, self._arrival.is_pushed
+        if isinstance(effect, Transcribe):
+            self.turns.start(effect, self._work, read, is_pushed=is_pushed)
+        else:
+            self.captions.start(effect, self._work, read, is_pushed=is_pushed)
 
     async def _go_on(self, effect: Detect | Then | Decode | EndSound) -> None:
         """Events wait meanwhile, so the session finds its audio and what the client did in their order."""

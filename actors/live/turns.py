@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import trio
 
@@ -23,6 +23,8 @@ from ..runtime.panic_guard import contained
 from ..speech.model import LiveTurn, ReadAudio, SpeechModel
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Outcome = HypothesisReady | HypothesisFailed
 
@@ -180,26 +182,35 @@ class LiveTurns:
     async def _hypothesis(
         self, effect: Transcribe, turn: _Turn, is_pushed: bool, is_queued: bool
     ) -> Transcript:
-        """What the model says. If it goes down, it is asked again of a turn's end when it is back: the audio
-        is there. Whoever was in it when it went down is in it once more only, for that may be why."""
-        give_up_at, was_lost = trio.current_time() + PATIENCE_S, False
-        while True:
+        """What the model says; only of a turn's end is it asked again."""
+
+        async def ask() -> Transcript:
             turn.live = turn.live or turn.make()
-            try:
-                return await turn.live.hypothesis(
-                    effect.end_sample, final=effect.final, is_pushed=is_pushed, is_queued=is_queued
-                )
-            except UnavailableError as error:
-                is_lost = error.code != "engine_unavailable"
-                is_over = error.retry_after_s is None or trio.current_time() >= give_up_at
-                if not effect.final or is_over or (is_lost and was_lost):
-                    raise
-                turn.release()
-                was_lost |= is_lost
-                await trio.sleep(min(max(error.retry_after_s or 0.0, _LEAST_WAIT_S), _MOST_WAIT_S))
+            return await turn.live.hypothesis(
+                effect.end_sample, final=effect.final, is_pushed=is_pushed, is_queued=is_queued
+            )
+
+        return await asked_patiently(ask, turn.release) if effect.final else await ask()
 
     def _learn_language(self, effect: Transcribe, language: str) -> None:
         """A long turn may be answered behind a short one that came after it, and was not said last."""
         last = self._spoken.get(effect.channel)
         if last is None or last[0] <= effect.start_sample:
             self._spoken[effect.channel] = (effect.start_sample, language)
+
+
+async def asked_patiently(ask: Callable[[], Awaitable[T]], release: Callable[[], object]) -> T:
+    """What a model says. If it goes down, what it keeps is released, and it is asked again when it is back:
+    the audio is there. Whoever was in it when it went down is in it once more only, for that may be why."""
+    give_up_at, was_lost = trio.current_time() + PATIENCE_S, False
+    while True:
+        try:
+            return await ask()
+        except UnavailableError as error:
+            is_lost = error.code != "engine_unavailable"
+            is_over = error.retry_after_s is None or trio.current_time() >= give_up_at
+            if is_over or (is_lost and was_lost):
+                raise
+            release()
+            was_lost |= is_lost
+            await trio.sleep(min(max(error.retry_after_s or 0.0, _LEAST_WAIT_S), _MOST_WAIT_S))

@@ -16,12 +16,11 @@ import msgspec
 import trio
 
 from ...media.speech.voice_activity import VoiceActivityModel
-from ...protocols.engine.messages import Lane
 from ...protocols.shared.audio_format import INTERNAL_RATE
 from ...protocols.transcription.transcript import Transcript, TranscriptionOptions
 from ..runtime.compute_pool import working_for
 from .families.family import SpeechFamily
-from .model import FILE, LIVE_FINAL, LIVE_FIRST, LIVE_PARTIAL, ReadAudio
+from .model import ReadAudio, live_lane
 from .recipe import Prior, transcribe_ranges
 from .recording import LiveRecording
 from .recording_state import Memory
@@ -29,9 +28,6 @@ from .recording_state import Memory
 PIN_PROBABILITY: Final = 0.8
 PIN_AFTER_S: Final = 1.5
 """Partials stop asking for the language once it was this clear on this much audio; finals always ask."""
-
-FIRST_S: Final = 2.5
-"""Nobody has read anything of a shorter turn yet, so it goes first."""
 
 
 class LiveTranscriber:
@@ -72,7 +68,8 @@ class LiveTranscriber:
         self, end: int, *, final: bool, is_pushed: bool = False, is_queued: bool = False
     ) -> Transcript:
         """The transcript of `[start, end)`; see `LiveTurn`."""
-        lane = self._lane(end, final=final, is_pushed=is_pushed, is_queued=is_queued)
+        length = end - self._start
+        lane = live_lane(length, self._caller, final=final, is_pushed=is_pushed, is_queued=is_queued)
         async with self._lock:
             try:
                 with working_for(lane):
@@ -105,16 +102,6 @@ class LiveTranscriber:
         """Give back at once what the engine keeps for the turn. May be called more than once."""
         self._is_closed = True
         self._recording.close()
-
-    def _lane(self, end: int, *, final: bool, is_pushed: bool, is_queued: bool) -> Lane:
-        lane = LIVE_PARTIAL
-        if is_pushed:
-            lane = FILE
-        elif final and not is_queued:
-            lane = LIVE_FINAL
-        elif not final and end - self._start < FIRST_S * INTERNAL_RATE:
-            lane = LIVE_FIRST
-        return msgspec.structs.replace(lane, caller=self._caller)
 
     def _prior(self, *, final: bool) -> Prior | None:
         if self._pinned is not None and self._pinned[0] == self._recording.open_start and not final:

@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+import msgspec
 import trio
 
 from ...media.transcript.range_answer import Samples
 from ...protocols.engine.messages import Lane
 from ...protocols.engine.statistics import SpeechStatistics
 from ...protocols.errors import BadRequestError
+from ...protocols.shared.audio_format import INTERNAL_RATE
 from ...protocols.shared.languages import check_language
-from ...protocols.transcription.streaming import ChunkDelay
+from ...protocols.transcription.streaming import ChunkDelay, Segmentation, StreamAnswer
 from ...protocols.transcription.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 
 ReadAudio = Callable[[int, int], Samples]
@@ -27,6 +29,22 @@ LIVE_PARTIAL: Final = Lane("live")
 FILE: Final = Lane("interactive")
 """Someone is waiting for the end of a live turn, then for the first words of one; nobody hears a file. Of a
 session's ends one goes before others' words: whoever commits ten times a second gets no more of that."""
+
+
+FIRST_S: Final = 2.5
+"""Nobody has read anything of a shorter turn yet, so it goes first."""
+
+
+def live_lane(num_samples: int, caller: str, *, final: bool, is_pushed: bool, is_queued: bool) -> Lane:
+    """Of a question about so much of a turn to a model that is asked again as it grows; see `LiveTurn`."""
+    lane = LIVE_PARTIAL
+    if is_pushed:
+        lane = FILE
+    elif final and not is_queued:
+        lane = LIVE_FINAL
+    elif not final and num_samples < FIRST_S * INTERNAL_RATE:
+        lane = LIVE_FIRST
+    return msgspec.structs.replace(lane, caller=caller)
 
 
 def is_first(lane: Lane) -> bool:
@@ -65,6 +83,34 @@ class LiveTurn(Protocol):
 
     def close(self) -> None:
         """Give back at once what the engine keeps for the turn. May be called more than once."""
+        ...
+
+
+class LiveStream(Protocol):
+    """One stream of audio without turns, whose text is cut into segments. One call at a time."""
+
+    async def segments(
+        self, start: int, end: int, segmentation: Segmentation, *, is_pushed: bool = False
+    ) -> StreamAnswer:
+        """What full chunks say up to sample `end`; all words before `start` were taken, or are not wanted.
+
+        `start` never decreases. Cancelling is safe: the next call answers for both.
+        """
+        ...
+
+    async def conclusion(
+        self, start: int, end: int, *, shown_start: int, is_pushed: bool = False
+    ) -> StreamAnswer:
+        """All words of `[start, end)` as one segment that begins at `shown_start`, whatever full chunks there
+        are. The stream goes on behind it."""
+        ...
+
+    def skip(self, end: int) -> int:
+        """Words before `end` are not wanted. Returns from where on audio is needed."""
+        ...
+
+    def release(self) -> None:
+        """Give back what the engine keeps; the next call feeds it again."""
         ...
 
 
@@ -151,4 +197,18 @@ class SpeechModel(Protocol):
         that was spoken last: as long as little was said hypotheses that are not final are in it, unless
         another one is clear; a final one is in it where the model doubts another, and may mean it as well.
         """
+        ...
+
+    def stream(
+        self,
+        read: ReadAudio,
+        options: TranscriptionOptions,
+        *,
+        start: int,
+        nursery: trio.Nursery,
+        caller: str = "",
+        delay_ms: int | None = None,
+    ) -> LiveStream:
+        """A stream whose audio begins at sample `start` of what `read` gives; see `live`. Raises
+        BadRequestError for a model that has no `delays`."""
         ...

@@ -26,7 +26,7 @@ from ..runtime.compute_pool import compute, give_way, working_for
 from .channels import transcribe_channels
 from .families.family import SpeechFamily
 from .live import LiveTranscriber
-from .model import FILE, ReadAudio, check_task
+from .model import FILE, LiveStream, ReadAudio, check_task
 from .recipe import transcribe_ranges
 from .recording import Recording
 from .recording_state import Memory
@@ -196,6 +196,19 @@ class Transcriber:
             caller=caller,
             on_final=self._counts.count,
         )
+
+    def stream(
+        self,
+        read: ReadAudio,
+        options: TranscriptionOptions,
+        *,
+        start: int,
+        nursery: trio.Nursery,
+        caller: str = "",
+        delay_ms: int | None = None,
+    ) -> LiveStream:
+        """See `SpeechModel.stream`."""
+        raise BadRequestError("this model does not stream", code="unsupported_parameter")
 
 
 def _report(on_segment: Callable[[TimedSegment], None], passage: Passage) -> None:

@@ -31,6 +31,10 @@ ENGINE: Final = {
     "num_prefix_queried": ("prefix_cache_queries", "Prompt tokens looked up in the prefix cache"),
     "num_prefix_hits": ("prefix_cache_hits", "Prompt tokens whose keys and values were there already"),
     "num_session_evictions": ("session_evictions", "Sessions whose kept keys and values were given up"),
+    "num_transfers_failed": (
+        "kv_transfers_failed",
+        "Transfers of key-value memory from another engine that failed",
+    ),
     "num_cache_hits": ("encoder_cache_hits", "Windows and images found already encoded"),
     "num_cache_misses": ("encoder_cache_misses", "Windows and images that had to be encoded"),
     "num_restarts": ("engine_restarts", "Times the engine was started again after a crash"),
@@ -55,6 +59,10 @@ ENGINE: Final = {
     ),
     "num_waits_encoding": ("requests_waiting_encoding", "Requests that wait for an encoding"),
     "num_waits_input": ("requests_waiting_input", "Fed requests that wait for their next input"),
+    "num_waits_transfer": (
+        "requests_waiting_transfer",
+        "Requests that wait for key-value memory of another engine",
+    ),
 }
 """Name and help of the fields of `EngineStatistics`."""
 BY_SERVICE: Final = {

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...engine.models.prompts import PromptBuilder
 from ...media.audio.decode import DecodeLimits, FloatArray
-from ...media.audio.encoder_windows import WindowedLogMel
+from ...media.audio.encoder_windows import windows_of
 from ...media.audio.features import FeatureConfig
 from ...media.embeds import embeds_item
 from ...media.vision.config import WHITE, Background
@@ -123,7 +123,8 @@ class MediaOpening:
             rule = open_rule(builder.media.pixels, builder.info.folder)
             self._pixels = rule.bounded(limits.max_image_pixels).on(limits.background)
         if builder.media.audio is not None:
-            self._audio = FeatureConfig.from_folder(builder.info.folder, builder.info.extractors)
+            extractors = builder.media.audio.extractors or builder.info.extractors
+            self._audio = FeatureConfig.from_folder(builder.info.folder, extractors)
         ways = (self._video_limits, self._audio, builder.media.audio)
         self._way = repr((ways, self._audio_limits))
 
@@ -293,9 +294,21 @@ class MediaOpening:
         rule = self.builder.media.audio
         assert self._audio is not None, "kinds are checked"
         assert rule is not None
-        windows = WindowedLogMel(self._audio, window_frames=rule.window_frames, num_tokens=rule.num_tokens)
-        windows.append(samples)
-        return MediaItems("audio", windows.items())
+        length = rule.window_frames * self._audio.hop_length
+        num_windows = -(-len(samples) // length)
+        if rule.max_windows is not None and num_windows > rule.max_windows:
+            raise TooLargeError(
+                f"The audio has {len(samples) / INTERNAL_RATE:.1f} s; the model takes up to "
+                f"{rule.max_windows * length / INTERNAL_RATE:g} s at once."
+            )
+        items = windows_of(
+            samples,
+            self._audio,
+            window_frames=rule.window_frames,
+            num_tokens=rule.num_tokens,
+            cut=rule.cut,
+        )
+        return MediaItems("audio", items)
 
 
 def media_bytes(media: MediaItems) -> int:

@@ -145,14 +145,15 @@ class Guard:
         self._spares: OrderedDict[Seat, None] = OrderedDict()
         """Those that wait."""
 
-    def admit(self, address: str, *, has_sent: bool = False) -> Seat | None:
+    def admit(self, address: str, *, has_sent: bool = False, is_proxy: bool = False) -> Seat | None:
         """A place for a new connection; None if there is none, not even a spare one.
 
-        `has_sent` tells that bytes of it have arrived with it.
+        `has_sent` tells that bytes of it have arrived with it. That of a trusted proxy, `is_proxy`, has many
+        clients: the bound of one address does not hold for it.
         """
         self.statistics.num_accepted += 1
         seat = Seat(address)
-        if self._num_of[address] >= self.limits.max_per_address:
+        if not is_proxy and self._num_of[address] >= self.limits.max_per_address:
             seat.is_spare = not self._evict(self._waiting_of.get(address))
         elif self.statistics.num_open - self._num_spare >= self.limits.max_connections:
             seat.is_spare = not self._evict(self._waiting)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import h11
 import trio
@@ -30,6 +30,7 @@ from .connection_limits import KEY_SHOWN, Guard, Seat
 from .http_exchange import BODY_FAULT, Exchange, Link, h11_reason
 from .refusals import Refusal, Refusals
 from .tcp_stream import Wire
+from .trusted_proxies import CALLER, ProxyProtocolError, TrustedProxies, read_preamble
 from .websocket import AsgiApp, WebSocketConnection, handshake
 
 logger = logging.getLogger(__name__)
@@ -51,23 +52,28 @@ class VersionError(ClientError):
     default_code = "http_version_not_supported"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HttpConnection:
-    """Serves `app` to one client."""
+    """Serves `app` to one client, or to those of a proxy."""
 
     app: AsgiApp
     wire: Wire
     guard: Guard
     seat: Seat
-    client: Address
+    peer: Address
     server: Address
     max_message_bytes: int
     refusals: Refusals
+    proxies: TrustedProxies
+    _named: Address | None = None
+    """Whom the connection's PROXY header names."""
 
     async def run(self) -> None:
         """Answer requests until either side has enough, then close."""
         link = Link(self.wire, self.guard.large_bodies)
         try:
+            if self.proxies.trusts(self.peer[0]):
+                self._named = await read_preamble(self.wire)
             while (request := await self._next_request(link)) is not None:
                 if not await self._answer(link, request):
                     break
@@ -76,6 +82,8 @@ class HttpConnection:
                 await self.wire.finish(silence_s=_SILENCE_S, total_s=_LINGER_S)
         except trio.BrokenResourceError:
             pass
+        except ProxyProtocolError as error:
+            await self._refuse(link, error)
         finally:
             self.guard.busy(self.seat)
             self.wire.close()
@@ -111,18 +119,18 @@ class HttpConnection:
         if link.h11.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             unknown = h11.Request(method=b"GET", target=b"*", headers=[(b"host", b"")])
             request_id = request_id_of(None)
-            self.refusals.note(Refusal(status or error.status, error.code, request_id, self.client))
+            self.refusals.note(Refusal(status or error.status, error.code, request_id, self.peer))
             await Exchange(link, unknown, is_last=True).refuse(error, status, request_id=request_id)
 
     async def _turn_away(
         self, request: h11.Request, exchange: Exchange, error: SensoriumError, *more: tuple[bytes, bytes]
     ) -> None:
         """Answer a request that the application is not shown."""
-        scope = scope_of(request, client=self.client, server=self.server)
+        scope = scope_of(request, client=self.peer, server=self.server)
         given = next((value for name, value in request.headers if name == b"x-request-id"), b"")
         request_id = request_id_of(given.decode("latin-1"))
         method, path = request.method.decode("ascii"), scope["path"]
-        self.refusals.note(Refusal(error.status, error.code, request_id, self.client, method, path))
+        self.refusals.note(Refusal(error.status, error.code, request_id, self.peer, method, path))
         await exchange.refuse(error, None, *more, request_id=request_id)
 
     async def _answer(self, link: Link, request: h11.Request) -> bool:
@@ -144,19 +152,32 @@ class HttpConnection:
                 "The server has no room for another connection.", code="too_many_connections"
             )
             await self._turn_away(request, exchange, busy, (b"retry-after", b"1"))
-        elif is_upgrade(request):
-            await self._upgrade(link, request, exchange)
         else:
-            await self._run_app(request, exchange)
+            try:
+                scope = self._scope(request)
+            except ClientError as error:
+                await self._turn_away(request, exchange, error)
+            else:
+                if is_upgrade(request):
+                    await self._upgrade(link, request, exchange, scope)
+                else:
+                    await self._run_app(exchange, scope)
         if self.wire.is_broken:
             return False
         self.guard.idle(self.seat, is_lingering=True)
         return await exchange.finish()
 
-    async def _run_app(self, request: h11.Request, exchange: Exchange) -> None:
-        scope = scope_of(request, client=self.client, server=self.server)
-        scope[BODY_FAULT] = exchange.body_fault
+    def _scope(self, request: h11.Request) -> dict[str, Any]:
+        """Of a request that the application is shown. Raises InvalidCallerError."""
+        client = self.proxies.client_of(request, self.peer, self._named)
+        scope = scope_of(request, client=client.address, server=self.server)
         scope[KEY_SHOWN] = self._note_key
+        if client.caller is not None:
+            scope[CALLER] = client.caller
+        return scope
+
+    async def _run_app(self, exchange: Exchange, scope: dict[str, Any]) -> None:
+        scope[BODY_FAULT] = exchange.body_fault
         try:
             with contained:
                 await self.app(scope, exchange.receive, exchange.send)
@@ -171,7 +192,9 @@ class HttpConnection:
         else:
             await exchange.refuse(InternalError("The server failed on this request."))
 
-    async def _upgrade(self, link: Link, request: h11.Request, exchange: Exchange) -> None:
+    async def _upgrade(
+        self, link: Link, request: h11.Request, exchange: Exchange, scope: dict[str, Any]
+    ) -> None:
         try:
             response = handshake(request)
             if body_length(request) != 0:
@@ -190,8 +213,6 @@ class HttpConnection:
             max_message_bytes=self.max_message_bytes,
             turns=self.guard.websocket_turns,
         )
-        scope = scope_of(request, client=self.client, server=self.server)
-        scope[KEY_SHOWN] = self._note_key
         await socket.run(self.app, scope, self.guard.statistics)
         if not (exchange.is_complete or self.wire.is_broken):
             await exchange.refuse(InternalError("The server failed on this request."))

@@ -25,6 +25,7 @@ from .connection_limits import Guard, Seat
 from .http11 import HttpConnection
 from .refusals import Refusals
 from .tcp_stream import Wire
+from .trusted_proxies import TrustedProxies
 from .websocket import AsgiApp
 
 logger = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ async def serve_connections(
     stop: trio.Event,
     grace_s: float,
     refusals: Refusals | None = None,
+    proxies: TrustedProxies | None = None,
 ) -> None:
     """Serve HTTP/1.1 and WebSockets until `stop`; then connections have `grace_s` to end.
 
@@ -85,7 +87,15 @@ async def serve_connections(
     """
     with listener:
         server: Address = listener.getsockname()[:2]
-        entrance = _Entrance(app, guard, server, max_message_bytes, send_timeout_s, refusals or Refusals())
+        entrance = _Entrance(
+            app,
+            guard,
+            server,
+            max_message_bytes,
+            send_timeout_s,
+            refusals or Refusals(),
+            proxies or TrustedProxies(),
+        )
         async with trio.open_nursery() as connections:
             async with trio.open_nursery() as accepting:
                 accepting.start_soon(entrance.accept, listener, connections)
@@ -106,6 +116,7 @@ class _Entrance:
     max_message_bytes: int
     send_timeout_s: float
     refusals: Refusals
+    proxies: TrustedProxies
     warn_at: float = 0.0
 
     async def accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
@@ -131,7 +142,11 @@ class _Entrance:
             connected.close()
             return
         client = _plain(peer[0]), peer[1]
-        seat = self.guard.admit(caller_by_address(client[0]).name, has_sent=first is not None)
+        seat = self.guard.admit(
+            caller_by_address(client[0]).name,
+            has_sent=first is not None,
+            is_proxy=self.proxies.trusts(client[0]),
+        )
         if seat is None:
             connected.close()
             return
@@ -147,7 +162,15 @@ class _Entrance:
 
     async def _serve(self, wire: Wire, client: Address, seat: Seat) -> None:
         connection = HttpConnection(
-            self.app, wire, self.guard, seat, client, self.server, self.max_message_bytes, self.refusals
+            self.app,
+            wire,
+            self.guard,
+            seat,
+            client,
+            self.server,
+            self.max_message_bytes,
+            self.refusals,
+            self.proxies,
         )
         try:
             with contained:

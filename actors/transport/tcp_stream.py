@@ -43,6 +43,7 @@ class Wire:
         self._unread = unread
         self._send_timeout_s = send_timeout_s
         self._unsent = bytearray()
+        self._given_back = b""
         self._sending = trio.Lock()
         self.is_broken = False
         """Nothing can be sent any more."""
@@ -54,6 +55,10 @@ class Wire:
 
         Raises BrokenResourceError.
         """
+        if self._given_back:
+            data, self._given_back = self._given_back[:max_bytes], self._given_back[max_bytes:]
+            await trio.lowlevel.checkpoint()
+            return data
         try:
             data = await self._socket.recv(max_bytes)
         except (OSError, trio.ClosedResourceError) as error:
@@ -61,6 +66,10 @@ class Wire:
             raise trio.BrokenResourceError("the connection is broken") from error
         self.has_ended = not data
         return data
+
+    def give_back(self, data: bytes) -> None:
+        """Have what was received be received again."""
+        self._given_back = data + self._given_back
 
     def write(self, data: bytes) -> None:
         """Append to what is to be sent; it is on its way once `flush` has returned."""

@@ -290,7 +290,8 @@ def models(base_url: str, api_key: str | None) -> int:
         with Client(base_url, api_key) as client:
             for model in client.models():
                 takes = f" · takes {', '.join(model.input_modalities)}" if model.input_modalities else ""
-                languages = f" · {len(model.languages)} languages" if model.languages else ""
+                count = len(model.languages or ())
+                languages = f" · {count} language{'s' if count > 1 else ''}" if count else ""
                 delays = ", ".join(map(str, model.delays_ms or ()))
                 streams = f" · streams, {delays} ms" if delays else ""
                 abilities = ", ".join(model.abilities) or "unknown"

@@ -23,6 +23,7 @@ from ..realtime.events import (
     Event,
     Expiring,
     Failed,
+    Reopened,
     Resumed,
     SpeechStarted,
     UtteranceEnded,
@@ -149,6 +150,8 @@ def _write(event: Event, turn: Turn | None, live: LiveText) -> None:
             live.line(f"(the server refused a message: {event.error.message})")
         case Resumed():
             live.line("(the connection was lost; the session goes on)")
+        case Reopened():
+            live.line("(the server is gone; the session goes on at another one)")
         case Expiring():
             live.line(f"({_EXPIRING[event.reason]} in {event.seconds_left:.0f} s)")
         case Backpressure():

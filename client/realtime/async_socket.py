@@ -23,7 +23,7 @@ from ..errors import SDKError, SessionClosedError
 from ..options import ClientOptions
 from .events import Event
 from .machine import TWO_READERS, AudioChunk, LeftError, LiveCore, SessionShell
-from .resume import ATTEMPT_ERRORS, CONNECT_TIMEOUT_S
+from .resume import ATTEMPT_ERRORS, CONNECT_TIMEOUT_S, greeting, waits
 
 CANCELLED_CLOSE_S: Final = 0.5
 """How long a cancelled session may take to say goodbye: the server would wait for its return."""
@@ -175,7 +175,7 @@ class AsyncLiveShell(SessionShell):
 
     async def _write(self, frames: Sequence[str | bytes]) -> None:
         for frame in frames:
-            self._core.resumption.sent(frame)
+            self._core.sent(frame)
         self._written = written = _Written(self._socket)
         self._tasks.start_soon(written.write, frames)
         await written.done.wait()
@@ -192,10 +192,11 @@ class AsyncLiveShell(SessionShell):
         """
         if self._socket is not lost:
             return  # the other task has done it
-        if self._core.can_resume(error) and not self._closed:
-            if await self._reconnect():
-                return
-            self._core.resumption.forgo()
+        if self._core.can_resume(error) and not self._closed and await self._reconnect():
+            return
+        if self._core.can_begin_again(error) and not self._closed and await self._begin_again():
+            return
+        self._core.resumption.forgo()
         if self._closed:
             raise LeftError from None
         raise self._core.closed(error) from error
@@ -203,9 +204,9 @@ class AsyncLiveShell(SessionShell):
     async def _reconnect(self) -> bool:
         """Whether an attempt was successful."""
         resumption = self._core.resumption
-        give_up_at, waits = resumption.attempts(anyio.current_time())
+        give_up_at, pauses = resumption.attempts(anyio.current_time())
         with anyio.CancelScope(deadline=give_up_at) as self._coming_back:
-            for wait_s in waits:
+            for wait_s in pauses:
                 await anyio.sleep(wait_s)
                 keeper = _Keeper(self._connect)
                 try:
@@ -221,6 +222,28 @@ class AsyncLiveShell(SessionShell):
                     return True
                 finally:
                     keeper.drop()  # the one that was lost, or could not be used
+        return False
+
+    async def _begin_again(self) -> bool:
+        """Whether another session goes on, with what this one has not answered."""
+        with anyio.CancelScope() as self._coming_back:
+            for wait_s in waits(self._core.resumption.grace_s):
+                await anyio.sleep(wait_s)
+                keeper = _Keeper(self._connect)
+                try:
+                    await self._tasks.start(keeper.run, CONNECT_TIMEOUT_S)
+                    with anyio.fail_after(CONNECT_TIMEOUT_S):
+                        created = greeting(await keeper.socket.recv())
+                    for frame in self._core.begin_again(created):
+                        await keeper.socket.send(frame)
+                except ATTEMPT_ERRORS:
+                    continue
+                else:
+                    self._keeper, keeper = keeper, self._keeper
+                    self._pending.append(self._core.begun_again())
+                    return True
+                finally:
+                    keeper.drop()  # the one whose session has ended, or that could not be used
         return False
 
     async def _request_resume(self, socket: Socket) -> Event:

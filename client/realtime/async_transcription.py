@@ -70,6 +70,7 @@ class AsyncRealtimeSession(AsyncLiveShell):
         server's backlog limit is not reached. An exception in `chunks` is raised by the iteration. If the
         loop is left early, sending goes on until the chunks or the session end.
         """
+        self._core.check_chunks(chunks)
         return _Transcription(self, chunks, speed)
 
     def __aiter__(self) -> AsyncIterator[Event]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from ...protocols.realtime import (
     conversation_events as realtime_dialogue,
 )
@@ -25,6 +27,8 @@ from ...protocols.realtime import (
     video as realtime_video,
 )
 from ...protocols.realtime.codec import OtherServerEvent
+from ...protocols.realtime.conversation_session import DialogueView
+from ...protocols.realtime.session import SessionView
 
 SessionCreated: TypeAlias = wire.SessionCreated
 SessionUpdated: TypeAlias = wire.SessionUpdated
@@ -79,4 +83,17 @@ ErrorEvent: TypeAlias = wire.Error
 UnknownEvent: TypeAlias = OtherServerEvent
 """An event this version has no type for: its `type` and its whole JSON object as `data`."""
 
-Event: TypeAlias = wire.ServerEvent | OtherServerEvent
+
+class Reopened(Struct, frozen=True):
+    """The session's server is gone; another one has all audio that had no answer.
+
+    The turns of `item_ids` come again under other ids: what was shown of them holds no longer. Times go on
+    counting from the first audio; the new session has what was sent from `audio_start_ms` on.
+    """
+
+    session: SessionView | DialogueView
+    item_ids: tuple[str, ...]
+    audio_start_ms: int
+
+
+Event: TypeAlias = wire.ServerEvent | OtherServerEvent | Reopened

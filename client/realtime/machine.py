@@ -24,7 +24,7 @@ from .events import ErrorEvent, Event, SessionCreated, SessionUpdated, UnknownEv
 from .resume import Resumption, is_lost
 
 AudioChunk = bytes | bytearray | memoryview
-TurnDetection = Literal["server_vad"] | Mapping[str, Any] | None
+TurnDetection = Literal["server_vad", "captions"] | Mapping[str, Any] | None
 
 MAX_FRAME_BYTES: Final = 256 * 1024
 """Largest piece of audio in one message; longer chunks are cut (OpenAI's limit is 15 MiB of base64)."""
@@ -67,7 +67,8 @@ class LiveOptions(TypedDict, total=False):
     num_channels
         Of the audio: raw samples of several channels are interleaved. 1 if not given.
     turn_detection
-        server_vad if not given; None leaves the turns to `commit`, a mapping is sent as it is.
+        server_vad if not given; captions are for models that stream, and have no turns; None leaves the turns
+        to `commit`, a mapping is sent as it is.
     binary
         False sends audio and frames as base64 in JSON, for servers that take no binary frames.
     resume
@@ -95,9 +96,10 @@ class LiveCore:
         encoding: Encoding = options.get("encoding", "pcm16")
         if encoding not in WIRE_TYPES:
             raise ValueError(f"encoding is {encoding!r}: expected one of {', '.join(WIRE_TYPES)}")
-        if isinstance(self._turn_detection, str) and self._turn_detection != "server_vad":
+        if isinstance(self._turn_detection, str) and self._turn_detection not in ("server_vad", "captions"):
             raise ValueError(
-                f"turn_detection is {self._turn_detection!r}: expected 'server_vad', a mapping or None"
+                f"turn_detection is {self._turn_detection!r}: expected 'server_vad', 'captions' (models that "
+                "stream), a mapping or None"
             )
         rate = options.get("sample_rate", 24_000) if encoding == "pcm16" else 8_000
         self.audio_format = AudioFormat(encoding, rate, options.get("num_channels", 1))
@@ -144,6 +146,12 @@ class LiveCore:
         pacer = Pacer(start=start, speed=speed, max_ahead_s=self.max_ahead_s)
         return lambda chunk: pacer.next_time(memoryview(chunk).nbytes / self.audio_format.bytes_per_second)
 
+    @staticmethod
+    def check_chunks(chunks: object) -> None:
+        """Raise TypeError for audio that is no iterable of chunks: its items would be numbers."""
+        if isinstance(chunks, AudioChunk):
+            raise TypeError(f"chunks is {type(chunks).__name__}: expected an iterable of them; write [audio]")
+
     def append(self, chunk: AudioChunk) -> Iterator[str | bytes]:
         """Frames that carry `chunk`. A sample cut in two by a chunk's end waits for the next chunk.
 
@@ -162,7 +170,11 @@ class LiveCore:
         step = MAX_FRAME_BYTES - MAX_FRAME_BYTES % width
         for start in range(0, whole, step):
             piece = data[start : min(start + step, whole)]
-            yield piece if self._is_binary else encode_event(InputAudioBufferAppend(audio=piece))
+            yield self.audio_frame(piece)
+
+    def audio_frame(self, piece: bytes) -> str | bytes:
+        """The frame that carries so much audio."""
+        return piece if self._is_binary else encode_event(InputAudioBufferAppend(audio=piece))
 
     def commit(self) -> list[str]:
         """Frames that end the current turn now. Raises ValueError if half a sample is left over."""
@@ -211,6 +223,22 @@ class LiveCore:
     def can_resume(self, error: ConnectionClosed) -> bool:
         """Whether the session may go on with another connection after `error` ended one."""
         return self.ready and self.resumption.grace_s > 0 and is_lost(error)
+
+    def can_begin_again(self, error: ConnectionClosed) -> bool:  # noqa: ARG002
+        """Whether another session may go on where this one ends, after `error` and all that was tried."""
+        return False
+
+    def begin_again(self, created: SessionCreated) -> list[str | bytes]:
+        """Frames for another session, greeted by `created`: its settings, and what had no answer."""
+        raise NotImplementedError
+
+    def begun_again(self) -> Event:
+        """What the caller is told once they have been sent."""
+        raise NotImplementedError
+
+    def sent(self, frame: str | bytes) -> None:
+        """`frame` is about to be sent, as the next one, on whichever connection."""
+        self.resumption.sent(frame)
 
     def closed(self, error: ConnectionClosed) -> SessionClosedError:
         """The error for a connection that ended before `finished`."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from ...protocols.realtime.codec import encode_event
+from ...protocols.realtime.codec import decode_server_event, encode_event
 from ...protocols.realtime.events import Error, ServerEvent, SessionCreated
 from ...protocols.realtime.lifecycle import SessionResume, SessionResumed
 from ..connection import status_error
@@ -32,12 +32,16 @@ _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 4.0
 _LOST_CODES: Final = frozenset({1001, 1006, 1014})
 """Close codes of what lies between us and the server; the server itself never says these."""
-_FINAL_CODES: Final = frozenset({"session_not_found", "invalid_resume_token", "resume_gap", "invalid_value"})
+_GONE_CODES: Final = frozenset({"session_not_found", "session_lost"})
+"""Refusals that say that the session is not there any more, as after a restart of its server."""
+_FINAL_CODES: Final = _GONE_CODES | {"invalid_resume_token", "resume_gap", "invalid_value"}
 """Refusals that another attempt cannot change."""
 _FINAL_STATUSES: Final = frozenset({401, 403})
 """Answers to a handshake that another attempt cannot change: the key has expired."""
 _MAX_STUCK: Final = 5
 """Times that a connection may break at one frame, with nothing received in between."""
+_SERVER_GONE: Final = 1012
+"""Close code of a server that restarts, and of a gateway whose server is gone."""
 _OUR_COMPLAINTS: Final = frozenset({1002, 1007, 1009})
 """Close codes with which we refuse what the server sent; it would send that again."""
 
@@ -74,6 +78,8 @@ class Resumption:
         self._num_stuck = 0
         self.not_resumed: str | None = None
         """Why the last attempt to go on with another connection failed."""
+        self.is_gone = False
+        """The session is not there any more."""
         self._give_up_at: float | None = None  # while the connection is lost
         self.last_seq = 0
         """Number of the newest event that arrived."""
@@ -167,6 +173,7 @@ class Resumption:
                 return list(self._frames)[len(self._frames) - (self._num_sent - taken) :]
             case Error(error=problem):
                 message = problem.message or problem.code or "the server refused to resume the session"
+                self.is_gone = problem.code in _GONE_CODES
                 raise ResumeRefusedError(message, is_final=problem.code in _FINAL_CODES)
             case _:
                 return None
@@ -187,11 +194,25 @@ def _refused_handshake(error: InvalidStatus) -> ResumeRefusedError:
     return ResumeRefusedError(str(answer), is_final=answer.status in _FINAL_STATUSES)
 
 
+def greeting(frame: str | bytes) -> SessionCreated:
+    """What another session begins with. Raises ResumeRefusedError where the server does not take one now."""
+    event = decode_server_event(frame)
+    if isinstance(event, SessionCreated):
+        return event
+    problem = event.error.message if isinstance(event, Error) else None
+    raise ResumeRefusedError(problem or "the server begins no session", is_final=False)
+
+
 def is_lost(error: ConnectionClosed) -> bool:
     """Whether a connection broke, rather than was closed by the server, or by us for what it sent."""
     if error.rcvd is not None:
         return error.rcvd.code in _LOST_CODES
     return error.sent is None or error.sent.code not in _OUR_COMPLAINTS
+
+
+def is_server_gone(error: ConnectionClosed) -> bool:
+    """Whether the server said, by its close, that another one has to be asked."""
+    return error.rcvd is not None and error.rcvd.code == _SERVER_GONE
 
 
 def waits(grace_s: float) -> Iterator[float]:

@@ -25,7 +25,7 @@ from ..errors import SDKError, SessionClosedError
 from ..options import ClientOptions
 from .events import Event
 from .machine import TWO_READERS, LeftError, LiveCore, SessionShell
-from .resume import ATTEMPT_ERRORS, CONNECT_TIMEOUT_S
+from .resume import ATTEMPT_ERRORS, CONNECT_TIMEOUT_S, greeting, waits
 
 Connect = Callable[[float], AbstractContextManager[ClientConnection]]
 """Connects, within a time limit in seconds."""
@@ -130,7 +130,7 @@ class LiveShell(SessionShell):
                 frames = list(make_frames())
             for frame in frames:
                 connection = self._connection
-                self._core.resumption.sent(frame)
+                self._core.sent(frame)
                 try:
                     connection.send(frame)
                 except ConnectionClosed as error:
@@ -146,8 +146,8 @@ class LiveShell(SessionShell):
             return  # the other thread has done it
         resumption = self._core.resumption
         if self._core.can_resume(error) and not self._closed.is_set():
-            give_up_at, waits = resumption.attempts(time.monotonic())
-            for wait_s in waits:
+            give_up_at, pauses = resumption.attempts(time.monotonic())
+            for wait_s in pauses:
                 if self._closed.wait(wait_s) or (left_s := give_up_at - time.monotonic()) <= 0:
                     break
                 try:
@@ -159,10 +159,40 @@ class LiveShell(SessionShell):
                     if self._closed.is_set():  # meanwhile, by another thread
                         self._own.close()
                     return
-            resumption.forgo()
+        if self._core.can_begin_again(error) and self._begin_again():
+            return
+        resumption.forgo()
         if self._closed.is_set():
             raise LeftError from None
         raise self._core.closed(error) from error
+
+    def _begin_again(self) -> bool:
+        """Whether another session goes on, with what this one has not answered."""
+        for wait_s in waits(self._core.resumption.grace_s):
+            if self._closed.wait(wait_s):
+                break
+            try:
+                self._connection = self._open_another()
+            except ATTEMPT_ERRORS:
+                continue
+            self._pending.append(self._core.begun_again())
+            if self._closed.is_set():  # meanwhile, by another thread
+                self._own.close()
+            return True
+        return False
+
+    def _open_another(self) -> ClientConnection:
+        """A connection with another session, everything without an answer sent to it."""
+        with ExitStack() as stack:
+            connection = stack.enter_context(self._connect(CONNECT_TIMEOUT_S))
+            created = greeting(connection.recv(timeout=CONNECT_TIMEOUT_S))
+            with self._state:
+                frames = self._core.begin_again(created)
+            for frame in frames:
+                connection.send(frame)
+            self._own.close()
+            self._own = stack.pop_all()
+        return connection
 
     def _reconnect(self, limit_s: float) -> ClientConnection:
         """A connection that goes on with the session, everything that was lost sent again.

@@ -59,6 +59,7 @@ class RealtimeSession(LiveShell):
         so far that the server's backlog limit is not reached. An exception in `chunks` is raised here.
         Leaving the loop early stops the sending.
         """
+        self._core.check_chunks(chunks)
         sender = _Sender(self, chunks, speed)
         self._core.begin()
         sender.start()

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, Unpack, get_args
 
 import msgspec
+from msgspec.structs import replace
+from websockets.exceptions import ConnectionClosed
 
 from ...protocols.realtime.codec import encode_event
 from ...protocols.realtime.events import InputAudioBufferClear, InputAudioBufferFlush
@@ -29,15 +31,24 @@ from .events import (
     ErrorEvent,
     Event,
     Failed,
+    Flushed,
     ItemAdded,
     ItemDone,
+    Reopened,
+    SessionCreated,
     SpeechStarted,
+    SpeechStopped,
     UnknownEvent,
     UtteranceEnded,
 )
-from .machine import AudioChunk, LiveCore, LiveOptions
+from .machine import MAX_FRAME_BYTES, AudioChunk, LiveCore, LiveOptions
+from .resume import Resumption, is_server_gone
+from .unanswered_audio import UnansweredAudio
 
 _COMPLETED: Final = "conversation.item.input_audio_transcription.completed"
+_CLEAR: Final = '"input_audio_buffer.clear"'
+_MAX_BEGUN_AGAIN: Final = 5
+"""Sessions that are opened one after the other while none of them has answered anything."""
 _EMPTY_COMMIT: Final = "input_audio_buffer_commit_empty"
 
 
@@ -76,6 +87,20 @@ class SessionCore(LiveCore):
         if delay is not None and delay not in get_args(Delay):
             raise ValueError(f"delay is {delay!r}: expected one of {', '.join(get_args(Delay))}")
         self._is_multichannel = options.get("multichannel", False)
+        # The parts of a container, and the turns of several channels, are not found again by their time.
+        is_plain = self.container is None and not options.get("multichannel", False)
+        audio = self.audio_format
+        self._unanswered = (
+            UnansweredAudio(
+                audio.bytes_per_second, audio.bytes_per_frame, finds_turns=self._turn_detection is not None
+            )
+            if is_plain and options.get("resume", True)
+            else None
+        )
+        self._num_begun_again = 0
+        """Without an answer in between."""
+        self._void: list[str] = []
+        """Items of earlier sessions whose turns come again."""
         self._in_flight: dict[str, None] = {}
         self._spoken: set[str] = set()
         self._held: dict[str, list[Event]] = {}
@@ -143,12 +168,66 @@ class SessionCore(LiveCore):
         self._finishing = True
         return frames
 
+    def sent(self, frame: str | bytes) -> None:
+        """As `LiveCore.sent`."""
+        super().sent(frame)
+        if self._unanswered is not None:
+            self._unanswered.sent(frame)
+
+    def can_begin_again(self, error: ConnectionClosed) -> bool:
+        """As `LiveCore.can_begin_again`: the session is gone, and all that it has not answered is here."""
+        return (
+            self._unanswered is not None
+            and self.ready
+            and (self.resumption.is_gone or is_server_gone(error))
+            and self.resumption.grace_s > 0
+            and self._num_begun_again < _MAX_BEGUN_AGAIN
+            and self._unanswered.can_replay()
+        )
+
+    def begin_again(self, created: SessionCreated) -> list[str | bytes]:
+        """As `LiveCore.begin_again`."""
+        assert self._unanswered is not None
+        self._num_begun_again += 1
+        self._void += [*dict.fromkeys((*self._in_flight, *self._spoken))]
+        self._in_flight.clear()
+        self._spoken.clear()
+        self._held.clear()
+        self.resumption = Resumption()
+        self.resumption.arrived(created)
+        self.created = created
+        frames: list[str | bytes] = [*self.opening()]
+        self._num_fences = 0
+        for each in self._unanswered.begin_again():
+            if isinstance(each, bytes):
+                pieces = (
+                    each[start : start + MAX_FRAME_BYTES] for start in range(0, len(each), MAX_FRAME_BYTES)
+                )
+                frames += (self.audio_frame(piece) for piece in pieces)
+            else:
+                frames.append(each)
+                self._num_fences += _CLEAR in each
+        for frame in frames:
+            self.resumption.sent(frame)
+        return frames
+
+    def begun_again(self) -> Event:
+        """As `LiveCore.begun_again`."""
+        assert self._unanswered is not None
+        assert self.created is not None
+        void, self._void = tuple(self._void), []
+        return Reopened(self.created.session, void, self._unanswered.base_ms)
+
     def shown(self, event: Event) -> list[Event]:
         """What the caller sees: neither what `finish` asked for itself, nor the silence that it committed."""
+        event = self._noted(event)
         if self._held and not self._finishing:  # more audio has come: it was no closing commit
             held = [each for events in self._held.values() for each in events]
             self._held.clear()
-            return held + self.shown(event)
+            return held + self._shown(event)
+        return self._shown(event)
+
+    def _shown(self, event: Event) -> list[Event]:
         was_spoken = self._item_id(event) in self._spoken
         self._track(event)
         match event:
@@ -166,6 +245,34 @@ class SessionCore(LiveCore):
         super().check_silence(timeout_s)
         if self._finishing:
             raise SensoriumTimeoutError(f"no event for {timeout_s:g} s while waiting for the last turn")
+
+    def _noted(self, event: Event) -> Event:
+        """Note what has been answered; the event with times that count from the first audio."""
+        audio = self._unanswered
+        if audio is None:
+            return event
+        base_ms = audio.base_ms
+        match event:
+            case SpeechStarted():
+                audio.started(event.item_id, event.audio_start_ms)
+                return replace(event, audio_start_ms=event.audio_start_ms + base_ms) if base_ms else event
+            case SpeechStopped():
+                audio.stopped(event.item_id, event.audio_end_ms)
+                return replace(event, audio_end_ms=event.audio_end_ms + base_ms) if base_ms else event
+            case UtteranceEnded():
+                return replace(event, last_word_end_ms=event.last_word_end_ms + base_ms) if base_ms else event
+            case Committed():
+                audio.committed(event.item_id)
+            case Flushed(item_id=None):
+                audio.found_nothing()
+            case ErrorEvent() if event.error.code == _EMPTY_COMMIT:
+                audio.found_nothing()
+            case Completed() | Failed():
+                self._num_begun_again = 0
+                audio.answered(event.item_id)
+            case _:
+                pass
+        return event
 
     def _track(self, event: Event) -> None:
         match event:

@@ -34,6 +34,7 @@ from ...protocols.engine.messages import (
     TokensSampled,
     Transduce,
 )
+from ...protocols.errors import ModelLoadError
 from ...protocols.shared.panics import native_call
 from ..models.base import BidirectionalModel, EncoderOutput, Model, TransducingModel
 from ..planning.plan import (
@@ -93,7 +94,13 @@ class Runner:
         steps of up to `max_running` sequences are replayed (ValueError where they cannot be). A model with
         states has `num_state_slots` of them. `adapters` are those of a model opened as adaptable, by their
         names; there may be more or fewer of them later. So with `draft_probabilities`: float32
-        [tokens, vocabulary] of each draft in a plan that names what it was drawn from."""
+        [tokens, vocabulary] of each draft in a plan that names what it was drawn from. Raises ModelLoadError
+        for `adapters` of a model that takes none."""
+        if adapters is not None and not model.info.is_adaptable:
+            raise ModelLoadError(
+                f"{model.info.name}: this {model.info.family} model takes no adapters; allowed: a model of a "
+                "family that takes them, opened as adaptable"
+            )
         if num_blocks < 1 or block_size < 1:
             raise ValueError("num_blocks and block_size must be at least 1")
         self.info = model.info
@@ -228,6 +235,8 @@ class Runner:
             wholes=self._run_wholes(plan.wholes),
             encode_errors=encode_errors,
             encoder_bytes=self._encoder_bytes(plan, encode_errors),
+            # Nothing moves blocks between engines yet: what was to come is computed.
+            transfers_failed=tuple(each.transfer_id for each in plan.transfers),
         )
 
     def _execute_overlapped(self, plan: Plan) -> StepResult:

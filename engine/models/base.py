@@ -20,7 +20,7 @@ from ...kernels.attention.paged_attention import PagedBatch
 from ...kernels.linear.row_adapters import AdaptedRows
 from ...protocols.engine.messages import FLOAT_BYTES, Align, Features, InputChunk, Transduce
 from ..planning.kv.groups import CacheLayout, layout_of
-from ..planning.kv.specs import ChunkedLocal, FullAttention, LayerSpec, SlidingWindow
+from ..planning.kv.specs import ChunkedLocal, FullAttention, Latent, LayerSpec, SlidingWindow
 from .info import ModelInfo
 
 
@@ -50,7 +50,8 @@ class EncoderOutput(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KvShape:
-    """What layers keep of the positions they attend to: a key and a value of [num_kv_heads, head_dim]."""
+    """What layers keep of the positions they attend to: a key and a value of [num_kv_heads, head_dim], or a
+    latent, which is both."""
 
     num_layers: int
     num_kv_heads: int
@@ -60,14 +61,17 @@ class KvShape:
     all."""
     heads: tuple[tuple[int, int], ...] = ()
     """Of each layer its key-value heads and their size, where layers differ in them; empty: those above."""
+    num_vectors: int = 2
+    """That each head keeps of a position: key and value, or 1, a latent."""
 
     def layout(self, dtype: torch.dtype) -> CacheLayout:
         """Which layers share a block table, in a cache with elements of `dtype`, which may be
         `kv_codes.CODED`."""
-        specs = self.specs or (FullAttention(),) * self.num_layers
+        everything = Latent() if self.num_vectors == 1 else FullAttention()
+        specs = self.specs or (everything,) * self.num_layers
         return layout_of(
             [
-                _sized(spec, 2 * num_heads * stored_size(dim, dtype) * dtype.itemsize)
+                _sized(spec, self.num_vectors * num_heads * stored_size(dim, dtype) * dtype.itemsize)
                 for spec, (num_heads, dim) in zip(specs, self.heads_of_layers, strict=True)
             ]
         )
@@ -84,18 +88,20 @@ class KvShape:
         if self.heads:
             return (1, num_blocks, 1, 1, block_size, token_size)
         size = stored_size(self.head_dim, dtype)
-        num_planes = token_size // max(2 * self.num_kv_heads * size, 1)
-        return (num_planes, num_blocks, 2, self.num_kv_heads, block_size, size)
+        num_planes = token_size // max(self.num_vectors * self.num_kv_heads * size, 1)
+        return (num_planes, num_blocks, self.num_vectors, self.num_kv_heads, block_size, size)
 
     def num_bytes(self, dtype: torch.dtype) -> int:
         """Bytes of one position of a block in a cache of `dtype`."""
         return math.prod(self.cache_shape(1, 1, dtype)) * dtype.itemsize
 
 
-def attention_spec(window: int | None, max_context: int) -> LayerSpec:
+def attention_spec(window: int | None, max_context: int, *, is_latent: bool = False) -> LayerSpec:
     """Of a layer that sees so many positions, its own included (None: all). A window that is no shorter than
     the context is none."""
-    return FullAttention() if window is None or window >= max_context else SlidingWindow(window)
+    if window is not None and window < max_context:
+        return SlidingWindow(window)
+    return Latent() if is_latent else FullAttention()
 
 
 def _sized(spec: LayerSpec, num_bytes: int) -> LayerSpec:
@@ -272,6 +278,8 @@ class Emitted:
     """Natural logarithms, one for each token; of chunks whose task does not want them, none."""
     update: Any = None
     """The model's own: what `commit` needs to know."""
+    ends: tuple[tuple[int, ...], ...] = ()
+    """Of each token the row behind the last one that says it; no tuples where tokens have a single row."""
 
 
 @runtime_checkable

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from . import media_families
+
 
 class FamilyEntry(NamedTuple):
     """What a config calls a family, and its modules (here, or absolute)."""
@@ -44,6 +46,9 @@ FALLBACK: Final = FamilyEntry("", "", ".transformers.model", ".dense.side")
 ENCODERS: Final = FamilyEntry("", "", ".encoders.model", ".dense.side")
 """Its base models and masked language models of texts."""
 
+MULTIMODAL: Final = FamilyEntry("", "", ".multimodal.model", ".multimodal.side")
+"""Its models that see and hear, of the types in `media_families.py`."""
+
 
 def architecture_of(config: Mapping[str, Any]) -> str | None:
     """The first of the architectures that a config names."""
@@ -57,4 +62,4 @@ def entry_of(config: Mapping[str, Any]) -> FamilyEntry | None:
     for entry in FAMILIES:
         if architecture == entry.architecture or (architecture is None and model_type == entry.model_type):
             return entry
-    return None
+    return None if media_families.entry_of(config) is None else MULTIMODAL

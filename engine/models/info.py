@@ -41,6 +41,8 @@ class ModelInfo:
     """For people to read; code asks for what it needs to know."""
     purpose: str = ""
     """What it is good for, for people to read, too; empty: its family tells."""
+    library: str = ""
+    """Whose code runs it; empty: the engine has its own."""
     vocab_size: int
     """Rows of the logits; may exceed the tokenizer's ids."""
     max_context: int
@@ -54,6 +56,8 @@ class ModelInfo:
     """How text is sampled where a request does not say."""
     replayable: bool = False
     """Decode steps are device work alone, without a decision of the host on what it computed."""
+    is_adaptable: bool = False
+    """Opened so that adapters may change its products (`Opening.adaptable`), which its family can."""
     embedding: Embedding | None = None
     """How it makes vectors of texts; None if it does not."""
     is_bidirectional: bool = False
@@ -67,6 +71,9 @@ class ModelInfo:
     """Frames of the chunks that a request is fed, to one row of their encoding; 0 if requests are not fed."""
     state_bytes: int = 0
     """Of the states of one fed request, as long as it lasts; 0 if requests are not fed."""
+    whole_input_rows: int = 0
+    """Rows of the longest input, where a fed request has a single chunk; 0: it has any number of
+    them."""
     extractors: ClassVar[Mapping[str, int]] = {}
     """Of a family that listens: the feature extractors that its checkpoints may name (the first where one
     names none), and how many mel bins each assumes."""
@@ -77,6 +84,16 @@ class ModelInfo:
         if self.attended_shape is None or not self.attended_tokens:
             return 0.0
         return self.attended_shape[1] / self.attended_tokens
+
+    @property
+    def runs(self) -> str:
+        """native: the engine has code of its own for the family; else the library whose code runs."""
+        return self.library or "native"
+
+    @property
+    def runs_through(self) -> str:
+        """The same for people."""
+        return self.library or f"the engine's own code of {self.family}"
 
     def describe(self) -> str:
         """What it can do, for people."""

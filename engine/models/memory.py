@@ -156,7 +156,7 @@ class MemoryPlan:
         encoder = f", encoder cache {show(self.encoder_bytes)}" if self.encoder_bytes else ""
         if self.activation_bytes:
             encoder += f", encoding the largest image {show(self.activation_bytes)}"
-        if self.num_state_slots:
+        if show(self.all_state_bytes) != show(0):
             encoder = (
                 f", states {show(self.all_state_bytes)} = {self.num_state_slots} of "
                 f"{show(self.state_bytes)}{encoder}"

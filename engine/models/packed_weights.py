@@ -25,6 +25,7 @@ from ...kernels.linear.unpack import (
     unpack_float8,
     unpack_gptq,
     unpack_integers,
+    unpack_mxfp4_experts,
     unpack_nf4,
 )
 from ...kernels.linear.weight_codes import Grid, NumBits
@@ -32,7 +33,7 @@ from ...protocols.errors import ModelLoadError
 from .quantization_config import Published
 
 Shape = tuple[int, ...]
-Kind = Literal["gptq", "awq", "integers", "float8", "float4", "nf4"]
+Kind = Literal["gptq", "awq", "integers", "float8", "float4", "nf4", "mxfp4 experts"]
 
 IGNORED: Final = (".k_scale", ".v_scale", ".kv_scale", ".q_scale", ".output_scale")
 """Scales of caches in fewer bits than ours: keys and values are kept as they are computed."""
@@ -72,12 +73,14 @@ _PARTS: Final[dict[Kind, _Parts]] = {
         ("weight", "weight.absmax", "weight.quant_map", "weight.quant_state.bitsandbytes__nf4"),
         ("weight.nested_absmax", "weight.nested_quant_map"),
     ),
+    "mxfp4 experts": _Parts(("_blocks", "_scales")),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class PackedWeight:
-    """A weight [out, in] and the tensors that stand for it, by their suffixes."""
+    """A weight [out, in], or of all experts of a layer [experts, in, out], and the tensors that stand for it
+    by their suffixes."""
 
     name: str
     shape: Shape
@@ -144,6 +147,11 @@ def find_packed(
     """Which of the expected weights are stored in parts; the parts are taken out of `found`."""
     packed: dict[str, PackedWeight] = {}
     for name, shape in expected.items():
+        if f"{name}_blocks" in found and published.method == "mxfp4":
+            suffixes = [each for each in _PARTS["mxfp4 experts"].needed if name + each in found]
+            parts = {each: found.pop(name + each) for each in suffixes}
+            packed[name] = PackedWeight(name, shape, "mxfp4 experts", parts, published)
+            continue
         base = name.removesuffix(".weight")
         kind = _kind(base, found, published) if len(shape) == 2 and base != name else None
         if kind is None:
@@ -158,7 +166,7 @@ def find_packed(
 def faults_of(packed: Mapping[str, PackedWeight]) -> tuple[list[str], list[str]]:
     """Names of parts that are missing, and what is misshapen."""
     missing = [
-        f"{each.name.removesuffix('weight')}{suffix}"
+        (each.name if suffix.startswith("_") else each.name.removesuffix("weight")) + suffix
         for each in packed.values()
         for suffix in _PARTS[each.kind].needed
         if suffix not in each.parts
@@ -189,6 +197,8 @@ def _kind(base: str, found: Mapping[str, Stored], published: Published) -> Kind 
 def _types(weight: PackedWeight, suffix: str) -> tuple[str, ...] | None:
     """Types that a part may have; None: what it is was told by its type."""
     match suffix:
+        case "_blocks" | "_scales":
+            return ("U8",)
         case "qweight" | "qzeros":
             return ("I32",)
         case "g_idx" | "weight_g_idx":
@@ -211,6 +221,9 @@ def _types(weight: PackedWeight, suffix: str) -> tuple[str, ...] | None:
 
 def _wanted(weight: PackedWeight, found: Mapping[str, Shape]) -> dict[str, tuple[Shape, ...]]:
     """Suffix → the shapes it may have."""
+    if weight.kind == "mxfp4 experts":
+        num, size, out = weight.shape
+        return {"_blocks": ((num, out, size // 32, 16),), "_scales": ((num, out, size // 32),)}
     out, size = weight.shape
     match weight.kind:
         case "gptq":
@@ -297,6 +310,8 @@ def _unpack(weight: PackedWeight, parts: Mapping[str, Tensor]) -> Unpacked | Ten
             return unpack_float4(parts["weight_packed"], parts["weight_scale"], get("weight_global_scale"))
         case "nf4":
             return _unpack_nf4(weight.shape, parts)
+        case "mxfp4 experts":
+            return unpack_mxfp4_experts(parts["_blocks"], parts["_scales"])
 
 
 def _unpack_nf4(shape: Shape, parts: Mapping[str, Tensor]) -> Tensor:

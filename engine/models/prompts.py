@@ -10,9 +10,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -52,12 +52,24 @@ class Prompt:
         return dataclasses.replace(self, token_ids=self.token_ids + token_ids)
 
 
+AudioCut = Literal["shorter", "padded", "apart"]
+"""Of audio in windows: the last is as long as what is left; it is filled up with silence; or each one is
+filled up, and computed as if there were no other. See `media/audio/encoder_windows.py`."""
+
+
 @dataclass(frozen=True, slots=True)
 class AudioWindows:
     """Audio becomes windows of up to `window_frames` mel frames, of `num_tokens(frames)` tokens each."""
 
     window_frames: int
     num_tokens: Callable[[int], int]
+    cut: AudioCut = "shorter"
+    """What the last window of a recording, and frames at the edges of windows, are like."""
+    max_windows: int | None = None
+    """Of one recording."""
+    extractors: Mapping[str, int] = field(default_factory=dict)
+    """The feature extractors that a checkpoint may name, with their mel bins; empty: those of its
+    `ModelInfo`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +81,9 @@ class EmbedsRule:
     """Patches on a side of what becomes one token, for pictures."""
 
 
+IMAGES: Final[frozenset[MediaKind]] = frozenset({"image"})
+
+
 @dataclass(frozen=True, slots=True)
 class MediaRules:
     """How media become a model's encoder items; None for what it does not take."""
@@ -76,6 +91,8 @@ class MediaRules:
     pixels: str | None = None
     """Images and videos: the module whose `open_rule` gives a `PixelRule`, a name in `sensorium.media.vision`
     (".merged_patches") or an absolute one that imports no engine."""
+    pixel_kinds: frozenset[MediaKind] = IMAGES | {"video"}
+    """What the module opens for it."""
     audio: AudioWindows | None = None
     embeds: EmbedsRule | None = None
     """Of images, or of audio where the model takes no images."""
@@ -83,7 +100,7 @@ class MediaRules:
     @property
     def kinds(self) -> frozenset[MediaKind]:
         """Media the model takes."""
-        pictures: frozenset[MediaKind] = frozenset() if self.pixels is None else frozenset({"image", "video"})
+        pictures: frozenset[MediaKind] = frozenset() if self.pixels is None else self.pixel_kinds
         return pictures if self.audio is None else pictures | {"audio"}
 
 

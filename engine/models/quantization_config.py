@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ...protocols.errors import ModelLoadError
 
-METHODS: Final = ("awq", "bitsandbytes", "compressed-tensors", "fbgemm_fp8", "fp8", "gptq")
+METHODS: Final = ("awq", "bitsandbytes", "compressed-tensors", "fbgemm_fp8", "fp8", "gptq", "mxfp4")
 FIELDS: Final = ("quantization_config", "compression_config")
 """Of a config; the first is read if both are there."""
 _FORMATS: Final = (

@@ -15,7 +15,7 @@ from ...kernels.attention.kv_quantization import KvDtype
 from ...kernels.linear.weight_codes import GRIDS, Quantization
 from ...protocols.errors import ModelLoadError
 from ...protocols.shared.json_file import read_json
-from . import families
+from . import families, media_families
 from .embedded import A_CHECKPOINT, embedded_models
 from .info import check_numbers
 from .quantization_config import read_published
@@ -104,7 +104,8 @@ def _family(path: Path, config: dict[str, Any]) -> _Family:
             raise ModelLoadError(
                 f"{path.parent}: a folder of CTranslate2, as faster-whisper has it; give the one it came from"
             )
-        supported = ", ".join(entry.architecture for entry in families.FAMILIES)
+        own = [entry.architecture for entry in families.FAMILIES]
+        supported = ", ".join(own + [entry.architecture for entry in media_families.ENTRIES])
         raise ModelLoadError(
             f"{path}: {what} is not supported; supported are {supported} "
             "and the causal language models and text encoders that come with transformers "

@@ -1,7 +1,7 @@
 """The side of a model that needs no device: its tokenizer, its prompts, how it transcribes.
 
 A process that faces clients has this of a model that another process runs: what is known of it comes from
-there, as do the checkpoint's small files (`actors/engine_process/checkpoints.py`). Torch-free. Read
+there, as do the checkpoint's small files (`actors/engine_process/small_files.py`). Torch-free. Read
 `engine/models/source.py` for the other side.
 """
 

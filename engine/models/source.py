@@ -9,7 +9,7 @@ a file in `actors/speech/families/` if it transcribes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -63,6 +63,7 @@ def tensor_reader(
     *,
     renames: Sequence[tuple[str, str]] = (),
     tied: Mapping[str, str] | None = None,
+    as_numbers: Collection[str] = (),
 ) -> CheckedTensors:
     """Check the headers as `read_tensors` does."""
     folder, device, dtype = opening.folder, opening.device, opening.dtype
@@ -77,6 +78,7 @@ def tensor_reader(
         quantization=opening.quantization,
         published=opening.published,
         adaptable=opening.adaptable,
+        as_numbers=as_numbers,
     )
     checked = reader()
     if opening.published is not None:
@@ -104,6 +106,8 @@ class ModelSource:
     """Bytes that encoding an item of so many pixels takes while it lasts; None if the model sees nothing."""
     positions: PositionRule = plain_positions
     """Where the tokens of its prompts lie on rotary axes."""
+    sees_whole_items: bool = False
+    """Rows of an item attend to all of it, and so are fed in one step."""
     kv_dtype: KvDtype = "auto"
 
     @property
@@ -125,6 +129,11 @@ class ModelSource:
         """Raise ModelLoadError naming the option if a cache of such blocks cannot be kept as wished."""
         if self.kv_dtype == "auto":
             return
+        if self.kv_shape.num_vectors == 1:
+            raise ModelLoadError(
+                f"--kv-dtype {self.kv_dtype} is for keys and values, and {self.info.name} keeps latents; "
+                "leave it auto"
+            )
         odd = [head_dim for _, head_dim in self.kv_shape.heads_of_layers if head_dim % MULTIPLE]
         if odd:
             raise ModelLoadError(

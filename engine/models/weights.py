@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -68,6 +68,7 @@ class TensorReader:
         packed: Mapping[str, PackedWeight] | None = None,
         *,
         adaptable: bool = False,
+        as_numbers: Collection[str] = (),
     ) -> None:
         self.folder = folder
         self.adaptable = adaptable
@@ -77,6 +78,7 @@ class TensorReader:
         self.quantization = quantization
         self._stored = dict(stored)
         self._packed = dict(packed or {})
+        self._as_numbers = frozenset(as_numbers)
         self._files: dict[Path, Any] = {}
 
     def __contains__(self, name: object) -> bool:
@@ -114,7 +116,8 @@ class TensorReader:
     def are_codes(self, name: str) -> bool:
         """Whether a product is computed with its codes."""
         packed = self._packed.get(name)
-        return packed is not None and packed.grid is not None and self.device.type == "cpu"
+        has_codes = packed is not None and packed.grid is not None and self.device.type == "cpu"
+        return has_codes and name not in self._as_numbers
 
     def take_all(self, *names: str) -> Tensor:
         """Several tensors, joined along their first axis."""
@@ -271,14 +274,15 @@ def read_tensors(
     quantization: Quantization = "none",
     published: Published | None = None,
     adaptable: bool = False,
+    as_numbers: Collection[str] = (),
 ) -> TensorReader:
     """Check the names and shapes in the files' headers; the tensors are read when they are taken.
 
     `renames` are (prefix in the file, prefix in `expected`), the first that fits wins. `tied` names copies
     a checkpoint may hold (`lm_head.weight` of `embed_tokens.weight`): one that is there without its
     original stands for it, one beside it stays in the reader. `published` is said by the config of a
-    checkpoint in fewer bits. Raises ModelLoadError that names everything
-    missing, unexpected and misshapen at once.
+    checkpoint in fewer bits, whose weights `as_numbers` become numbers even where products of codes are
+    computed. Raises ModelLoadError that names everything missing, unexpected and misshapen at once.
     """
     found: dict[str, Stored] = {}
     for path in _weight_files(folder):
@@ -301,7 +305,9 @@ def read_tensors(
         raise ModelLoadError(
             f"{folder}: its weights are codes of few bits already; quantization {quantization} is for others"
         )
-    return TensorReader(folder, found, device, dtype, quantization, packed, adaptable=adaptable)
+    return TensorReader(
+        folder, found, device, dtype, quantization, packed, adaptable=adaptable, as_numbers=as_numbers
+    )
 
 
 def check_finite(tensor: Tensor, what: str) -> None:

@@ -13,6 +13,7 @@ from ...protocols.engine.messages import (
     Align,
     AnyRequest,
     InputChunk,
+    KvSource,
     MediaSpan,
     NgramDraft,
     Pool,
@@ -103,6 +104,9 @@ class SchedulerConfig:
     """Whether tokens attend to what follows them: prompts are then run as a whole, without a cache."""
     positions: PositionRule = plain_positions
     """Where the tokens of a prompt with items lie on rotary axes: the model family's."""
+    sees_whole_items: bool = False
+    """Whether rows of an item attend to all of it: those of one item are fed in one step, whatever its
+    budget."""
     vocab_size: int | None = None
     """Prompt and draft ids are below it (None: below 2³¹)."""
 
@@ -140,10 +144,14 @@ class SchedulerConfig:
                 raise BadRequestError(
                     f"dimensions is {num_dimensions}; allowed: at least 1", param="dimensions"
                 )
+        if self.sees_whole_items:
+            self._check_items(request.media)
         if num_prompt > self.max_context:
             raise BadRequestError(
                 f"the prompt has {num_prompt} tokens; the model's context is {self.max_context} tokens"
             )
+        if request.kv_from is not None:
+            self._check_source(request, request.kv_from)
         self._check_ids("prompt", request.prompt_token_ids)
         _check_media(request.media, num_prompt)
         num_blocks = self._num_blocks(num_prompt)
@@ -151,6 +159,14 @@ class SchedulerConfig:
             raise BadRequestError(
                 f"the prompt has {num_prompt} tokens: it needs {num_blocks} blocks of {self.block_size} "
                 f"tokens, the engine has {self.num_blocks}"
+            )
+
+    def _check_items(self, spans: tuple[MediaSpan, ...]) -> None:
+        longest = max((span.num_tokens for span in spans), default=0)
+        if longest > self.max_tokens_per_step:
+            raise BadRequestError(
+                f"an item of the prompt has {longest} tokens, of which each attends to all; "
+                f"a step has {self.max_tokens_per_step}"
             )
 
     def check_chunk(self, chunk: InputChunk) -> None:
@@ -208,6 +224,15 @@ class SchedulerConfig:
         self._check_ids("draft", sample.draft_token_ids)
         if sample.ngram is not None:
             _check_ngram(sample.ngram)
+
+    def _check_source(self, request: AnyRequest, source: KvSource) -> None:
+        if source.num_tokens < 1:
+            raise BadRequestError(f"kv_from.num_tokens is {source.num_tokens}; allowed: at least 1")
+        if self.groups is not ONE_GROUP or self.num_state_slots or self.is_whole(request):
+            raise BadRequestError(
+                "kv_from is for prompts of models whose layers all keep the keys and values of all tokens; "
+                "leave it out"
+            )
 
     def _num_blocks(self, num_tokens: int) -> int:
         size, most = self.block_size, self.max_tokens_per_step

@@ -33,6 +33,9 @@ SequenceId = NewType("SequenceId", int)
 DraftHandle = NewType("DraftHandle", int)
 """Names the distributions that a draft was drawn from, one for each of its tokens; the runner has them."""
 
+TransferId = NewType("TransferId", int)
+"""One transfer of blocks from another place; never used again."""
+
 
 @dataclass(frozen=True, slots=True)
 class EncodeStep:
@@ -164,6 +167,16 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
     target: int
 
 
+class TransferStep(msgspec.Struct, frozen=True):
+    """Begin to fill `blocks` with the blocks of those `names` that `place` has. A name says all that its
+    content depends on. It begins behind the plans before, and ends in the result of any later one."""
+
+    transfer_id: TransferId
+    place: str
+    names: tuple[bytes, ...]
+    blocks: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Everything the device does in one step: ends and frees first, then copies in their order, encodes,
@@ -178,6 +191,9 @@ class Plan:
     sequences: tuple[SequenceStep, ...] = ()
     transduces: tuple[TransduceStep, ...] = ()
     wholes: tuple[WholeStep, ...] = ()
+    transfers: tuple[TransferStep, ...] = ()
+    awaits_transfers: bool = False
+    """Some have not ended: without other work the step waits for one of them."""
     is_overlapped: bool = False
     """Nothing but encodes, which are done while later plans are; those that need them come behind."""
     is_quiet: bool = False
@@ -185,7 +201,7 @@ class Plan:
 
     def __bool__(self) -> bool:
         work = self.encodes or self.sequences or self.transduces or self.wholes
-        return bool(self.ends or self.frees or work)
+        return bool(self.ends or self.frees or work or self.awaits_transfers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +225,10 @@ class StepResult:
     proposals: dict[SequenceId, Proposal] = field(default_factory=dict)
     """What the runner's own draft model proposes behind the newest tokens of sequences. A handle is good for
     the sequence's next step that answers."""
+    transfers_finished: tuple[TransferId, ...] = ()
+    """Of this plan or of earlier ones, each once. All that was asked for is in the blocks."""
+    transfers_failed: tuple[TransferId, ...] = ()
+    """Nothing writes to their blocks any more, whatever is in them."""
     busy_s: float = 0.0
 
 

@@ -218,7 +218,8 @@ class Planner:
                 request.waits_for = "slot"
                 break
             request.waits_for = "prefix"
-            if self._kv.is_awaiting(request):
+            is_transferring = request.transfer is not None and self._is_transferring(request)
+            if is_transferring or self._kv.is_awaiting(request):
                 continue
             found = self._kv.find(request)
             if self._kv.is_awaiting(request, found):
@@ -227,6 +228,11 @@ class Planner:
             if not self._kv.fits(request, found) and self._decide(request, "blocks") == "wait":
                 making.is_short = True
                 break
+            if request.source is not None and not self._make_fit(request, found, making):
+                break
+            if request.source is not None and self._kv.fetch(request, found):
+                request.waits_for = "transfer"
+                continue
             wanted = self._chunk(making.budget, index + 1 < len(waiting))
             wanted = min(request.num_missing - found.num_tokens, wanted)
             num_tokens = self._encoded_part(request, found.num_tokens, wanted)
@@ -245,6 +251,13 @@ class Planner:
             self._feed(making, request, num_tokens, begin=request.start())
         if has_admitted:
             queues.settle()
+
+    def _is_transferring(self, request: ScheduledRequest) -> bool:
+        """Whether the blocks that it waits for have not come yet."""
+        if request.transfer not in self._kv.transfers.open:
+            return False
+        request.waits_for = "transfer"
+        return True
 
     def _take_wholes(self, making: Making, group: int, most: int | None) -> None:
         """Let requests run as a whole, best first: `most` of them, however long they are, or as many as their
@@ -274,13 +287,15 @@ class Planner:
         """How many tokens of a prompt there are blocks for, parked ones and at last another's included."""
         if self._kv.grow(request, request.num_planned + num_tokens):
             return num_tokens
-        if request.num_planned == request.capacity:
-            self._make_room(request, making)
-        return min(num_tokens, request.capacity - request.num_planned)
+        least = self._without_parts(request, request.num_planned, 1)
+        if request.capacity < request.num_planned + least:
+            self._make_room(request, making, least)
+        room = min(num_tokens, request.capacity - request.num_planned)
+        return min(self._without_parts(request, request.num_planned, room), room) if room >= least else 0
 
-    def _make_room(self, request: ScheduledRequest, making: Making) -> bool:
-        """Whether there is a block for the next position, if need be another's."""
-        while not self._kv.grow(request, request.num_planned + 1):
+    def _make_room(self, request: ScheduledRequest, making: Making, number: int = 1) -> bool:
+        """Whether there are blocks for the next positions, if need be another's."""
+        while not self._kv.grow(request, request.num_planned + number):
             making.is_short = True
             if not self._gets(request, "next block"):
                 return False
@@ -336,7 +351,18 @@ class Planner:
                 break
             if item.end > start and not self._slots.demand(item.slot, item.end - item.start):
                 return max(item.start - start, 0)
-        return num_tokens
+        return self._without_parts(request, start, num_tokens)
+
+    def _without_parts(self, request: ScheduledRequest, start: int, num_tokens: int) -> int:
+        """How many of the tokens from `start` to feed so that an item is not cut where its rows see all of
+        it: up to the one that would be, or as far as it reaches if it is the first."""
+        if not self._config.sees_whole_items or not num_tokens:
+            return num_tokens
+        end = start + num_tokens
+        cut = next((item for item in request.items if item.start < end < item.end), None)
+        if cut is None:
+            return num_tokens
+        return cut.start - start if cut.start > start else cut.end - start
 
     def _feed(
         self, making: Making, request: ScheduledRequest, num_known: int, begin: SequenceStart | None = None
@@ -362,7 +388,7 @@ class Planner:
         self._num_fed += 1
         request.last_fed = self._num_fed
         request.waits_for = None
-        making.budget -= num_known + len(draft.ids)
+        making.budget = max(making.budget - num_known - len(draft.ids), 0)  # an item may have been more
         making.requests.append(request)
         making.sequences.append(request.step(num_known, draft, begin))
 

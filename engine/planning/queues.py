@@ -42,8 +42,11 @@ class Queues:
 
     def take_turn(self, place: Place) -> int:
         """The turn of a request that comes now: behind those of its caller that wait in the same line."""
-        waiting = (each for each in (*self.waiting, *self.wholes) if not each.is_in_flight)
-        turns = (each.arrival for each in waiting if each.place == place)
+        turns = (
+            each.arrival
+            for each in (*self.waiting, *self.wholes)
+            if each.place == place and not each.is_in_flight
+        )
         present = (each.line for each in (*self.waiting, *self.running, *self.wholes))
         return self._turns.take(place[:2], max(turns, default=0), present)
 

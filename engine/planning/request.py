@@ -12,6 +12,7 @@ import msgspec
 from ...protocols.engine.messages import (
     AnyRequest,
     FinishReason,
+    KvSource,
     Pool,
     Pooled,
     Prefill,
@@ -33,6 +34,7 @@ from .plan import (
     SequenceStart,
     SequenceStep,
     Slot,
+    TransferId,
     WholeStep,
 )
 from .policies.policy import Place
@@ -110,8 +112,10 @@ class ScheduledRequest:
         "sample",
         "sequence_id",
         "slot",
+        "source",
         "state",
         "tokens",
+        "transfer",
         "waits_for",
     )
 
@@ -160,6 +164,8 @@ class ScheduledRequest:
         )
         self.hasher = BlockHasher(message, block_size, fingerprint)
         self.awaited: BlockHash | None = None  # the block that a running request is computing for us
+        self.source: KvSource | None = message.kv_from  # where blocks are asked for, once
+        self.transfer: TransferId | None = None  # which brings them, or has
         self.num_cached = 0
         self.has_run = False  # on the device, now or before
         self.is_first = True  # nothing was reported yet
@@ -175,13 +181,14 @@ class ScheduledRequest:
     @property
     def max_reused(self) -> int:
         """How many tokens' KV may be taken from elsewhere: what is sampled behind or asked about is fed."""
-        match self.message.task:
-            case Sample(sampling) if self.is_first and sampling.prompt_logprobs is not None:
+        sample, task = self.sample, self.message.task
+        if sample is not None:
+            if self.is_first and sample.sampling.prompt_logprobs is not None:
                 return 0
-            case Sample(probe=probe) if probe is not None and self.probe_probability is None:
-                return probe.position
-            case Pool(pooling) if pooling != "last":
-                return 0
+            if sample.probe is not None and self.probe_probability is None:
+                return sample.probe.position
+        elif isinstance(task, Pool) and task.pooling != "last":
+            return 0
         return len(self.tokens) - 1
 
     def uses(self, slot: Slot) -> bool:
@@ -262,7 +269,7 @@ class ScheduledRequest:
             answers=answers,
             num_draft=num_draft,
             begin=begin,
-            media=self._media_rows(start, end),
+            media=self._media_rows(start, end) if self.items else (),
             positions=None if self.rotary is None else self.rotary.rows(start, num_known + num_draft),
             probe=probe,
             more_tables=self.more_tables,
@@ -303,7 +310,7 @@ class ScheduledRequest:
                 self.prompt_logprobs = _joined(self.prompt_logprobs, outcome.prompt_logprobs)
             num_accepted = outcome.num_draft_accepted
             self.tokens += outcome.token_ids
-        self.num_computed += step.num_rows - step.num_draft + num_accepted
+        self.num_computed += len(step.token_ids) + step.feeds_sampled - step.num_draft + num_accepted
         if not step.answers:
             return
         self.num_sampling -= 1

@@ -244,6 +244,8 @@ class Scheduler:
             sequences=tuple(making.sequences),
             transduces=tuple(making.chunks.steps) if making.chunks else (),
             wholes=tuple(each.whole_step for each in making.wholes),
+            transfers=self._kv.transfers.take_new() if self._kv.transfers.open else (),
+            awaits_transfers=bool(self._kv.transfers.open),
             is_quiet=self._planner.is_quiet,
         )
         if plan:
@@ -264,6 +266,8 @@ class Scheduler:
         flight = self._flights.pop(result.step)
         self._counts["steps"] += not flight.plan.is_overlapped
         self._busy_s += result.busy_s
+        if result.transfers_finished or result.transfers_failed:
+            self._kv.transfers.end(result)
         events: list[SchedulerEvent] = []
         for slot in (encode.slot for encode in flight.plan.encodes):
             error = result.encode_errors.get(slot)

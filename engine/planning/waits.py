@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
-Wait = Literal["slot", "blocks", "prefix", "encoding", "input"]
+Wait = Literal["slot", "blocks", "prefix", "encoding", "input", "transfer"]
 """A place among those that run, or a slot of states; blocks; blocks that another request is computing; the
-encoding of an item; its own next input. A grammar is compiled before its request is queued."""
+encoding of an item; its own next input; blocks that come from another place. A grammar is compiled before its
+request is queued."""
 
 WAITS: Final[tuple[Wait, ...]] = get_args(Wait)

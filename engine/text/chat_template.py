@@ -8,7 +8,7 @@ none, the ids are exactly those of `apply_chat_template`. Read next: `engine/mod
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from itertools import chain, count, groupby
 from pathlib import Path
@@ -79,14 +79,19 @@ class ChatTemplate:
         self._special = names_pattern(special)
         self._pieces = PieceEncoder(text)
 
-    def encode(self, conversation: Conversation) -> tuple[int, ...]:
-        """The prompt's ids. Raises BadRequestError with the template's own message if it refuses."""
+    def encode(
+        self, conversation: Conversation, rewrite: Callable[[str], str] = lambda rendered: rendered
+    ) -> tuple[int, ...]:
+        """The prompt's ids. Raises BadRequestError with the template's own message if it refuses.
+
+        `rewrite` changes what the template wrote, in which nothing of a client's is a control token.
+        """
         self._check(conversation)
         try:
             hider = _Hider(conversation, self._any_control)
             messages = [self._message(each, hider) for each in conversation.messages]
             tools = None if conversation.tools is None else hider.hide(conversation.tools, self._any_control)
-            rendered = self._render(messages, tools, conversation, hider)
+            rendered = rewrite(self._render(messages, tools, conversation, hider))
         except RecursionError:
             raise BadRequestError("The request is nested too deeply.", param="messages") from None
         start = self._text.start_ids if conversation.adds_special_tokens else ()

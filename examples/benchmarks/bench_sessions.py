@@ -40,7 +40,7 @@ from sensorium.actors.live.voice_activity import VoiceActivityActor
 from sensorium.actors.media_decoding.memory_budget import MediaBudget
 from sensorium.actors.media_decoding.worker_pool import DecoderPool
 from sensorium.actors.server import application
-from sensorium.actors.speech.model import FILE, ReadAudio
+from sensorium.actors.speech.model import FILE, LiveStream, ReadAudio
 from sensorium.actors.telemetry.metrics import Metrics
 from sensorium.actors.text.media_urls import AddressBook
 from sensorium.actors.transport.connection_limits import Guard, connection_limits
@@ -112,6 +112,19 @@ class StubModel:
     ) -> StubTurn:
         """A turn."""
         return StubTurn(read, start)
+
+    def stream(
+        self,
+        read: ReadAudio,
+        options: TranscriptionOptions,
+        *,
+        start: int,
+        nursery: trio.Nursery,
+        caller: str = "",
+        delay_ms: int | None = None,
+    ) -> LiveStream:
+        """It does not stream."""
+        raise NotImplementedError
 
 
 class StubTurn:

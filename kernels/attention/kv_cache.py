@@ -1,7 +1,8 @@
 """Writes keys and values of new tokens into one layer's paged cache, and reads a sequence's back.
 
 A layer's cache is [blocks, 2, kv_heads, block_size, head_dim]: what one head reads of one block is
-contiguous. One of 8 bits is as `kv_quantization.py` says. Who owns which block is the scheduler's knowledge,
+contiguous. One of latents (MLA) is [blocks, 1, 1, block_size, dim]: a vector is key and value of all heads.
+One of 8 bits is as `kv_quantization.py` says. Who owns which block is the scheduler's knowledge,
 not this file's.
 """
 
@@ -114,12 +115,19 @@ def write_kv_reference(cache: Tensor, slots: Tensor, key: Tensor, value: Tensor)
     cache[blocks, 1, :, offsets] = value
 
 
+def write_latents(cache: Tensor, slots: Tensor, latents: Tensor, first: int = 0) -> None:
+    """Store latents [rows, size], from number `first` of a vector on, at `slots` of a cache [blocks, 1, 1,
+    block_size, dim]. Raises IndexError for a slot outside the cache; on a GPU such a row ends the process."""
+    _check_slots(slots, cache)
+    cache.view(-1, cache.shape[4])[:, first : first + latents.shape[1]].index_copy_(0, slots, latents)
+
+
 def gather_kv(cache: Tensor, block_table: Tensor, num_positions: int) -> tuple[Tensor, Tensor]:
     """Keys and values [kv_heads, num_positions, head_dim] of one sequence (views of one copy); of codes what
-    they stand for, float32."""
+    they stand for, float32. Latents are both."""
     block_size = cache.shape[3]
     blocks = cache.index_select(0, block_table[: -(-num_positions // block_size)])
     if cache.dtype is CODED:
         blocks = decode(blocks)
     both = blocks.permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, :num_positions]
-    return both[0], both[1]
+    return both[0], both[-1]

@@ -111,7 +111,8 @@ def paged_attention(
 ) -> Tensor:
     """query [rows, heads, dim], cache [blocks, 2, kv_heads, block_size, dim] → [rows, heads, dim].
 
-    A cache of codes (`kv_quantization.py`) is read as it is; the 16 bits that queries and softmax are rounded
+    A cache [blocks, 1, …] holds latents, which are keys and values (`latent_attention.py`). One of codes
+    (`kv_quantization.py`) is read as it is; the 16 bits that queries and softmax are rounded
     to for it are far finer than codes.
 
     `scale` is 1/√dim unless given. With a `window` a row sees its last `window` positions, itself included,
@@ -167,6 +168,7 @@ def paged_attention(
         1,
         dim**-0.5 if scale is None else scale,
         None if sinks is None else sinks.data_ptr(),
+        cache.shape[1],
         out.data_ptr(),
         torch.get_num_threads(),
     )

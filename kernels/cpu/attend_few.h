@@ -93,6 +93,7 @@ INLINE void attend_few(const int bf16, const int vectors, const Call *call, cons
                        long first_row, long rows, long position, long head, long last, Scratch *s) {
     long group = call->heads / call->kv_heads, n = call->dim * (bf16 ? 2 : 4) / 4, end = position + (call->causal ? rows : 0);
     long bs = call->block_size, p_stride = bf16 ? CHUNK / 2 : CHUNK, plane = call->kv_heads * bs * n;
+    long whole = call->planes * plane, behind = whole - plane; /* a block, and its values */
     for (long h = head; h < last; h++) begin(bf16, call, first_row, rows, h, s, (h - head) * vectors);
     for (long at = first_seen(call, position), count; at < end; at += count) {
         long left = bs - at % bs;
@@ -100,11 +101,11 @@ INLINE void attend_few(const int bf16, const int vectors, const Call *call, cons
         count = count < CHUNK ? count : CHUNK;
         long wide = (count + LANES - 1) / LANES * LANES;
         const word *cache = (const word *)call->cache;
-        const word *block = cache + table[at / bs] * 2 * plane + at % bs * n;
+        const word *block = cache + table[at / bs] * whole + at % bs * n;
         for (long h = head; h < last; h++) {
             const word *key = block + h * bs * n;
             Later next = later(call, table, at, end, h, head, last, wide, wide * n * 4);
-            const word *then = cache + next.block * 2 * plane + (next.head * bs + next.offset) * n;
+            const word *then = cache + next.block * whole + (next.head * bs + next.offset) * n;
             long v = (h - head) * vectors;
             for (long c = 0; c < count; c += WIDE)
                 score_few(bf16, vectors, s->q + v * n, key + c * n, then + c * n,
@@ -118,11 +119,11 @@ INLINE void attend_few(const int bf16, const int vectors, const Call *call, cons
             }
         }
         for (long h = head; h < last; h++) {
-            const word *value = block + plane + h * bs * n;
+            const word *value = block + behind + h * bs * n;
             long v = (h - head) * vectors;
             Later next = later(call, table, at, end, h, head, last, wide, wide * n * 4);
             add_few(bf16, vectors, s->p + v * p_stride, p_stride, value,
-                    cache + (next.block * 2 + 1) * plane + (next.head * bs + next.offset) * n, n, count,
+                    cache + next.block * whole + behind + (next.head * bs + next.offset) * n, n, count,
                     s->o + v * s->padded, s->padded);
         }
     }

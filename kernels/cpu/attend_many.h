@@ -97,9 +97,9 @@ INLINE void score_many(const int bf16, const Call *call, const int32_t *table, l
     for (long done = 0, now; done < count; done += now) {
         long at = start + done, offset = at % bs;
         now = bs - offset < count - done ? bs - offset : count - done;
-        const char *key = call->cache + ((table[at / bs] * 2 * call->kv_heads + head) * bs + offset) * row;
+        const char *key = call->cache + ((table[at / bs] * call->planes * call->kv_heads + head) * bs + offset) * row;
         (bf16 ? score_bf16 : score_float)(now, wide, (const word *)key, n, s->q, n, s->s + done * wide);
-        pair_values(bf16, key + call->kv_heads * bs * row, row, call->dim, done, now, s->v, s->padded);
+        pair_values(bf16, key + values_behind(call) * row, row, call->dim, done, now, s->v, s->padded);
     }
 }
 
@@ -270,8 +270,8 @@ INLINE const uint32_t *find(const Call *call, const int32_t *table, long head, l
         now = bs - offset < count - done ? bs - offset : count - done;
         const word *key = (const word *)call->keys + (item * bs + at) * n;
         if (call->cache) {
-            key = (const word *)call->cache + ((table[at / bs] * 2 * call->kv_heads + head) * bs + offset) * n;
-            pair_values(1, (const char *)(key + call->kv_heads * bs * n), n * 4, call->dim, done, now, s->v, s->padded);
+            key = (const word *)call->cache + ((table[at / bs] * call->planes * call->kv_heads + head) * bs + offset) * n;
+            pair_values(1, (const char *)(key + values_behind(call) * n), n * 4, call->dim, done, now, s->v, s->padded);
         }
         for (long i = 0; i < now; i++) keys[done + i] = key + i * n;
     }

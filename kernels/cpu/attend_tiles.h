@@ -83,7 +83,7 @@ INLINE const uint32_t *sixteen_keys(const Call *call, const int32_t *table, long
         const uint32_t *key = (const uint32_t *)call->keys + ((*table * call->kv_heads + head) * bs + offset) * n;
         if (at + i >= end) break;
         if (call->cache)
-            key = (const uint32_t *)call->cache + ((table[block] * 2 * call->kv_heads + head) * bs + offset) * n;
+            key = (const uint32_t *)call->cache + ((table[block] * call->planes * call->kv_heads + head) * bs + offset) * n;
         if (!i && offset + 16 <= bs) return key;
         memcpy(copy + i * n, key, (size_t)(n * 4));
     }
@@ -140,8 +140,8 @@ INLINE const uint32_t *turned_values(const Call *call, const int32_t *table, lon
     for (long done = 0, now; done < count; done += now) {
         long at = start + done, offset = at % bs;
         now = bs - offset < count - done ? bs - offset : count - done;
-        const char *key = call->cache + ((table[at / bs] * 2 * call->kv_heads + head) * bs + offset) * row;
-        pair_values(1, key + call->kv_heads * bs * row, row, dim, done, now, s->v, s->padded);
+        const char *key = call->cache + ((table[at / bs] * call->planes * call->kv_heads + head) * bs + offset) * row;
+        pair_values(1, key + values_behind(call) * row, row, dim, done, now, s->v, s->padded);
     }
     *stride = CHUNK / 2;
     turn_values(s->v, s->padded, dim, (count + 1) / 2, s->k, *stride);

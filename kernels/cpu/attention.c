@@ -116,15 +116,16 @@ INLINE void run_all(int bf16, int coded, const Call *call, long sequences, int t
 
 /* query [rows, heads, dim] with query_stride elements from row to row; out the same, contiguous. window 0:
  * none; chunk 0: none, or rows see those before them in their own of the chunks of so many positions. In front of
- * what all rows of a sequence see its table is not read. `sinks` [heads] or 0. A coded cache is as
- * codes.h says. */
+ * what all rows of a sequence see its table is not read. `sinks` [heads] or 0. `planes` 1: a block holds latents, which
+ * are keys and values. A coded cache is as codes.h says. */
 void sensorium_attention(int bf16, int coded, const void *query, long query_stride, const void *cache,
                          const int32_t *tables, long table_width, const int32_t *query_starts,
                          const int32_t *contexts, long sequences, long heads, long kv_heads, long dim,
                          long block_size, long window, long chunk, int causal, float scale,
-                         const float *sinks, void *out, int threads) {
+                         const float *sinks, long planes, void *out, int threads) {
     Call call = {query, cache, out, tables, query_starts, contexts, table_width, query_stride, heads, kv_heads, dim,
-                 block_size, window, causal, scale, 0, 0, 0, span_of(bf16, coded, dim), chunk, sinks};
+                 block_size, window, causal, scale, 0, 0, 0, span_of(bf16, coded, dim), chunk, sinks,
+                 planes};
     run_all(bf16, coded, &call, sequences, threads);
 }
 
@@ -136,7 +137,7 @@ void sensorium_cross_attention(int bf16, int coded, const void *query, long quer
                                void *out, int threads) {
     const int32_t block = 0;
     Call call = {query, 0, out, &block, query_starts, contexts, 0, query_stride,
-                 heads, heads, dim, 0, 0, 0, scale, memories, 0, 0, span_of(bf16, coded, dim), 0, 0};
+                 heads, heads, dim, 0, 0, 0, scale, memories, 0, 0, span_of(bf16, coded, dim), 0, 0, 2};
     run_all(bf16, coded, &call, sequences, threads);
 }
 
@@ -176,7 +177,7 @@ void sensorium_attention_of_items(int bf16, const void *query, long query_stride
     for (long i = 0; i <= items; i++) starts[i] = (int32_t)(i * rows);
     Call call = {query, 0, out, numbers, starts, numbers + items, 1, query_stride,
                  heads, heads, dim, context, 0, 0, scale, 0, keys, values,
-                 turned && dim <= NEAR_DIM ? NEAR_SPAN : span_of(bf16, 0, dim), 0, 0};
+                 turned && dim <= NEAR_DIM ? NEAR_SPAN : span_of(bf16, 0, dim), 0, 0, 2};
     run_all(bf16, 0, &call, items, threads);
     free(numbers);
     free(keys);

@@ -24,6 +24,7 @@ typedef struct {
     long span; /* one of those */
     long chunk; /* 0: rows see all before them, or a window */
     const float *sinks; /* of each head, or 0: the score of nothing, which takes a part of the weights */
+    long planes; /* of a block: 2, keys and values, or 1, latents, which are both */
 } Call;
 
 typedef struct {
@@ -159,6 +160,9 @@ INLINE Later later(const Call *call, const int32_t *table, long at, long end, lo
     if (on >= end) on = at;
     return (Later){table[on / call->block_size], on % call->block_size, then};
 }
+
+/* How many vectors a head's values of a block lie behind its keys. */
+INLINE long values_behind(const Call *call) { return (call->planes - 1) * call->kv_heads * call->block_size; }
 
 /* The first position that one at `own` sees. */
 INLINE long first_seen(const Call *call, long own) {

@@ -16,7 +16,7 @@ void sensorium_attention(int bf16, int coded, const void *query, long query_stri
                          const int32_t *tables, long table_width, const int32_t *query_starts,
                          const int32_t *contexts, long sequences, long heads, long kv_heads, long dim,
                          long block_size, long window, long chunk, int causal, float scale,
-                         const float *sinks, void *out, int threads);
+                         const float *sinks, long planes, void *out, int threads);
 
 void sensorium_cross_attention(int bf16, int coded, const void *query, long query_stride,
                                const char *const *memories, const int32_t *query_starts,

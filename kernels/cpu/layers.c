@@ -78,7 +78,7 @@ static long attend_own(const Layer *l, const Step *s, float head_eps, float scal
     if (bad >= 0) return bad;
     sensorium_attention(bf16, (int)s->coded, query, s->cos ? width : stride, cache, s->tables[l->group],
                         s->table_width, s->starts, s->contexts, s->sequences, s->heads, s->kv_heads, s->dim,
-                        s->block_size, l->window, 0, 1, scale, 0, at.mixed, threads);
+                        s->block_size, l->window, 0, 1, scale, 0, 2, at.mixed, threads);
     return -1;
 }
 

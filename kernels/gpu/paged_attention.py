@@ -55,6 +55,7 @@ def _attend(
     out: tl.tensor,
     highest: tl.tensor,
     totals: tl.tensor,
+    planes: tl.constexpr,
     kv_heads: tl.constexpr,
     group: tl.constexpr,
     dim: tl.constexpr,
@@ -124,7 +125,7 @@ def _attend(
         key_at = first_key + tl.arange(0, block_keys)
         is_key = (key_at >= least) & (key_at < end)
         block = tl.load(tables + sequence.to(tl.int64) * table_stride + key_at // block_size, is_key, 0)
-        place_of = block.to(tl.int64) * (2 * kv_heads * block_size * dim) + (key_at % block_size) * dim
+        place_of = block.to(tl.int64) * (planes * kv_heads * block_size * dim) + (key_at % block_size) * dim
         pointers = head_start + place_of[:, None] + column[None, :]
         known = is_key[:, None] & is_column[None, :]
         k = tl.load(pointers, mask=known, other=0.0)
@@ -142,7 +143,9 @@ def _attend(
         base = tl.where(new_high == float("-inf"), 0.0, new_high)  # a row may see nothing of this share
         weight = tl.exp2(score - base[:, None])
         fade = tl.exp2(high - base)
-        v = tl.load(pointers + kv_heads * block_size * dim, mask=known, other=0.0)
+        v = k
+        if planes > 1:
+            v = tl.load(pointers + kv_heads * block_size * dim, mask=known, other=0.0)
         total = total * fade + tl.sum(weight, 1)
         mixed = mixed * fade[:, None] + tl.dot(weight.to(v.dtype), v, input_precision=precision)
         high = new_high
@@ -240,6 +243,7 @@ def paged_attention(
         parts,
         highest,
         totals,
+        cache.shape[1],
         kv_heads,
         group,
         dim,

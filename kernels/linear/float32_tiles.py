@@ -88,6 +88,13 @@ def _tiled(weight: Tensor, kind: Kind) -> Tensor:
     return lines.permute(0, 3, 1, 4, 2).contiguous()
 
 
+def untiled(weight: TiledWeight) -> Tensor:
+    """The weight [out, size] that was tiled, in its rows' dtype: the numbers are the same."""
+    memory = weight.memory
+    dense = memory.permute(0, 2, 4, 1, 3) if weight.kind == "halves" else memory.transpose(1, 2)
+    return dense.reshape(-1, weight.size)[: weight.out].to(weight.dtype)
+
+
 def linear_tiled(
     x: Tensor,
     weight: TiledWeight,

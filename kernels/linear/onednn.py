@@ -48,6 +48,13 @@ def can_pack(weight: Tensor) -> bool:
     return weight.dtype is torch.float32
 
 
+def product_dtype(weight: Tensor) -> torch.dtype:
+    """What convolutions and batched products of torch are computed in: float32 instead of bfloat16 where the
+    processor does not multiply that. Torch's loops for it are five to fifty times as slow there."""
+    is_slow = weight.device.type == "cpu" and weight.dtype is torch.bfloat16 and not can_pack(weight)
+    return torch.float32 if is_slow else weight.dtype
+
+
 def packed_by_onednn(weight: Tensor) -> Tensor:
     """A weight [out, in] that it can hold, in its layout."""
     packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())

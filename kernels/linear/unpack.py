@@ -111,6 +111,18 @@ def unpack_float4(weight: Tensor, scale: Tensor, whole: Tensor | None) -> Tensor
     return numbers * factors.repeat_interleave(numbers.shape[1] // scale.shape[1], 1)
 
 
+def unpack_mxfp4_experts(blocks: Tensor, scales: Tensor) -> Tensor:
+    """blocks uint8 [experts, out, in / 32, 16], two numbers a byte, scales uint8 [experts, out, in / 32] →
+    bfloat16 [experts, in, out], in which they are exact."""
+    numbers = torch.tensor((*_FLOAT4, *(-each for each in _FLOAT4)), dtype=torch.bfloat16)
+    made = torch.empty(blocks.shape[0], blocks.shape[2] * 32, blocks.shape[1], dtype=torch.bfloat16)
+    for expert, (own, exponents) in enumerate(zip(blocks, scales, strict=True)):
+        codes = torch.stack((own & 15, own >> 4), -1).flatten(-2)
+        factors = torch.exp2(exponents.float() - 127.0)
+        made[expert] = (numbers[codes.int()] * factors[..., None]).flatten(1).t()
+    return made
+
+
 def unpack_nf4(
     weight: Tensor, largest: Tensor, table: Tensor, *, block: int, shape: tuple[int, ...]
 ) -> Tensor:

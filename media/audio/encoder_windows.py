@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from ...protocols.engine.messages import EncoderItem
 from ..hashing import encoder_item
-from .features import DYNAMIC_RANGE, FeatureConfig, FloatArray, RawLogMel, normalise
+from .features import DYNAMIC_RANGE, FeatureConfig, FloatArray, IncrementalLogMel, RawLogMel, normalise
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +145,36 @@ class WindowedLogMel:
             parts.append(edge[:, start + kept - num_final : start + num_frames - num_final])
         features = normalise(np.concatenate(parts, axis=1), peak)
         return encoder_item(features, num_tokens=self._num_tokens(num_frames))
+
+
+def windows_of(
+    samples: FloatArray,
+    config: FeatureConfig,
+    *,
+    window_frames: int,
+    num_tokens: Callable[[int], int],
+    cut: Literal["shorter", "padded", "apart"] = "shorter",
+) -> tuple[EncoderItem, ...]:
+    """The windows of a whole recording. `shorter`: the last one has the frames that are left. `padded`:
+    silence fills it up. `apart`: each one is computed as if there were no other, silence fills it up, and
+    its grid is (1, 1, frames that are audio)."""
+    window = window_frames * config.hop_length
+    if cut == "apart":
+        return tuple(
+            _window_apart(samples[start : start + window], config, num_tokens)
+            for start in range(0, max(len(samples), 1), window)
+        )
+    windows = WindowedLogMel(config, window_frames=window_frames, num_tokens=num_tokens)
+    windows.append(samples)
+    if cut == "padded":
+        windows.append(np.zeros(-len(samples) % window, np.float32))
+    return windows.items()
+
+
+def _window_apart(
+    samples: FloatArray, config: FeatureConfig, num_tokens: Callable[[int], int]
+) -> EncoderItem:
+    window = IncrementalLogMel(config)
+    window.append(samples)
+    num_frames = max(-(-len(samples) // config.hop_length), 1)
+    return encoder_item(window.features(), grid=(1, 1, num_frames), num_tokens=num_tokens(num_frames))

@@ -7,17 +7,20 @@ and Qwen3VLVideoProcessor. Knows no pixels; read next: `media/vision/images.py`,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ...protocols.errors import ModelLoadError
 from ...protocols.shared.json_file import read_json
 
-_CLIP_MEAN: Final = (0.48145466, 0.4578275, 0.40821073)
-_CLIP_STD: Final = (0.26862954, 0.26130258, 0.27577711)
-_HALF: Final = (0.5, 0.5, 0.5)
-_NUM_FILTERS: Final = 6
+_V = TypeVar("_V")
+
+CLIP_MEAN: Final = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD: Final = (0.26862954, 0.26130258, 0.27577711)
+HALF: Final = (0.5, 0.5, 0.5)
+NUM_FILTERS: Final = 6
 """Pillow numbers its resampling filters 0 to 5."""
 
 Rgb = tuple[float, float, float]
@@ -113,12 +116,14 @@ class VisionConfig:
 
 def read_vision_config(folder: Path) -> VisionConfig:
     """Read and check the files of a model folder. Raises ModelLoadError naming the file and field."""
-    image = _Fields(folder, "image_processor", ("preprocessor_config.json",))
-    video = _Fields(folder, "video_processor", ("video_preprocessor_config.json", "preprocessor_config.json"))
+    image = ProcessorFields(folder, "image_processor", ("preprocessor_config.json",))
+    video = ProcessorFields(
+        folder, "video_processor", ("video_preprocessor_config.json", "preprocessor_config.json")
+    )
     return VisionConfig(
-        image=_pixels(image, 14, 56 * 56, 28 * 28 * 1280, _CLIP_MEAN, _CLIP_STD, old_names=True),
+        image=read_pixels(image, 14, 56 * 56, 28 * 28 * 1280, CLIP_MEAN, CLIP_STD, old_names=True),
         video=VideoConfig(
-            pixels=_pixels(video, 16, 128 * 32 * 32, 32 * 32 * 768, _HALF, _HALF, old_names=False),
+            pixels=read_pixels(video, 16, 128 * 32 * 32, 32 * 32 * 768, HALF, HALF, old_names=False),
             fps=video.number("fps", 2.0) if video.get("fps", 2.0) is not None else None,
             num_frames=video.integer("num_frames", 1) if video.get("num_frames") is not None else None,
             min_frames=video.integer("min_frames", 4),
@@ -129,8 +134,9 @@ def read_vision_config(folder: Path) -> VisionConfig:
     )
 
 
-class _Fields:
-    """One processor's fields: from the combined file if it has them, else from the first file there is."""
+class ProcessorFields:
+    """One processor's fields: from the combined file if it has them, else from the first file there is.
+    Raises ModelLoadError naming the file and the field."""
 
     def __init__(self, folder: Path, part: str, names: tuple[str, ...]) -> None:
         combined = _read_object(folder / "processor_config.json")
@@ -156,6 +162,36 @@ class _Fields:
             raise self.fault(name, f"an integer of at least {minimum}")
         return value
 
+    def kind(self, known: Mapping[str, _V], *, allowed: str = "") -> _V:
+        """What is known of the class of processors that the file names, whichever library it is made for."""
+        name = str(self.get("image_processor_type", "")).removesuffix("Fast").removesuffix("Pil")
+        if name not in known:
+            raise self.fault("image_processor_type", allowed or ", ".join(known))
+        return known[name]
+
+    def sides(self, name: str, default: Mapping[str, int]) -> tuple[int, int | None]:
+        """Height and width, or the shorter side alone."""
+        value = self.get(name)
+        value = (
+            default if value is None else {"height": value, "width": value} if type(value) is int else value
+        )
+        names = (
+            ("height", "width") if isinstance(value, Mapping) and "height" in value else ("shortest_edge",)
+        )
+        found = [value.get(each) if isinstance(value, Mapping) else None for each in names]
+        sides = [each for each in found if type(each) is int and each > 0]
+        if len(sides) != len(names):
+            raise self.fault(name, "an object with height and width, or with shortest_edge")
+        return sides[0], sides[1] if len(sides) > 1 else None
+
+    def longest(self, name: str, default: int) -> int:
+        """The `longest_edge` of a size."""
+        value = self.get(name)
+        found = default if value is None else value.get("longest_edge") if isinstance(value, dict) else None
+        if type(found) is not int or found < 1:
+            raise self.fault(name, "an object with a longest_edge")
+        return found
+
     def number(self, name: str, default: float) -> float:
         value = self.get(name, default)
         if type(value) not in {int, float} or not value > 0:
@@ -177,8 +213,8 @@ class _Fields:
         return float(red), float(green), float(blue)
 
 
-def _pixels(
-    fields: _Fields, patch: int, smallest: int, largest: int, mean: Rgb, std: Rgb, *, old_names: bool
+def read_pixels(
+    fields: ProcessorFields, patch: int, smallest: int, largest: int, mean: Rgb, std: Rgb, *, old_names: bool
 ) -> PixelConfig:
     size = fields.get("size")
     size = {} if size is None else size
@@ -192,8 +228,8 @@ def _pixels(
     if type(low) is not int or type(high) is not int or not 0 < low <= high:
         raise fields.fault("size", "shortest_edge and longest_edge, positive and in this order")
     resample = fields.integer("resample", 3, 0)
-    if resample >= _NUM_FILTERS:
-        raise fields.fault("resample", f"one of Pillow's filters, 0 to {_NUM_FILTERS - 1}")
+    if resample >= NUM_FILTERS:
+        raise fields.fault("resample", f"one of Pillow's filters, 0 to {NUM_FILTERS - 1}")
     deviation = fields.rgb("image_std", std)
     if not all(deviation):
         raise fields.fault("image_std", "not zero")

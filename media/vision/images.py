@@ -250,7 +250,7 @@ def _without_profile(data: bytes) -> bytes:
 
 
 def smart_resize(
-    height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int
+    height: int, width: int, *, factor: int, min_pixels: float, max_pixels: float
 ) -> tuple[int, int]:
     """(height, width) as multiples of `factor` of nearly the same shape, with an area within the bounds."""
     new_height, new_width = (round(side / factor) * factor for side in (height, width))

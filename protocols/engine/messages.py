@@ -106,14 +106,21 @@ class MediaItems(msgspec.Struct, frozen=True):
 class MediaSpan(msgspec.Struct, frozen=True):
     """Where an item lies in a prompt: tokens `start` to `start + num_tokens` are its placeholders.
 
-    `grid` is (time, height, width) in *merged* patches for vision (their product is `num_tokens`), None for
-    audio. Spans of a prompt are in order and do not overlap.
+    `grid` is (time, height, width) in *merged* patches for vision whose positions follow it (their product is
+    `num_tokens`), or else None. Spans of a prompt are in order and do not overlap.
     """
 
     content_hash: ContentHash
     start: int
     num_tokens: int
     grid: tuple[int, int, int] | None = None
+    kind: MediaKind | None = None
+    """None: of pictures if there is a grid, or else of audio."""
+
+    @property
+    def is_visual(self) -> bool:
+        """Whether it is of an image or a video."""
+        return self.grid is not None if self.kind is None else self.kind != "audio"
 
 
 class Grammar(msgspec.Struct, frozen=True):
@@ -320,6 +327,16 @@ Task = Sample | PromptTask | Transduce
 TaskT = TypeVar("TaskT", bound=Task, covariant=True)
 
 
+class KvSource(msgspec.Struct, frozen=True):
+    """Another engine that has computed the keys and values of a prompt's first `num_tokens` tokens.
+
+    What a place is called is the business of whoever moves the blocks between engines.
+    """
+
+    place: str
+    num_tokens: int
+
+
 class Request(msgspec.Struct, Generic[TaskT], frozen=True):
     """One task on a prompt whose `media` spans stand for encoded items, or that cross-attends to one item.
 
@@ -340,6 +357,8 @@ class Request(msgspec.Struct, Generic[TaskT], frozen=True):
     cache_salt: str = ""
     """Prompts share cached blocks only with prompts of the same salt."""
     lane: Lane = INTERACTIVE
+    kv_from: KvSource | None = None
+    """Where blocks of the prompt may be had; whatever does not come from there is computed."""
 
 
 AnyRequest = Request[Task]
@@ -480,6 +499,8 @@ class Transduced(msgspec.Struct, frozen=True, tag=True):
     """Encoder frames so far: no token of an earlier frame will follow."""
     finish_reason: FinishReason | None = None
     """It is "stop" with the answer to the last chunk."""
+    ends: tuple[int, ...] = ()
+    """Of each token the frame behind the last one that says it; none where tokens have a single frame."""
 
 
 class StateEvicted(msgspec.Struct, frozen=True, tag=True):

@@ -45,13 +45,15 @@ class EngineStatistics(msgspec.Struct, frozen=True):
     num_running_interactive: _Gauge = 0
     num_running_batch: _Gauge = 0
     num_waits_slot: _Gauge = 0
-    """Of all of these, those that wait for a slot; the next four are by what they wait for, too."""
+    """Of all of these, those that wait for a slot; the next five are by what they wait for, too."""
     num_waits_blocks: _Gauge = 0
     num_waits_prefix: _Gauge = 0
     """For what another request is computing."""
     num_waits_encoding: _Gauge = 0
     num_waits_input: _Gauge = 0
     """For their feeders."""
+    num_waits_transfer: _Gauge = 0
+    """For blocks of another engine."""
     num_free_blocks: _Gauge = 0
     num_total_blocks: _Gauge = 0
     num_steps: int = 0
@@ -74,6 +76,8 @@ class EngineStatistics(msgspec.Struct, frozen=True):
     """Free blocks whose content can still be found."""
     num_sessions_parked: _Gauge = 0
     num_session_evictions: int = 0
+    num_transfers_failed: int = 0
+    """Transfers of blocks from another engine that failed: what they were for was computed."""
     num_state_slots: _Gauge = 0
     """Slots that fed requests hold."""
     num_state_evictions: int = 0

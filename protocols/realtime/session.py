@@ -24,6 +24,8 @@ FormatType = Annotated[str, Meta(max_length=100)]
 Eagerness = Literal["low", "medium", "high", "auto"]
 Include = Literal["item.input_audio_transcription.logprobs"]
 Milliseconds = Annotated[int, Meta(ge=0, le=60_000)]
+SegmentSilence = Annotated[int, Meta(ge=200, le=10_000)]
+SegmentLength = Annotated[int, Meta(ge=1_000, le=60_000)]
 Threshold = Annotated[float, Meta(ge=0.0, le=1.0)]
 NumChannels = Annotated[int, Meta(ge=1, le=8)]
 """As many as a recording may have."""
@@ -79,7 +81,16 @@ class SemanticVadPatch(Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
     interrupt_response: bool | UnsetType | None = UNSET
 
 
-TurnDetectionPatch = ServerVadPatch | SemanticVadPatch
+class CaptionsPatch(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="captions"):
+    """Extension, for models that stream: no turns. The session is one stream, and an item is a segment of it,
+    which ends after `silence_duration_ms` without a word, or before the first word that begins
+    `max_segment_ms` later than it did."""
+
+    silence_duration_ms: SegmentSilence | UnsetType | None = UNSET
+    max_segment_ms: SegmentLength | UnsetType | None = UNSET
+
+
+TurnDetectionPatch = ServerVadPatch | SemanticVadPatch | CaptionsPatch
 
 
 class NoiseReduction(Struct, frozen=True, forbid_unknown_fields=True):
@@ -164,7 +175,14 @@ class SemanticVadView(Struct, frozen=True, tag_field="type", tag="semantic_vad")
     interrupt_response: bool | UnsetType = UNSET
 
 
-TurnDetectionView = ServerVadView | SemanticVadView
+class CaptionsView(Struct, frozen=True, tag_field="type", tag="captions"):
+    """Captions in force."""
+
+    silence_duration_ms: int
+    max_segment_ms: int
+
+
+TurnDetectionView = ServerVadView | SemanticVadView | CaptionsView
 
 
 class InputView(Struct, frozen=True):

@@ -15,8 +15,8 @@ from ..engine.messages import Pooling
 class ModelCard(Struct, frozen=True):
     """One entry of `/v1/models`; `abilities`, `input_modalities` (what prompts may hold, or what is
     transcribed), `languages` (ISO codes of speech), `delays_ms` (of speech models that stream), `vocab_size`
-    (of models that answer prompts),
-    `embedding_size` and `pooling` (of models that embed texts) are ours.
+    (of models that answer prompts), `embedding_size` and `pooling` (of models that embed texts) and `runs`
+    (by the engine's own code or that of `transformers`) are ours.
     vLLM's are `root`, the model that an alias means (a model's own name otherwise), `parent`, of which there
     are none, and `max_model_len`, the tokens of a prompt and its answer. Anthropic's are `type`,
     `display_name`, `created_at` and `lifecycle` ("active": what is listed is served).
@@ -31,6 +31,7 @@ class ModelCard(Struct, frozen=True):
     vocab_size: int | UnsetType = UNSET
     embedding_size: int | UnsetType = UNSET
     pooling: Pooling | UnsetType = UNSET
+    runs: str | UnsetType = UNSET
     root: str | UnsetType = UNSET
     parent: None = None
     max_model_len: int | UnsetType = UNSET

@@ -35,7 +35,7 @@ from ...protocols.realtime.events import (
     ServerEvent,
 )
 from ...protocols.realtime.responses import EndReason, ResponseCancel, ResponseCreate
-from ...protocols.realtime.session import TurnDetectionView
+from ...protocols.realtime.session import CaptionsView, TurnDetectionView
 from ...protocols.realtime.video import (
     InputImageBufferAppend,
     InputImageBufferClear,
@@ -142,8 +142,9 @@ class Dialogue:
         self._has_talked |= settings != self.settings
         self.settings = settings
         self.video.settings = settings.video
-        self._interrupts = detection is not None and detection.interrupt_response is not False
-        self._answers_turns = detection is not None and detection.create_response is not False
+        turns = None if isinstance(detection, CaptionsView) else detection
+        self._interrupts = turns is not None and turns.interrupt_response is not False
+        self._answers_turns = turns is not None and turns.create_response is not False
         if detection is None and self._owed.is_postponed:
             self._owed.clear()  # who speaks is committed by the client
 

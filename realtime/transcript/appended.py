@@ -15,14 +15,17 @@ from ...protocols.transcription.streaming import ChunkDelay
 from ...protocols.transcription.transcript import Transcript
 
 _MOST_MS: Final[dict[Delay, int]] = {"minimal": 80, "low": 320, "medium": 560, "high": 1120, "xhigh": 2400}
-"""A name means the model's longest delay up to this, or its shortest."""
+"""A name means the model's longest delay up to this, or its shortest; of a model that has as many delays as
+there are names, each in turn."""
 _LATE_TOKENS: Final = ms_to_samples(500)
 """A transducer gives a word's last token up to so long after it was said."""
 
 
 def own_delay(delays: tuple[ChunkDelay, ...], name: Delay) -> ChunkDelay:
-    """Which of a model's delays, at least one, OpenAI's name means."""
+    """Which of a model's delays, at least one, OpenAI's name means. Each has a name."""
     by_length = sorted(delays, key=lambda each: each.delay_ms)
+    if len(by_length) == len(_MOST_MS):
+        return by_length[list(_MOST_MS).index(name)]
     return [by_length[0], *(each for each in by_length if each.delay_ms <= _MOST_MS[name])][-1]
 
 

@@ -33,24 +33,23 @@ import math
 from typing import Final
 
 from ...protocols.engine.messages import ItemId
-from ...protocols.errors import BadRequestError
 from ...protocols.realtime.events import InputAudioBufferSpeechStarted, InputAudioBufferSpeechStopped
 from ...protocols.shared.audio_format import ms_to_samples, samples_to_ms
 from ...protocols.transcription.transcript import Transcript
 from ..buffer import Buffer
-from ..config import MIN_COMMIT_MS, SessionConfig
-from ..conversation import MAX_PENDING, Conversation, Item
+from ..config import SessionConfig
+from ..conversation import Conversation, Item
 from ..effects import FindCut, ForgetBefore, ResetVoiceActivity
 from ..outgoing import EventSink
 from ..settings import SessionSettings
 from ..transcript.release import policy_maker
+from .commits import MIN_COMMIT, check_pending, too_short
 from .detector import FRAME_SAMPLES, SpeechStarted, SpeechStopped, TurnDetector
 from .partial_interval import Pace
 from .pauses import Pause
 from .silence_duration import TurnEnds
 from .stalled_input import Stall
 
-_MIN_COMMIT: Final = ms_to_samples(MIN_COMMIT_MS)
 SEARCH_S: Final = 12.0
 """How far before its longest length a turn may be ended by a short pause, or be cut: nearly all speech has a
 gap between words in that time (`actors/speech/families/whisper.py` has figures)."""
@@ -158,10 +157,7 @@ class Listener:
         A second commit that finds nothing new since the first (the client's or ours) is no error, because
         clients treat errors as fatal: its item has an empty transcript. So has that of one in silence.
         """
-        if len(self._conversation.pending) >= MAX_PENDING:
-            raise BadRequestError(
-                f"{MAX_PENDING} committed items are waiting for their transcripts", code="too_many_commits"
-            )
+        check_pending(self._conversation)
         self._commit()
 
     def flush(self) -> ItemId | None:
@@ -173,7 +169,7 @@ class Listener:
         item = self._conversation.open
         if self._detecting and item is None and self._detector.candidate_start is None:
             return None
-        if self._buffer.num_buffered < _MIN_COMMIT and not (self._detecting and item is not None):
+        if self._buffer.num_buffered < MIN_COMMIT and not (self._detecting and item is not None):
             return None
         if self._detecting and item is not None and self._detector.paused:
             self._end_paused()
@@ -310,16 +306,12 @@ class Listener:
     def _commit(self) -> None:
         buffered = self._buffer.num_buffered
         is_silent = self._detecting and self._detector.candidate_start is None
-        if self._conversation.open is not None and (self._detecting or buffered >= _MIN_COMMIT):
+        if self._conversation.open is not None and (self._detecting or buffered >= MIN_COMMIT):
             self._end_turn(self._buffer.received)
         elif self._buffer.follows_commit and (buffered == 0 or is_silent):
             self._commit_unspoken(_EMPTY_TRANSCRIPT)
-        elif buffered < _MIN_COMMIT:
-            raise BadRequestError(
-                f"the input audio buffer holds {samples_to_ms(buffered)} ms of audio; "
-                f"a commit needs at least {MIN_COMMIT_MS} ms",
-                code="input_audio_buffer_commit_empty",
-            )
+        elif buffered < MIN_COMMIT:
+            raise too_short(buffered)
         elif is_silent:
             self._commit_unspoken(_EMPTY_TRANSCRIPT)
         else:

@@ -84,7 +84,6 @@ def serving(second: Second) -> Iterator[str]:
 
 WHYS = [
     ("silent", "nobody answered in time", GRACE_S),
-    ("refusing", "it is gone", 0.0),
     ("unauthorized", "no such key", 0.0),
 ]
 

@@ -167,6 +167,19 @@ class Hostile:
         return [TextDelta(each) for each in HOSTILE]
 
 
+def test_languages_of_a_model_are_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = [[], ["en"], ["en", "de"]]
+    common = {"abilities": ["transcribe"], "input_modalities": [], "delays_ms": None}
+    found = [SimpleNamespace(id="m", languages=each, **common) for each in known]
+    monkeypatch.setattr(Hostile, "models", lambda _: found)
+    monkeypatch.setattr(commands, "Client", Hostile)
+    assert commands.models("http://a.test", None) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["m: transcribe", "m: transcribe · 1 language", "m: transcribe · 2 languages"]
+
+
 def test_no_command_writes_what_a_server_says_raw(monkeypatch: pytest.MonkeyPatch) -> None:
     screens = screens_of(monkeypatch)
     monkeypatch.setattr(commands, "Client", Hostile)

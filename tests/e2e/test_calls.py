@@ -160,6 +160,13 @@ def test_an_address_that_is_wrong(query: str, param: str, server: Server) -> Non
     assert error["param"] == param
 
 
+def test_an_option_that_calls_do_not_have(server: Server) -> None:
+    with call(server.realtime, "?turn_detection=captions") as socket:
+        error, _ = read_all(socket)
+    assert error["param"] == "turn_detection"
+    assert "allowed: callback, delay, events, language, left_context_ms, model, " in error["message"]
+
+
 def test_options_are_parameters_of_start_where_the_address_has_none(server: Server, lights: bytes) -> None:
     """Of a provider that cuts an address off at its query."""
     audio = mu_law(pcm(lights) + silence(0.5))

@@ -61,7 +61,6 @@ def test_a_configuration_file_may_begin_with_a_mark(run: Run, tmp_path: Path) ->
         ("port = true\n", "port is True: Expected `int`"),
         ("drain-s = 'soon'\n", "drain-s is 'soon': Expected `float`"),
         ("cuda-graphs = 'yes'\n", "cuda-graphs is 'yes': Invalid enum value 'yes'; allowed: auto, on, off"),
-        ("device = 'gpu'\n", "device is 'gpu': Invalid enum value 'gpu'; allowed: auto, cpu, cuda"),
         ("api-key = []\n", "api-key is empty; allowed: a value, or no such line"),
         ("[serve]\napi-key-file = ''\n", "[serve] api-key-file is empty"),
         ("allowed-media-folder = ['']\n", "allowed-media-folder is empty"),
@@ -113,7 +112,9 @@ def test_a_secret_that_is_said_wrongly_is_not_shown(run: Run, tmp_path: Path, te
 def test_every_key_and_secret_is_known_as_one() -> None:
     """By what they are called; a file or a number of such is none."""
     called = {name for types in commands._known_options().values() for name in types}
-    assert {name for name in called if re.search(r"(^|_)(key|secret|password|token)$", name)} == SECRETS
+    files = {"tls_key", "engine_tls_key"}  # whose contents are secret, not their names
+    named = {name for name in called if re.search(r"(^|_)(key|secret|password|token)$", name)}
+    assert named - files == SECRETS
 
 
 def test_every_option_may_be_in_a_file_as_its_default_is(tmp_path: Path) -> None:

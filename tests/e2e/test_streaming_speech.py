@@ -30,8 +30,10 @@ from transformers import Nemotron3_5AsrForRNNT, NemotronAsrStreamingForRNNT
 pytestmark = pytest.mark.slow
 
 ENGINE = EngineConfig(device="cpu", dtype="float32", num_threads=1, max_running=8)
-LOOKAHEADS = {"minimal": 0, "low": 1, "medium": 6, "high": 13}
-MILLISECONDS = {"minimal": 80, "low": 160, "medium": 560, "high": 1120}
+LOOKAHEADS = {
+    "english": {"minimal": 0, "low": 1, "medium": 6, "high": 13},
+    "multilingual": {"minimal": 0, "low": 1, "medium": 3, "high": 6, "xhigh": 13},
+}
 NAMES = ("english", "multilingual")
 
 
@@ -94,12 +96,13 @@ def shown(session: RawSession, completed: dict[str, Any]) -> str:
     return deltas
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("delay", LOOKAHEADS)
+@pytest.mark.parametrize(
+    ("name", "delay"), [(name, delay) for name, delays in LOOKAHEADS.items() for delay in delays]
+)
 def test_live_text_is_that_of_transformers(
     direct: Server, nemotrons: dict[str, Path], speech: bytes, name: str, delay: str
 ) -> None:
-    lookahead = LOOKAHEADS[delay] if (name, delay) != ("multilingual", "low") else 3
+    lookahead = LOOKAHEADS[name][delay]
     with raw_session(f"{direct.realtime}?model={name}") as session:
         updated = session.configure(delay=delay, model=name)
         view = updated["session"]["audio"]["input"]["transcription"]

@@ -213,7 +213,7 @@ def test_what_is_spoken_is_translated_by_models_that_can() -> None:
 
 def test_a_model_is_not_chosen_with_languages_it_does_not_know() -> None:
     other = update(INITIAL, {"transcription": {"model": "other", "languages": ["en", "fr"]}})
-    with pytest.raises(BadRequestError, match="'fr'"):
+    with pytest.raises(BadRequestError, match=r"'fr'; allowed: en, de, es$"):
         update(other, {"transcription": {"model": "small"}})
 
 

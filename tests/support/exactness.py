@@ -181,6 +181,7 @@ class Engine:
         in_flight: int = 1,
         parked: int | None = None,
         kv_dtype: torch.dtype | None = None,
+        sees_whole_items: bool = False,
     ) -> None:
         num_state_slots = _NUM_STATE_SLOTS if isinstance(model, RecurrentModel) else 0
         self.runner = Runner(
@@ -199,6 +200,7 @@ class Engine:
             positions=rotary_positions,
             max_context=model.info.max_context,
             max_prefill_chunk=chunk,
+            sees_whole_items=sees_whole_items,
             max_parked_blocks=parked,
         )
         self.scheduler = Scheduler(config)
@@ -266,13 +268,14 @@ def check_every_way(
     seed: int,
     stop_token_ids: tuple[int, ...] = (),
     kv_dtype: torch.dtype | None = None,
+    sees_whole_items: bool = False,
 ) -> None:
     """Each case's tokens again under every condition of this file's docstring.
 
     `stop_token_ids` and `kv_dtype` are those the cases were made with. The prompts should be of more than one
     block.
     """
-    check = _Check(model, cases, random.Random(seed), stop_token_ids, kv_dtype)
+    check = _Check(model, cases, random.Random(seed), stop_token_ids, kv_dtype, sees_whole_items)
     check.alone()
     check.among_strangers_and_from_cache()
     check.in_chunks_and_preempted()
@@ -287,8 +290,10 @@ class _Check:
         rng: random.Random,
         stop_token_ids: tuple[int, ...],
         kv_dtype: torch.dtype | None,
+        sees_whole_items: bool,
     ) -> None:
         self.model = model
+        self.sees_whole_items = sees_whole_items
         self.kv_dtype = kv_dtype
         self.cases = cases
         self.rng = rng
@@ -373,7 +378,7 @@ class _Check:
         assert engine.scheduler.statistics().num_sessions_parked == 0
 
     def _engine(self, **options: Any) -> Engine:  # noqa: ANN401
-        return Engine(self.model, kv_dtype=self.kv_dtype, **options)
+        return Engine(self.model, kv_dtype=self.kv_dtype, sees_whole_items=self.sees_whole_items, **options)
 
     def _submit(self, engine: Engine, case: Case, **options: Any) -> RequestId:  # noqa: ANN401
         return engine.submit(case, stop_token_ids=self.stop, **options)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from sensorium.engine.planning.kv.groups import ONE_GROUP, PagedGroup
+from sensorium.protocols.engine.messages import AnyRequest
 
 Kv = bytes
 
@@ -97,3 +98,27 @@ class Past:
         if self._layers.has_state:
             seen.append(self._states[end - self._start])
         return seen
+
+
+def axes_alone(request: AnyRequest, index: int) -> tuple[int, int, int]:
+    """The rotary position of one token, by walking to it."""
+    place = here = 0
+    for span in request.media:
+        if span.grid is None or span.start > index:
+            continue
+        place += span.start - here
+        here = span.start + span.num_tokens
+        _, height, width = span.grid
+        if index < here:
+            local = index - span.start
+            return place, place + local // width, place + local % width
+        place += max(height, width)
+    return (place + index - here,) * 3
+
+
+def media_alone(request: AnyRequest, index: int) -> tuple[bytes, int] | None:
+    """The item that one token of its prompt stands for, and which row of it."""
+    for span in request.media:
+        if span.start <= index < span.start + span.num_tokens:
+            return span.content_hash.encode(), index - span.start
+    return None

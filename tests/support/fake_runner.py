@@ -41,7 +41,6 @@ from sensorium.protocols.engine.messages import (
     Outcome,
     Pool,
     Pooled,
-    ProbabilityProbe,
     PromptLogprobs,
     RequestId,
     Sample,
@@ -52,11 +51,21 @@ from sensorium.protocols.engine.messages import (
     TokensSampled,
     TopLogprobs,
 )
-from support.fake_layers import PLAIN, FakeLayers, Kv, Past, cell_of
+from support.fake_layers import PLAIN, FakeLayers, Kv, Past, axes_alone, cell_of, media_alone
+from support.fake_tokens import (
+    VOCAB_SIZE,
+    key_value,
+    likeliest,
+    logprob,
+    next_token,
+    probability,
+)
 from support.fake_transducer import FakeState, frames_of, run_chunk
+from support.fake_transfers import FakeTransfers
 from support.toy_drafting import MAX_DRAFT, draft_cell, drafted_ids, seed_of
 
-VOCAB_SIZE = 50
+__all__ = ["VOCAB_SIZE", "key_value", "likeliest", "logprob", "next_token", "probability"]
+
 STOP_ID = 7
 NAN_ID = 49
 """A prompt with this token fails alone, as NaN logits do."""
@@ -93,44 +102,6 @@ def decode(token_ids: Sequence[int]) -> str:
     return "".join(chr(ord("a") + token_id % 26) for token_id in token_ids)
 
 
-def _hash(*parts: object) -> int:
-    return int.from_bytes(blake2b(repr(parts).encode(), digest_size=4).digest(), "big")
-
-
-def key_value(
-    past: Sequence[Kv],
-    token: int,
-    axes: tuple[int, int, int],
-    media: tuple[bytes, int] | None,
-    content: bytes | None,
-) -> Kv:
-    """The model's layers: what a position holds, from everything before it."""
-    own = repr((token, axes, media, content)).encode()
-    return blake2b(b"".join(past) + own, digest_size=8).digest()
-
-
-def next_token(past: Sequence[Kv], generated: Sequence[int], sampling: SamplingParams) -> int:
-    """The model's logits and the sampler: a token from everything that may influence it."""
-    choices = _choices(generated, sampling)
-    counted = tuple(generated) if sampling.presence_penalty else ()
-    return choices[_hash(b"".join(past), counted, sampling.temperature, sampling.seed) % len(choices)]
-
-
-def _choices(generated: Sequence[int], sampling: SamplingParams) -> list[int]:
-    allowed = range(VOCAB_SIZE - 2) if sampling.allowed_token_ids is None else sampling.allowed_token_ids
-    banned = {*sampling.suppress_token_ids, *(() if generated else sampling.begin_suppress_token_ids)}
-    return [token for token in allowed if token not in banned]
-
-
-def likeliest(past: Sequence[Kv], generated: Sequence[int], sampling: SamplingParams) -> TopLogprobs:
-    """All tokens that may be next, `next_token` first: some are far likelier than others."""
-    weights = {token: 1 + _hash(b"".join(past), token) % 1000 for token in _choices(generated, sampling)}
-    weights[next_token(past, generated, sampling)] = 1001
-    total = sum(weight**4 for weight in weights.values())
-    ranked = sorted(weights, key=lambda token: -weights[token])
-    return tuple((token, math.log(weights[token] ** 4 / total)) for token in ranked)
-
-
 def likeliest_alone(request: SampleRequest) -> TopLogprobs:
     """What may follow the prompt."""
     content = None if request.encoder_hash is None else request.encoder_hash.encode()
@@ -157,7 +128,7 @@ def answer_alone(
         if token in sampling.stop_token_ids:
             return tuple(generated), "stop"
         generated.append(token)
-        axes = _axes_alone(request, len(past.tokens))
+        axes = axes_alone(request, len(past.tokens))
         past.append(token, key_value(past.before_next(), token, axes, None, content))
     return tuple(generated), "length"
 
@@ -174,7 +145,7 @@ def seeds_alone(request: AnyRequest, answer: Sequence[int], layers: FakeLayers) 
     content = None if request.encoder_hash is None else request.encoder_hash.encode()
     past, rows = _past_alone(request, content, layers)
     for token in answer:
-        axes = _axes_alone(request, len(past.tokens))
+        axes = axes_alone(request, len(past.tokens))
         rows.append(key_value(past.before_next(), token, axes, None, content))
         past.append(token, rows[-1])
     cells = [draft_cell(row, token) for row, token in zip(rows, past.tokens[1:], strict=False)]
@@ -195,49 +166,16 @@ def _past_alone(
     """What the layers hold of the prompt, and its rows."""
     past, rows = Past(layers), list[Kv]()
     for index, token in enumerate(request.prompt_token_ids):
-        axes, media = _axes_alone(request, index), _media_alone(request, index)
+        axes, media = axes_alone(request, index), media_alone(request, index)
         rows.append(key_value(past.before_next(), token, axes, media, content))
         past.append(token, rows[-1])
     return past, rows
-
-
-def _axes_alone(request: AnyRequest, index: int) -> tuple[int, int, int]:
-    """The rotary position of one token, by walking to it."""
-    place = here = 0
-    for span in request.media:
-        if span.grid is None or span.start > index:
-            continue
-        place += span.start - here
-        here = span.start + span.num_tokens
-        _, height, width = span.grid
-        if index < here:
-            local = index - span.start
-            return place, place + local // width, place + local % width
-        place += max(height, width)
-    return (place + index - here,) * 3
-
-
-def _media_alone(request: AnyRequest, index: int) -> tuple[bytes, int] | None:
-    for span in request.media:
-        if span.start <= index < span.start + span.num_tokens:
-            return span.content_hash.encode(), index - span.start
-    return None
 
 
 def pooled(rows: Sequence[Kv], task: Pool) -> bytes:
     """The vector of a prompt with these rows."""
     taken = {"cls": rows[:1], "last": rows[-1:], "mean": rows}[task.pooling]
     return blake2b(b"".join(taken), digest_size=8).digest()
-
-
-def probability(probe: ProbabilityProbe, tokens: Sequence[int]) -> float:
-    """The probe's answer, from the tokens up to its position."""
-    return _hash("probe", probe.token_id, tuple(tokens[: probe.position + 1])) / 2**32
-
-
-def logprob(tokens: Sequence[int]) -> float:
-    """The log-probability of the last token, given those before."""
-    return -float(len(tokens) % 5)
 
 
 @dataclass(slots=True)
@@ -290,6 +228,7 @@ class FakeRunner:
         self.seeds: dict[tuple[RequestId, int], int] = {}
         """Of each request, behind so many tokens of its answer, what the draft was made from."""
         self._last_begun = -1
+        self.transfers = FakeTransfers(self._cells)
 
     @property
     def num_sequences(self) -> int:
@@ -327,6 +266,7 @@ class FakeRunner:
                 encode_errors[encode.slot] = "these features cannot be encoded"
         outcomes = [self._run(step) for step in plan.sequences]
         wholes = [self._run_whole(step) for step in plan.wholes]
+        finished, failed = self.transfers.step(plan.transfers)
         return StepResult(
             step=plan.step,
             outcomes=tuple(outcomes),
@@ -339,7 +279,13 @@ class FakeRunner:
                 for step in plan.sequences
                 if step.sequence_id in self._drafted
             },
+            transfers_finished=finished,
+            transfers_failed=failed,
         )
+
+    def cells_of(self, block: int) -> list[_Cell | None]:
+        """What lies in a block, for another place to have."""
+        return self._cells[block]
 
     def _run_chunk(self, step: TransduceStep) -> ChunkOutcome:
         state = FakeState(owner=step.sequence_id) if step.is_first else self._fed_states[step.slot]

@@ -16,7 +16,7 @@ from sensorium.actors.live.registry import SessionRegistry
 from sensorium.actors.live.session import SessionActor
 from sensorium.actors.live.session_metrics import SessionMeter
 from sensorium.actors.live.voice_activity import OpenVadStream
-from sensorium.actors.speech.model import FILE, ReadAudio
+from sensorium.actors.speech.model import FILE, LiveStream, ReadAudio
 from sensorium.actors.speech.statistics import SpeechCounts
 from sensorium.actors.telemetry.metrics import Metrics
 from sensorium.media.transcript.range_answer import Samples
@@ -131,6 +131,19 @@ class FakeModel:
         self.before.append(tuple(before))
         self.spoken.append(spoken)
         return self.turn(self, read, start)
+
+    def stream(
+        self,
+        read: ReadAudio,
+        options: TranscriptionOptions,
+        *,
+        start: int,
+        nursery: trio.Nursery,
+        caller: str = "",
+        delay_ms: int | None = None,
+    ) -> LiveStream:
+        """It has no delays, so nobody asks for this."""
+        raise AssertionError("it does not stream")
 
 
 class FakeTurn:

@@ -49,6 +49,7 @@ class ConformerShape:
     has_bias: bool = True
     scale_input: bool = True
     sliding_window: int = 71
+    decoder_size: int = 24
 
     def encoder(self) -> dict[str, Any]:
         """As a config has them."""
@@ -65,6 +66,20 @@ class ConformerShape:
         }
 
 
+PUBLISHED = ConformerShape(
+    hidden_size=1024,
+    num_layers=24,
+    num_heads=8,
+    ffn_size=4096,
+    channels=256,
+    num_mel_bins=128,
+    has_bias=False,
+    scale_input=False,
+    decoder_size=640,
+)
+"""The 0.6 billion parameters of the English checkpoint."""
+
+
 def make_nemotron_folder(
     path: Path,
     shape: ConformerShape | None = None,
@@ -77,7 +92,7 @@ def make_nemotron_folder(
     shape = shape or ConformerShape()
     options: dict[str, Any] = {
         "vocab_size": VOCAB_SIZE,
-        "decoder_hidden_size": 24,
+        "decoder_hidden_size": shape.decoder_size,
         "blank_token_id": VOCAB_SIZE - 1,
         "encoder_config": shape.encoder() | {"sliding_window": shape.sliding_window},
     }
@@ -108,8 +123,14 @@ def make_nemotron_folder(
     return path
 
 
-def make_parakeet_folder(path: Path, shape: ConformerShape | None = None, seed: int = 0) -> Path:
-    """Write a checkpoint of Parakeet CTC; return its path."""
+def make_parakeet_folder(
+    path: Path, shape: ConformerShape | None = None, seed: int = 0, *, is_local: bool = False
+) -> Path:
+    """Write a checkpoint of Parakeet CTC; return its path.
+
+    One that `is_local` attends to nothing: a row depends on what its convolutions reach, four rows a layer on
+    each side and the subsampling's one.
+    """
     shape = shape or ConformerShape()
     config = ParakeetCTCConfig(
         vocab_size=VOCAB_SIZE, pad_token_id=VOCAB_SIZE - 1, encoder_config=shape.encoder()
@@ -122,6 +143,9 @@ def make_parakeet_folder(path: Path, shape: ConformerShape | None = None, seed: 
                 buffer.copy_(torch.randn(buffer.shape, generator=generator) * 0.1)
             elif name.endswith("running_var"):
                 buffer.copy_(torch.rand(buffer.shape, generator=generator) + 0.5)
+        for name, parameter in model.named_parameters():
+            if is_local and "self_attn.o_proj" in name:
+                parameter.zero_()
         model.ctc_head.bias[VOCAB_SIZE - 1] += 0.5
     model.save_pretrained(path)
     ParakeetFeatureExtractor(feature_size=shape.num_mel_bins).save_pretrained(path)

@@ -52,6 +52,8 @@ def check_shape(event: Event) -> None:
         audio_format.pop("channels", None)
         if audio_format["type"] not in ("audio/pcm", "audio/pcmu", "audio/pcma"):  # a container
             audio_format["type"] = "audio/pcm"
+        if (event["session"]["audio"]["input"].get("turn_detection") or {}).get("type") == "captions":
+            event["session"]["audio"]["input"]["turn_detection"] = None
     _MODELS[event["type"]].model_validate(event)
 
 

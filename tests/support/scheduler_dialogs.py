@@ -12,6 +12,7 @@ from sensorium.engine.planning.scheduler import Scheduler
 from sensorium.protocols.engine.messages import (
     Align,
     ContentHash,
+    KvSource,
     Lane,
     MediaSpan,
     NgramDraft,
@@ -51,6 +52,7 @@ def generate(
     on: str | None = None,
     media: tuple[MediaSpan, ...] = (),
     prompt_logprobs: int | None = None,
+    kv_from: KvSource | None = None,
 ) -> SampleRequest:
     """A request; `on` names what it listens to."""
     return Request(
@@ -65,6 +67,7 @@ def generate(
         encoder_hash=None if on is None else ContentHash(on),
         media=media,
         lane=Lane(service, priority),
+        kv_from=kv_from,
     )
 
 

@@ -22,6 +22,7 @@ from sensorium.engine.planning.service_classes import SERVICES
 from sensorium.protocols.engine.messages import (
     AnyRequest,
     ContentHash,
+    KvSource,
     Lane,
     MediaSpan,
     NgramDraft,
@@ -59,6 +60,7 @@ BAD = UNENCODABLE.decode()
 GRIDS = {"A": (1, 2, 1), "B": None, "C": None, BAD: None}
 SIZES = {"A": 2, "B": 6, "C": 6, BAD: 2}
 PLACEHOLDER = 3
+PLACES = ["other", "other", "broken", "empty"]
 SESSIONS = [SessionKey("s"), SessionKey("t")]
 
 configs = st.builds(
@@ -115,6 +117,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             layers=self.layers,
             num_state_slots=config.num_state_slots,
         )
+        self.runner.transfers.broken_places = {"broken"}
         self.loop = StepLoop(Scheduler(config), self.runner)
         self.calls = record(self.loop.scheduler)
 
@@ -169,6 +172,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             request = msgspec.structs.replace(
                 request, task=msgspec.structs.replace(request.task, draft_token_ids=draft)
             )
+        if self.layers is PLAIN and rng.random() < 0.3:
+            source = KvSource(rng.choice(PLACES), rng.randint(1, len(request.prompt_token_ids) + 4))
+            request = msgspec.structs.replace(request, kv_from=source)
         slots = tuple(by_name[span.content_hash] for span in media)
         self.try_submit(request, None if encoding is None else by_name[encoding], slots)
 
@@ -293,11 +299,18 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert len(plan.sequences) <= self.config.max_running
             assert len(plan.encodes) <= self.config.max_encodes_per_step
             assert len(self.loop.overlapped) <= 1
+            self.export_blocks()
             assert all(
                 each.is_overlapped and each.encodes and not each.sequences for each in self.loop.overlapped
             )
         events = self.loop.encode_events[num_before:]
         self.filled |= {event.slot for event in events if isinstance(event, WindowEncoded)}
+
+    def export_blocks(self) -> None:
+        """What can be found here is at other places, too, and stays there."""
+        for name, block in self.loop.scheduler._kv.pool._by_hash.items():
+            for place in ("other", "broken"):
+                self.runner.transfers.export(place, name, self.runner.cells_of(block))
 
     def best_wanting(self) -> int:
         """The best class that has a request."""

@@ -10,11 +10,13 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassFieldValidationError
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, Qwen3Config
 from transformers.utils.logging import disable_progress_bar
@@ -171,7 +173,10 @@ def make_text_folder(
     path.mkdir(parents=True, exist_ok=True)
     tokenizer = tokenizer or byte_level_tokenizer()
     end = tokenizer.token_to_id(END_OF_MESSAGE)
-    config.eos_token_id, config.bos_token_id, config.pad_token_id = end, None, None
+    config.eos_token_id = end
+    for name in ("bos_token_id", "pad_token_id"):
+        with suppress(StrictDataclassFieldValidationError):  # some take none but a number
+            setattr(config, name, None)
     model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     randomise(model, seed)
     model.generation_config.eos_token_id = [end, tokenizer.token_to_id(END)]
@@ -197,3 +202,6 @@ def randomise(model: PreTrainedModel, seed: int) -> None:
             value = noise * 2.0 / parameter[0].numel() ** 0.5
         with torch.no_grad():
             parameter.copy_(value)
+    for name, buffer in model.named_buffers():
+        if name.endswith("score_correction_bias"):  # of routers: which expert is chosen depends on it
+            buffer.copy_(0.2 * torch.randn(buffer.shape, generator=generator))

@@ -71,6 +71,7 @@ class FedStream:
     num_fed: int = 0
     tokens: Placed = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
     num_rows: int = 0
 
     def fork(self, slot: int, chunks: list[InputChunk]) -> FedStream:
@@ -107,6 +108,7 @@ class Feeder:
             stream.num_fed += 1
             stream.tokens += zip(outcome.token_ids, outcome.frames, strict=True)
             stream.logprobs += outcome.logprobs
+            stream.ends += outcome.ends
             stream.num_rows = outcome.num_frames
 
     def feed(self, *streams: FedStream) -> None:

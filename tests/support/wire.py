@@ -12,6 +12,7 @@ import trio
 from sensorium.actors.transport.connection_limits import ConnectionLimits, Guard
 from sensorium.actors.transport.listener import open_listener, serve_connections
 from sensorium.actors.transport.refusals import Refusal, Refusals
+from sensorium.actors.transport.trusted_proxies import TrustedProxies
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side
 
@@ -127,7 +128,11 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    limits: ConnectionLimits = LIMITS, *, max_message_bytes: int = 100_000, grace_s: float = 1.0
+    limits: ConnectionLimits = LIMITS,
+    *,
+    max_message_bytes: int = 100_000,
+    grace_s: float = 1.0,
+    proxies: TrustedProxies | None = None,
 ) -> AsyncIterator[Served]:
     """A server of `Echo`; at the end no connection is left."""
     listener = open_listener("127.0.0.1", 0)
@@ -146,6 +151,7 @@ async def serving(
             stop=stop,
             grace_s=grace_s,
             refusals=found.refusals,
+            proxies=proxies,
         )
 
     async with trio.open_nursery() as nursery:

@@ -86,7 +86,9 @@ async def _serve_call(service: Service, websocket: WebSocket, caller: Caller | N
     try:
         unknown = sorted(set(query) - _OPTIONS)
         if unknown:
-            raise BadRequestError(f"{unknown[0][:40]!r} is not an option of a call", param=unknown[0][:40])
+            name = unknown[0][:40]
+            allowed = ", ".join(sorted(_OPTIONS))
+            raise BadRequestError(f"{name!r} is not an option of a call; allowed: {allowed}", param=name)
         # Says now what is wrong with the address.
         known = None if caller is None else _terms(service, query, caller)
         get_known = None if caller is not None else _meet(service, websocket, outbox)

@@ -287,5 +287,5 @@ def _num_entries(params: SamplingParams, prompt: Prompt, answers: Sequence[Answe
 
 def _num_media(prompts: Sequence[Prompt], *, is_visual: bool) -> int:
     """Tokens of images and videos, or of audio."""
-    spans = (span for prompt in prompts for span in prompt.spans if (span.grid is not None) == is_visual)
+    spans = (span for prompt in prompts for span in prompt.spans if span.is_visual == is_visual)
     return sum(span.num_tokens for span in spans)

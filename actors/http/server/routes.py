@@ -86,6 +86,7 @@ def _card(model: ServedModel, name: str) -> ModelCard:
         vocab_size=UNSET if info is None else info.vocab_size,
         embedding_size=UNSET if embedding is None else embedding.size,
         pooling=UNSET if embedding is None else embedding.pooling,
+        runs=model.engine.info.runs,
         root=model.name,
         max_model_len=model.engine.info.max_context,
         display_name=name,

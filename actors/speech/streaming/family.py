@@ -50,8 +50,31 @@ class TokenText(Protocol):
         """Text of ids, without tags, and without a space in front."""
         ...
 
+    def bytes_of(self, token_id: int) -> bytes:
+        """Of one token, without a space in front: maybe a part of a character."""
+        ...
+
     def begins_word(self, token_id: int) -> bool:
         """Whether there is a space in front of it."""
+        ...
+
+
+class TokenFamily(Protocol):
+    """What is known of any model that gives tokens with frames."""
+
+    @property
+    def text(self) -> TokenText:
+        """Its tokens as text."""
+        ...
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """ISO codes that may be asked for, at least one."""
+        ...
+
+    @property
+    def row_samples(self) -> int:
+        """Audio of one frame of the encoder."""
         ...
 
 

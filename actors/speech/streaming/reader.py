@@ -6,10 +6,11 @@ text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgspec
 from msgspec import UNSET
@@ -28,7 +29,24 @@ from ....protocols.transcription.transcript import (
     Word,
 )
 from ...inference.fed_runs import unanswered
-from .family import StreamingFamily, TokenText
+from .family import TokenFamily, TokenText
+
+
+class PlacedToken(NamedTuple):
+    """A token, and the frame at which it was given."""
+
+    token_id: int
+    frame: int
+    end: int
+    """Behind the last frame that says it."""
+    logprob: float
+
+
+def placed_tokens(event: Transduced) -> Iterable[PlacedToken]:
+    """Those of an answer."""
+    logprobs = event.logprobs or (0.0,) * len(event.token_ids)
+    ends = event.ends or tuple(frame + 1 for frame in event.frames)
+    return map(PlacedToken, event.token_ids, event.frames, ends, logprobs)
 
 
 @dataclass(slots=True)
@@ -39,15 +57,18 @@ class _SpokenWord:
     start: int
     """The frame of its first token."""
     end: int
-    """Behind that of its last."""
+    """Behind the last frame of its last token."""
+    logprobs: list[float]
 
 
 @dataclass(slots=True)
 class TokenReader:
-    """What a stream has given so far."""
+    """What a stream has given so far (a `StreamReader`)."""
 
-    family: StreamingFamily
+    family: TokenFamily
     options: TranscriptionOptions
+    origin: int = 0
+    """The sample of the stream at which times are 0."""
     num_rows: int = 0
     """Frames of the encoder that are answered."""
     is_over: bool = False
@@ -68,6 +89,11 @@ class TokenReader:
     def __post_init__(self) -> None:
         self._decoder = WindowedDecoder(self.family.text.decode)
 
+    @property
+    def resume_row(self) -> int:
+        """Its beginning: who asks has all of the audio."""
+        return 0
+
     def copy(self) -> Self:
         """One that goes on from here by itself."""
         made = copy(self)
@@ -76,16 +102,24 @@ class TokenReader:
         made._spoken, made._words = [copy(each) for each in self._spoken[-1:]], list(self._words)
         if made._spoken:
             made._spoken[0].token_ids = list(made._spoken[0].token_ids)
+            made._spoken[0].logprobs = list(made._spoken[0].logprobs)
         made._tokens, made._tags = list(self._tokens), list(self._tags)
         return made
 
     def push(self, event: Transduced) -> str:
         """Take what a chunk brought, but for what the stream has from before an eviction; the text that it
         adds."""
-        event = unanswered(event, self.num_rows)
-        before, fresh = len(self.text), list[int]()
-        logprobs = event.logprobs or (0.0,) * len(event.token_ids)
-        for token_id, frame, logprob in zip(event.token_ids, event.frames, logprobs, strict=True):
+        event, before = unanswered(event, self.num_rows), len(self.text)
+        self.take(placed_tokens(event))
+        self.num_rows = max(self.num_rows, event.num_frames)
+        if event.finish_reason is not None:
+            self.finish()
+        return self.text[before:]
+
+    def take(self, tokens: Iterable[PlacedToken]) -> None:
+        """More tokens."""
+        fresh = list[int]()
+        for token_id, frame, end, logprob in tokens:
             if (tag := self.family.text.tags.get(token_id)) is not None:
                 self._tags.append(tag.partition("-")[0])
                 continue
@@ -93,20 +127,22 @@ class TokenReader:
                 self._tokens.append(self._token(token_id, logprob))
             self._token_ids.append(token_id)
             self._logprobs.append(logprob)
-            self._place(token_id, frame)
+            self._place(token_id, frame, end, logprob)
             fresh.append(token_id)
         self.text += self._decoder.push(fresh)
-        self.num_rows = max(self.num_rows, event.num_frames)
-        if event.finish_reason is not None:
-            self.is_over = True
-            self.text += self._decoder.flush()
-        return self.text[before:]
+
+    def finish(self) -> None:
+        """No token follows."""
+        self.is_over = True
+        self.text += self._decoder.flush()
 
     def transcript(self, num_samples: int, *, num_settled: int = 0) -> Transcript:
         """What was said in so many samples; `num_settled` characters of it are final."""
         text = self.text.strip()
         languages = tuple(dict.fromkeys(self._tags))
-        language = self.options.language or (self.family.languages[0] if self._is_monolingual else "")
+        language = self.options.language or (
+            self.family.languages[0] if self._is_monolingual and text else ""
+        )
         if languages:
             language = max(languages, key=self._tags.count)
         elif language and text:
@@ -129,6 +165,13 @@ class TokenReader:
             num_settled=num_settled,
         )
 
+    def final(self, num_samples: int, *, num_settled: int = 0) -> Transcript:
+        """The same if no token follows: with segments where the options want them."""
+        transcript = self.transcript(num_samples, num_settled=num_settled)
+        if not self.options.segment_timestamps:
+            return transcript
+        return msgspec.structs.replace(transcript, segments=self.segments(num_samples / INTERNAL_RATE))
+
     def words(self, duration_s: float) -> tuple[Word, ...]:
         """The words so far, within so many seconds; the last may go on."""
         last = (self._word(self._spoken[-1]),) if self._spoken else ()
@@ -146,7 +189,7 @@ class TokenReader:
             answer,
             self.words(duration_s),
             token_ids=self._token_ids,
-            bytes_of=lambda token_id: self.family.text.decode((token_id,)).encode(),
+            bytes_of=self.family.text.bytes_of,
             start_s=0.0,
             duration_s=duration_s,
             layout=self.options.cue_layout,
@@ -159,30 +202,40 @@ class TokenReader:
         return tuple(self._tokens[number:])
 
     def _token(self, token_id: int, logprob: float) -> TokenLogProb:
-        text = self.family.text.decode((token_id,))
+        text, data = self.family.text.decode((token_id,)), self.family.text.bytes_of(token_id)
         if self._token_ids and self.family.text.begins_word(token_id):
-            text = " " + text
-        return TokenLogProb(text, text.encode(), logprob)
+            text, data = " " + text, b" " + data
+        return TokenLogProb(text, data, logprob)
 
     @property
     def _is_monolingual(self) -> bool:
         return len(self.family.languages) == 1
 
-    def _place(self, token_id: int, frame: int) -> None:
+    def _place(self, token_id: int, frame: int, end: int, logprob: float) -> None:
         text = self.family.text
         if not self._spoken or text.begins_word(token_id) or _is_word(text, token_id):
             if self._spoken:
                 word = self._word(self._spoken.pop())
                 self._words += [word] if word.word else []
-            self._spoken.append(_SpokenWord([token_id], frame, frame + 1))
+            self._spoken.append(_SpokenWord([token_id], frame, end, [logprob]))
         else:
             self._spoken[-1].token_ids.append(token_id)
-            self._spoken[-1].end = frame + 1
+            self._spoken[-1].logprobs.append(logprob)
+            self._spoken[-1].end = end
 
     def _word(self, spoken: _SpokenWord) -> Word:
-        row_s = self.family.row_samples / INTERNAL_RATE
         text = self.family.text.decode(spoken.token_ids).strip()
-        return Word(text, round(spoken.start * row_s, 3), round(spoken.end * row_s, 3))
+        probability = sum(map(math.exp, spoken.logprobs)) / len(spoken.logprobs)
+        return Word(
+            text,
+            self._seconds(spoken.start),
+            self._seconds(spoken.end),
+            round(min(1.0, probability), 4),
+        )
+
+    def _seconds(self, frame: int) -> float:
+        """Where a frame begins; counted in samples, which after hours are as exact as at first."""
+        return round((frame * self.family.row_samples - self.origin) / INTERNAL_RATE, 3)
 
 
 def _is_word(text: TokenText, token_id: int) -> bool:

@@ -7,56 +7,26 @@ no one waits for its first word. Read `actors/speech/model.py` for what is promi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
 
-import msgspec
 import trio
 
 from ....media.speech.voice_activity import VoiceActivityModel
-from ....media.transcript.joining import Passage, join_texts, separator, shifted
-from ....media.transcript.range_answer import Range, Samples, clip_ranges
-from ....media.transcript.silence_removal import Restorer, splice
+from ....media.transcript.range_answer import Range, Samples
 from ....protocols.engine.messages import Lane
 from ....protocols.engine.statistics import SpeechStatistics
-from ....protocols.errors import BadRequestError
-from ....protocols.shared.audio_format import INTERNAL_RATE
 from ....protocols.transcription.streaming import ChunkDelay
-from ....protocols.transcription.transcript import (
-    SpokenText,
-    Task,
-    TimedSegment,
-    Transcript,
-    TranscriptionOptions,
-)
-from ...runtime.compute_pool import compute, give_way, working_for
+from ....protocols.transcription.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
 from ..channels import transcribe_channels
 from ..model import FILE, ReadAudio, check_task
+from ..parts import PartTranscriber, check_supported
 from ..statistics import SpeechCounts
+from .captions import StreamedCaptions
 from .family import StreamingFamily
 from .feed import MOST_ROWS, Feed
 from .reader import TokenReader
-from .turn import StreamedTurn, request_of
-
-_DEFAULTS: Final = TranscriptionOptions()
-_UNSUPPORTED: Final = {
-    "prompt": "takes no text before the audio",
-    "keywords": "takes no keywords",
-    "numerals": "writes numbers as it has learned to",
-    "beam_size": "has one answer only",
-    "temperature": "draws no answers",
-    "best_of": "draws no answers",
-}
-"""Options that change nothing here, with the reason that the error gives."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Heard:
-    """The transcript of one range of a recording, whose times count from the recording's start."""
-
-    transcript: Transcript
-    passage: Passage
+from .run import request_of
+from .turn import StreamedTurn
 
 
 class StreamingTranscriber:
@@ -91,11 +61,7 @@ class StreamingTranscriber:
         """Raise BadRequestError, naming the field, for a language or task it does not know, or an option that
         it could only ignore."""
         check_task(options, self.tasks, self.languages)
-        for name, reason in _UNSUPPORTED.items():
-            if getattr(options, name) != getattr(_DEFAULTS, name):
-                raise BadRequestError(
-                    f"this model {reason}: leave out `{name}`", param=name, code="unsupported_parameter"
-                )
+        check_supported(options)
 
     async def transcribe(
         self,
@@ -110,55 +76,36 @@ class StreamingTranscriber:
         self.check(options)
         if options.multichannel:
             return await transcribe_channels(partial(self.transcribe, lane=lane), samples, options)
-        with working_for(lane):
-            restorer = None
-            if options.speech_filter is not None and self._activity is not None:
-                look = partial(splice, samples, self._activity, options.speech_filter, check=give_way)
-                kept = await compute(look)
-                samples = kept.samples
-                restorer = Restorer(kept, self._bytes_of, options.cue_layout)
-            heard: list[_Heard] = []
-            for part in clip_ranges(len(samples), options.clips):
-                found = await self._transcribe(samples, part, options, lane, heard, on_delta)
-                passage = found.passage if restorer is None else restorer.push(found.passage)
-                heard.append(replace(found, passage=passage))
-                if on_segment is not None:
-                    shown = passage if options.word_timestamps else replace(passage, words=())
-                    for segment in shown.timed_segments():
-                        on_segment(segment)
-        transcript = _joined(heard, len(samples) / INTERNAL_RATE, options)
-        if restorer is not None:
-            transcript = restorer.whole(transcript)
-        self._counts.count(transcript)
-        return transcript if options.word_timestamps else msgspec.structs.replace(transcript, words=())
 
-    async def _transcribe(
+        async def read(
+            samples: Samples, part: Range, reader: TokenReader, on_tokens: Callable[[], None]
+        ) -> None:
+            await self._read(samples, part, reader, on_tokens, options, lane)
+
+        transcript = await PartTranscriber(
+            family=self.family,
+            activity=self._activity,
+            read=read,
+            options=options,
+            on_delta=on_delta,
+            on_segment=on_segment,
+        ).transcribe(samples, lane)
+        self._counts.count(transcript)
+        return transcript
+
+    async def _read(
         self,
         samples: Samples,
         part: Range,
+        reader: TokenReader,
+        on_tokens: Callable[[], None],
         options: TranscriptionOptions,
         lane: Lane,
-        before: Sequence[_Heard],
-        on_delta: Callable[[str], None] | None,
-    ) -> _Heard:
+    ) -> None:
         """One part of a recording, as a stream of its own."""
         start, end = part
         family, delay = self.family, self.family.delays[0]
-        reader = TokenReader(family, options)
         feed = Feed(family, lambda first, last: samples[first:last], delay, start, reader)
-        sent_before = join_texts(each.transcript.text for each in before)
-        num_sent = num_tokens = 0
-
-        def send() -> None:
-            nonlocal num_sent, num_tokens
-            text = reader.text.strip()
-            if on_delta is None or len(text) == num_sent:
-                return
-            space = separator(sent_before, text) if sent_before and not num_sent else ""
-            tokens = reader.tokens_from(num_tokens) if options.logprobs else ()
-            on_delta(SpokenText(space + text[num_sent:], tokens))
-            num_sent, num_tokens = len(text), num_tokens + len(tokens)
-
         async with (
             family.engine.placed(lane=lane) as place,
             place.run(request_of(family, options, delay, lane)) as run,
@@ -166,34 +113,8 @@ class StreamingTranscriber:
             step = MOST_ROWS * family.row_samples
             for position in range(start, end, step):
                 await feed.advance(run, min(position + step, end))
-                send()
+                on_tokens()
             await feed.conclude(run, end)
-        send()
-
-        def assemble() -> _Heard:
-            transcript = reader.transcript(end - start)
-            segments = reader.segments((end - start) / INTERNAL_RATE)
-            num_before, by_s = sum(len(each.passage.segments) for each in before), start / INTERNAL_RATE
-            space = separator(sent_before, transcript.text) if sent_before and transcript.text else ""
-            return _Heard(
-                transcript,
-                Passage(
-                    tuple(
-                        msgspec.structs.replace(
-                            segment,
-                            id=num_before + number,
-                            text=segment.text if number else space + segment.text.lstrip(),
-                            seek=segment.seek + round(by_s * 100),
-                            start=round(segment.start + by_s, 3),
-                            end=round(segment.end + by_s, 3),
-                        )
-                        for number, segment in enumerate(segments)
-                    ),
-                    shifted(transcript.words, by_s),
-                ),
-            )
-
-        return await compute(assemble)
 
     def live(
         self,
@@ -220,29 +141,24 @@ class StreamingTranscriber:
             on_final=self._counts.count,
         )
 
-    def _bytes_of(self, token_id: int) -> bytes:
-        return self.family.text.decode((token_id,)).encode()
-
-
-def _joined(heard: Sequence[_Heard], duration_s: float, options: TranscriptionOptions) -> Transcript:
-    """One transcript of the parts of a recording, in order."""
-    found = [each.transcript for each in heard]
-    codes = [code for each in found for code in each.languages]
-    language = max(codes, key=codes.count, default=options.language or "")
-    logprobs = [(each.avg_logprob, each.num_output_tokens) for each in found if each.avg_logprob is not None]
-    num_tokens = sum(count for _, count in logprobs)
-    return Transcript(
-        text=join_texts(each.text for each in found),
-        language=language,
-        duration=duration_s,
-        languages=tuple(dict.fromkeys((language, *codes))) if language else (),
-        language_probability=1.0 if language else 0.0,
-        segments=tuple(segment for each in heard for segment in each.passage.segments),
-        words=tuple(word for each in heard for word in each.passage.words),
-        num_input_tokens=sum(each.num_input_tokens for each in found),
-        num_output_tokens=sum(each.num_output_tokens for each in found),
-        avg_logprob=sum(mean * count for mean, count in logprobs) / num_tokens if num_tokens else None,
-        no_speech_prob=min((each.no_speech_prob for each in found), default=1.0),
-        tokens=tuple(token for each in found for token in each.tokens),
-        num_audio_tokens=sum(each.num_audio_tokens for each in found),
-    )
+    def stream(
+        self,
+        read: ReadAudio,
+        options: TranscriptionOptions,
+        *,
+        start: int,
+        nursery: trio.Nursery,
+        caller: str = "",
+        delay_ms: int | None = None,
+    ) -> StreamedCaptions:
+        """See `SpeechModel.stream`."""
+        return StreamedCaptions(
+            self.family,
+            read,
+            options,
+            start=start,
+            delay=self.family.delay(delay_ms),
+            nursery=nursery,
+            caller=caller,
+            on_final=self._counts.count,
+        )

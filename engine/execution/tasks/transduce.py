@@ -122,6 +122,7 @@ class TransduceTask:
                 emitted.rows[index],
                 emitted.logprobs[index],
                 num_rows=listened.num_rows[index],
+                ends=emitted.ends[index] if emitted.ends else (),
             )
 
     def _batch(self, steps: Sequence[TransduceStep]) -> ChunkBatch:
@@ -147,6 +148,7 @@ class TransduceTask:
         logprobs: tuple[float, ...],
         *,
         num_rows: int = 0,
+        ends: tuple[int, ...] = (),
     ) -> Transduced:
         """Count the rows, and say what they brought."""
         before = self._num_rows[step.slot]
@@ -158,6 +160,7 @@ class TransduceTask:
             logprobs,
             before + num_rows,
             "stop" if step.chunk.is_last else None,
+            tuple(before + end for end in ends),
         )
 
 

@@ -33,6 +33,7 @@ class DecoderFacts(TypedDict):
     max_context: int
     stop_token_ids: tuple[int, ...]
     replayable: bool
+    is_adaptable: bool
 
 
 def decoder_facts(
@@ -46,6 +47,7 @@ def decoder_facts(
         "max_context": decoder.max_context,
         "stop_token_ids": stop_token_ids(opening.folder, eos_token_id, text.end_ids),
         "replayable": True,
+        "is_adaptable": opening.adaptable,
     }
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NoReturn, cast
 
 import torch
+import transformers
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -150,6 +151,7 @@ def open_source(opening: Opening) -> ModelSource:
         name=opening.name,
         folder=folder,
         family="encoders",
+        library=transformers.__name__,
         purpose=f"text embeddings by {config.model_type}",
         vocab_size=check_size(config, "vocab_size", path),
         max_context=_max_context(config, skeleton, opening),

@@ -56,3 +56,12 @@ def each_chunk(inputs: Inputs, state: Tensor, num_rows: int, advance: Advance) -
         output, state = advance([each[start : start + num_rows] for each in inputs], state)
         outputs.append(output)
     return torch.cat(outputs), state
+
+
+def last_rows(rows: Tensor, before: Tensor, lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The row before each of the rows [rows, …], and the last of each sequence; `before` [sequences, …] are
+    the last ones of earlier steps."""
+    ends = torch.tensor(list(accumulate(lengths)), device=rows.device)
+    shifted = rows.roll(1, 0)
+    shifted[ends - torch.tensor(lengths, device=rows.device)] = before.to(rows.dtype)
+    return shifted, rows[ends - 1].to(before.dtype)

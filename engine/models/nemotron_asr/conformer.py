@@ -21,6 +21,7 @@ from transformers import PreTrainedConfig
 
 from ....kernels.linear.fused_input import LayerNorm
 from ....kernels.linear.linear import LinearWeight, arrange_linear, linear
+from ....kernels.linear.onednn import product_dtype
 from ....kernels.linear.weight_codes import GRIDS
 from ....protocols.errors import ModelLoadError
 from ..dense.config import check_size
@@ -179,7 +180,8 @@ class Attention(NamedTuple):
     position_bias: Tensor
     """[heads, dim]"""
     distances: Tensor
-    """[heads, dim, distances]: the projected sinusoid of each, the largest distance first."""
+    """[heads, dim, distances] in the dtype of products: the projected sinusoid of each, the largest distance
+    first."""
     most: int
     """The largest distance of a row to one before it."""
 
@@ -215,7 +217,7 @@ class Attention(NamedTuple):
         table = self.distances[:, :, first : first + num]
         flat = query.permute(2, 0, 1, 3).reshape(heads, units * rows, dim)
         scale: float = dim**-0.5
-        products = torch.bmm(flat, table).mul_(scale)
+        products = torch.bmm(flat.to(table.dtype), table).mul_(scale).to(query.dtype)
         # Row i meets its first key at the distance of column rows - 1 - i, and each key at the next column.
         strides = (rows * num, units * rows * num, num - 1, 1)
         return products.as_strided((units, heads, rows, context), strides, rows - 1)
@@ -314,6 +316,7 @@ def _take_attention(
     name = f"{layer}.self_attn"
     projection = tensors.take(f"{name}.relative_k_proj.weight")
     distances = F.linear(sinusoids.to(device=projection.device, dtype=projection.dtype), projection)
+    distances = distances.to(product_dtype(projection))
     parts = [f"{name}.{part}_proj" for part in "qkv"]
     bias = tensors.take_all(*(f"{part}.bias" for part in parts)) if config.has_attention_bias else None
     return Attention(

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ....kernels.host_memory import recycled
 from ....kernels.linear.linear import LinearWeight, arrange_linear, linear
+from ....kernels.linear.onednn import product_dtype
 from ....kernels.linear.weight_codes import GRIDS
 from ..weights import TensorReader
 from .conformer import ConformerConfig, convolution_names
@@ -80,10 +81,10 @@ class Subsampling:
                 for length, is_first in zip(lengths, are_first, strict=True)
             ]
             tail = None if tails is None else tails[stage]
-            padded = self._padded(x, first, are_first, tail, 2 * max(lengths) + 1)
+            padded = self._padded(x.to(weight.dtype), first, are_first, tail, 2 * max(lengths) + 1)
             groups = 1 if stage == 0 else self.config.channels
             y = F.conv2d(padded.permute(0, 3, 1, 2), weight, bias, stride=2, groups=groups)
-            x = y.permute(0, 2, 3, 1)
+            x = y.permute(0, 2, 3, 1).to(self._dtype)
             if stage:
                 x = linear(x.reshape(-1, x.shape[3]), self._pointwise[stage - 1]).view(x.shape)
             x = _masked(x, lengths).relu_()
@@ -132,7 +133,8 @@ def _masked(x: Tensor, lengths: Sequence[int]) -> Tensor:
 
 def _take_strided(tensors: TensorReader, name: str) -> tuple[Tensor, Tensor]:
     weight = tensors.take(f"{name}.weight").contiguous(memory_format=torch.channels_last)
-    return weight, tensors.take(f"{name}.bias")
+    dtype = product_dtype(weight)
+    return weight.to(dtype), tensors.take(f"{name}.bias").to(dtype)
 
 
 def _take_pointwise(tensors: TensorReader, name: str) -> LinearWeight:

@@ -9,7 +9,6 @@ from ..info import ModelInfo
 
 WINDOW_FRAMES: Final = 3000
 """Mel frames of 10 ms that are encoded at once, at most: attention spans all of them."""
-ROW_MS: Final = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,15 +1,15 @@
 """Parakeet CTC as `engine/models/base.py` asks for it: a fed request has one chunk, a whole window.
 
-A row's likeliest label is a token where it differs from the row's before and is not blank; its time is that
-row's, 80 ms each. Nothing lasts behind a window, so a slot's state is empty in all but form.
+A token is a run of rows, 80 ms each, whose likeliest label is the same and not blank. Nothing lasts behind a
+window, so a slot's state is empty in all but form.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,11 +30,23 @@ from ..nemotron_asr.text import TransducerText
 from ..source import ModelSource, Opening, tensor_reader
 from ..weights import TensorReader
 from .encoder import WindowEncoder
-from .info import ParakeetInfo
+from .info import WINDOW_FRAMES, ParakeetInfo
 from .side import side_of
 
 _NO_CACHE = KvShape(0, 1, 1)
 _HEAD = "ctc_head"
+T = TypeVar("T", int, float)
+
+
+class LabelRun(NamedTuple):
+    """Rows in a row with one label, which is a token."""
+
+    label: int
+    start: int
+    end: int
+    """Behind the last row."""
+    logprob: float
+    """Of the surest of the rows."""
 
 
 class ParakeetCtcModel:
@@ -94,29 +106,23 @@ class ParakeetCtcModel:
     def emit(self, listened: Listened, batch: ChunkBatch) -> Emitted:
         """See `TransducingModel`."""
         logits = exact_head_logits(listened.rows, self._head, self._head_rows) + self._head_bias
-        best = logits.argmax(1)
-        logprobs = logits.log_softmax(1).gather(1, best[:, None])[:, 0].tolist()
-        labels = best.tolist()
-        found: list[list[int]] = []
-        spans = list(pairwise(accumulate(listened.num_rows, initial=0)))
-        for start, end in spans:
-            rows = range(start, end)
-            found.append(
-                [
-                    row
-                    for row in rows
-                    if labels[row] != self._blank and (row == start or labels[row] != labels[row - 1])
-                ]
+        logprobs, labels = logits.log_softmax(1).max(1)
+        found = [
+            runs_of(part_labels, part_logprobs, self._blank)
+            for part_labels, part_logprobs in zip(
+                _parts(labels.tolist(), listened.num_rows),
+                _parts(logprobs.tolist(), listened.num_rows),
+                strict=True,
             )
+        ]
         return Emitted(
-            token_ids=tuple(tuple(labels[row] for row in rows) for rows in found),
-            rows=tuple(
-                tuple(row - start for row in rows) for rows, (start, _) in zip(found, spans, strict=True)
-            ),
+            token_ids=tuple(tuple(run.label for run in runs) for runs in found),
+            rows=tuple(tuple(run.start for run in runs) for runs in found),
             logprobs=tuple(
-                tuple(logprobs[row] for row in rows) if chunk.task.logprobs else ()
-                for rows, chunk in zip(found, batch.chunks, strict=True)
+                tuple(run.logprob for run in runs) if chunk.task.logprobs else ()
+                for runs, chunk in zip(found, batch.chunks, strict=True)
             ),
+            ends=tuple(tuple(run.end for run in runs) for runs in found),
         )
 
     def commit(self, batch: ChunkBatch, listened: Listened, emitted: Emitted) -> None:
@@ -139,6 +145,23 @@ class ParakeetCtcModel:
         raise AssertionError("a CTC model has no sequences")
 
 
+def runs_of(labels: Sequence[int], logprobs: Sequence[float], blank: int) -> list[LabelRun]:
+    """The tokens of a window, of each row's likeliest label and its log-probability."""
+    found: list[LabelRun] = []
+    start = 0
+    for label, rows in groupby(labels):
+        end = start + sum(1 for _ in rows)
+        if label != blank:
+            found.append(LabelRun(label, start, end, max(logprobs[start:end])))
+        start = end
+    return found
+
+
+def _parts(values: Sequence[T], sizes: Sequence[int]) -> list[Sequence[T]]:
+    """Values of all windows, window by window."""
+    return [values[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
+
+
 def open_source(opening: Opening) -> ModelSource:
     """Check a Parakeet CTC folder: its configs, its tokenizer and the names of its tensors."""
     folder, path = opening.folder, opening.folder / "config.json"
@@ -153,6 +176,8 @@ def open_source(opening: Opening) -> ModelSource:
         max_context=1,  # no prompt is taken
         input_frames_per_row=FRAMES_PER_ROW,
         num_mel_bins=config.num_mel_bins,
+        state_bytes=opening.dtype.itemsize,  # a slot's state, though empty, is one number
+        whole_input_rows=WINDOW_FRAMES // FRAMES_PER_ROW,
     )
     shapes = config.tensor_shapes()
     shapes |= {f"{_HEAD}.weight": (vocab_size, config.hidden_size, 1), f"{_HEAD}.bias": (vocab_size,)}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from ...text.tokenizer import TextTokenizer
+from ..info import SpeechEntry
 from ..nemotron_asr.text import TransducerText
 from ..side import ModelSide
 from .info import ParakeetInfo
+
+__all__ = ["INFO", "TransducerText", "open_side", "side_of"]
 
 INFO = ParakeetInfo
 
@@ -17,4 +20,4 @@ def open_side(info: ParakeetInfo) -> ModelSide:
 
 def side_of(text: TransducerText) -> ModelSide:
     """It takes no prompts."""
-    return ModelSide(text=text)
+    return ModelSide(text=text, speech=SpeechEntry(".parakeet", text))

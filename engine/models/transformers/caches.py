@@ -22,18 +22,28 @@ from ..base import KvShape, attention_spec
 @dataclass(frozen=True, slots=True)
 class SeenLayer:
     """What a layer's attention was given: keys and values [1, heads, rows, dim], and how many positions it
-    sees. A `chunk` is that of a layer which sees those of its own chunk."""
+    sees. A `chunk` is that of a layer which sees those of its own chunk. Of one that keeps latents these are
+    in place of keys, and the parts of keys that all heads share in place of values."""
 
     key: Tensor
     value: Tensor
     window: int | None
     chunk: int | None = None
+    is_latent: bool = False
+    index_size: int = 0
+    """Numbers by which the layer chooses what a row attends to, kept behind its latents."""
 
     def spec(self, context: int) -> LayerSpec:
         """What it keeps in such a context."""
         if self.chunk is not None and self.chunk < context:
             return ChunkedLocal(self.chunk)
-        return attention_spec(self.window, context)
+        return attention_spec(self.window, context, is_latent=self.is_latent)
+
+    @property
+    def heads(self) -> tuple[int, int]:
+        """The heads whose vectors it keeps, and their size: of keys and values the larger one."""
+        key, value = self.key.shape[3], self.value.shape[3]
+        return self.key.shape[1], key + value + self.index_size if self.is_latent else max(key, value)
 
 
 def kv_shape_of(layers: Sequence[SeenLayer], context: int) -> KvShape:
@@ -49,16 +59,15 @@ def kv_shape_of(layers: Sequence[SeenLayer], context: int) -> KvShape:
             if specs[source] != specs[index]:
                 raise ValueError(f"layers {source} and {index} share keys and have different windows")
             specs[index] = SharedWith(source)
-        if layer.key.shape[3] != layer.value.shape[3]:
-            raise ValueError(
-                f"its keys are of {layer.key.shape[3]} numbers, its values of {layer.value.shape[3]}"
-            )
+        if layer.is_latent != layers[0].is_latent:
+            raise ValueError("some of its layers keep latents, others keys and values")
     if not layers:
         return KvShape(0, 0, 0)
-    heads = tuple((layer.key.shape[1], layer.key.shape[3]) for layer in layers)
+    heads = tuple(layer.heads for layer in layers)
     num_kv_heads, head_dim = max(heads, key=lambda each: each[0] * each[1])
     differ = len(set(heads)) > 1
-    return KvShape(len(layers), num_kv_heads, head_dim, tuple(specs), heads if differ else ())
+    num_vectors = 1 if layers[0].is_latent else 2
+    return KvShape(len(layers), num_kv_heads, head_dim, tuple(specs), heads if differ else (), num_vectors)
 
 
 def with_states(
@@ -124,8 +133,9 @@ class CachedLayers:
         num_heads, dim = self._shape.heads[layer]
         block_size, token_size = self._cache.shape[4:]
         size = stored_size(dim, self._cache.dtype)
-        parts = token_size // (2 * num_heads * size)
-        cache = self._cache.view(-1, 2, num_heads, block_size, size)
+        num_vectors = self._shape.num_vectors
+        parts = token_size // (num_vectors * num_heads * size)
+        cache = self._cache.view(-1, num_vectors, num_heads, block_size, size)
         key = (place.group, parts, place.part)
         if key not in self._moved:
             self._moved[key] = _moved(group, parts, place.part)

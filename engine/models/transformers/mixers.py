@@ -2,7 +2,8 @@
 
 A layer of `transformers` keeps one state and takes what it is given as one sequence. Ours takes the packed
 rows of a step and finds each sequence's state in its slot. `engine/models/mixers/` has the mathematics,
-`engine/models/transformers/model.py` runs the model around them.
+`engine/models/transformers/mixer.py` what all have in common, `engine/models/transformers/model.py` runs
+the model around them.
 """
 
 from __future__ import annotations
@@ -17,52 +18,13 @@ from transformers.activations import ACT2FN
 
 from ..mixers.gated_delta_rule import gated_delta_rule
 from ..mixers.selective_scan import selective_scan
-from ..mixers.short_convolution import short_convolution
-from ..mixers.slots import MixerStates, Place
+from ..mixers.slots import MixerStates
 from ..mixers.state_space_dual import state_space_dual
+from .linear_mixers import GatedRecurrence, LightningAttention, RwkvAttention, RwkvFeedForward
+from .mixer import Mixer, keep, of_heads
 
 _NORM_EPSILON: Final = 1e-6
 """Of queries and keys of delta nets."""
-
-
-class Mixer(nn.Module):
-    """Stands for one recurrent layer, whose weights it keeps under their names."""
-
-    def __init__(self, original: Any, states: MixerStates, convolution: nn.Conv1d) -> None:  # noqa: ANN401
-        super().__init__()
-        for name, child in original.named_children():
-            self.add_module(name, child)
-        for name, parameter in original.named_parameters(recurse=False):
-            self.register_parameter(name, parameter)
-        for name, buffer in original.named_buffers(recurse=False):
-            self.register_buffer(name, buffer, persistent=False)
-        self.layer: int = original.layer_idx
-        self.states = states
-        self._weight = convolution.weight.detach().squeeze(1)
-        self._bias = None if convolution.bias is None else convolution.bias.detach()
-        channels, width = self._weight.shape
-        self.places: list[Place] = []
-        self._tail = self.reserve(channels, width - 1)
-
-    def reserve(self, *shape: int) -> Place:
-        """Room for one state of this layer."""
-        self.places.append(self.states.reserve(*shape))
-        return self.places[-1]
-
-    def forward(self, hidden_states: Tensor, *_: object, **__: object) -> Tensor:
-        """[1, rows, hidden] of a step's sequences, one after the other."""
-        return self.mix(hidden_states[0])[None]
-
-    def mix(self, rows: Tensor) -> Tensor:
-        """[rows, hidden] → [rows, hidden]."""
-        raise NotImplementedError
-
-    def convolve(self, rows: Tensor, activation: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """[rows, channels], each sequence's behind what it had before."""
-        tails = self.states.read(self._tail)
-        output, tails = short_convolution(rows, tails, self._weight, self._bias, self.states.lengths)
-        self.states.write(self._tail, tails)
-        return (output if activation is None else activation(output)).to(rows.dtype)
 
 
 class GatedConvolution(Mixer):
@@ -96,7 +58,7 @@ class Mamba(Mixer):
         self._sizes = (original.time_step_rank, original.ssm_state_size, original.ssm_state_size)
         names = ("dt_layernorm", "b_layernorm", "c_layernorm")
         self._norms = [getattr(original, name, nn.Identity()) for name in names]
-        _keep(self, decay=-original.A_log.float().exp()[None], skip=original.D.float()[None])
+        keep(self, decay=-original.A_log.float().exp()[None], skip=original.D.float()[None])
         self._state = self.reserve(*self.decay.shape)
 
     def mix(self, rows: Tensor) -> Tensor:
@@ -119,6 +81,45 @@ class Mamba(Mixer):
         return cast(Tensor, self.out_proj((output[:, 0] * silu(gate)).to(rows.dtype)))
 
 
+class ZambaMamba(Mixer):
+    """Mamba 1 in heads, each with projections of its own."""
+
+    in_proj: nn.Module
+    out_proj: nn.Module
+    x_proj_weight: Tensor
+    dt_proj_weight: Tensor
+    dt_proj_bias: Tensor
+    decay: Tensor
+    skip: Tensor
+
+    def __init__(self, original: Any, states: MixerStates) -> None:  # noqa: ANN401
+        super().__init__(original, states, original.conv1d)
+        self._act = ACT2FN[original.activation]
+        self._sizes = (original.time_step_rank, original.ssm_state_size, original.ssm_state_size)
+        keep(self, decay=-original.A_log.float().exp(), skip=original.D.float())
+        self._state = self.reserve(*self.decay.shape)
+
+    def mix(self, rows: Tensor) -> Tensor:
+        """See `Mixer`."""
+        x, gate = self.in_proj(rows).unflatten(-1, (-1, 2)).unbind(-1)  # channel by channel
+        x = self.convolve(x, self._act).view(len(rows), *self.skip.shape)
+        parts = torch.einsum("rhc,hpc->rhp", x, self.x_proj_weight)
+        dt, b, c = cast(Any, parts).split(self._sizes, -1)
+        dt = torch.einsum("rht,hct->rhc", dt, self.dt_proj_weight)
+        output, states = selective_scan(
+            x,
+            softplus(dt.float() + self.dt_proj_bias.float()),
+            b,
+            c,
+            self.states.read(self._state),
+            decay=self.decay,
+            skip=self.skip,
+            lengths=self.states.lengths,
+        )
+        self.states.write(self._state, states)
+        return cast(Tensor, self.out_proj((output.flatten(1) * silu(gate)).to(rows.dtype)))
+
+
 class Mamba2(Mixer):
     """Mamba 2."""
 
@@ -137,7 +138,7 @@ class Mamba2(Mixer):
         self._head_dim, self._size = original.head_dim, original.ssm_state_size
         self._projected: list[int] = [inner, original.conv_dim, heads]
         self._convolved: list[int] = [inner, original.n_groups * self._size, original.n_groups * self._size]
-        _keep(self, decay=-original.A_log.float().exp(), skip=original.D.float())
+        keep(self, decay=-original.A_log.float().exp(), skip=original.D.float())
         self._state = self.reserve(heads, self._head_dim, self._size)
 
     def project(self, rows: Tensor) -> Tensor:
@@ -153,10 +154,10 @@ class Mamba2(Mixer):
         gate, x, dt = torch.split(self.project(rows), self._projected, -1)
         x, b, c = torch.split(self.convolve(x, self._act), self._convolved, -1)
         output, states = state_space_dual(
-            _of_heads(x, self._head_dim),
+            of_heads(x, self._head_dim),
             softplus(dt.float() + self.dt_bias.float()).clamp(*self._limits),
-            _of_heads(b, self._size),
-            _of_heads(c, self._size),
+            of_heads(b, self._size),
+            of_heads(c, self._size),
             self.states.read(self._state),
             decay=self.decay,
             skip=self.skip,
@@ -209,11 +210,11 @@ class DeltaNet(Mixer):
         """See `Mixer`."""
         mixed, gate, b, a = self.project(rows)
         queries, keys, values = torch.split(self.convolve(mixed, self._act), self._convolved, -1)
-        queries, keys = (_normed(_of_heads(each, self._key_size).float()) for each in (queries, keys))
+        queries, keys = (_normed(of_heads(each, self._key_size).float()) for each in (queries, keys))
         output, states = gated_delta_rule(
             queries * self._key_size**-0.5,
             keys,
-            _of_heads(values, self._value_size),
+            of_heads(values, self._value_size),
             -self.A_log.float().exp() * softplus(a.float() + self.dt_bias),
             b.float().sigmoid() * self.most_beta,
             self.states.read(self._state),
@@ -278,29 +279,38 @@ class OlmoDeltaNet(DeltaNet):
 _KINDS: Final[Mapping[str, Callable[[nn.Module, MixerStates], Mixer]]] = {
     "Lfm2ShortConv": GatedConvolution,
     "Lfm2MoeShortConv": GatedConvolution,
+    "Lfm3ShortConv": GatedConvolution,
     "MambaMixer": Mamba,
     "FalconMambaMixer": Mamba,
     "JambaMambaMixer": Mamba,
+    "ZambaMambaMixer": ZambaMamba,
     "Mamba2Mixer": Mamba2,
     "BambaMixer": Mamba2,
     "GraniteMoeHybridMambaLayer": Mamba2,
     "NemotronHMamba2Mixer": Mamba2,
+    "Zamba2MambaMixer": Mamba2,
     "FalconH1Mixer": FalconH1Mamba,
     "Qwen3NextGatedDeltaNet": Qwen3NextDeltaNet,
     "Qwen3_5GatedDeltaNet": Qwen35DeltaNet,
     "Qwen3_5MoeGatedDeltaNet": Qwen35DeltaNet,
     "OlmoHybridGatedDeltaNet": OlmoDeltaNet,
+    "MiniMaxLightningAttention": LightningAttention,
+    "RecurrentGemmaRecurrentBlock": GatedRecurrence,
+    "RwkvSelfAttention": RwkvAttention,
+    "RwkvFeedForward": RwkvFeedForward,
 }
 """By the name of the class in `transformers`."""
 
 
 def mixers_of(decoder: nn.Module, states: MixerStates) -> dict[str, Mixer]:
     """Ours for each recurrent layer of a decoder, by its module's name; room in `states` is reserved."""
-    return {
-        name: _KINDS[type(module).__name__](module, states)
-        for name, module in decoder.named_modules()
-        if type(module).__name__ in _KINDS
-    }
+    found: dict[str, Mixer] = {}
+    for name, module in decoder.named_modules():
+        kind = _KINDS.get(type(module).__name__)
+        if kind is not None:
+            found[name] = kind(module, states)
+            found[name].layer = int(next(part for part in name.split(".") if part.isdigit()))
+    return found
 
 
 def state_bytes(decoder: nn.Module) -> dict[int, int]:
@@ -317,17 +327,6 @@ def replace_mixers(decoder: nn.Module) -> MixerStates:
     for name, mixer in mixers_of(decoder, states).items():
         decoder.set_submodule(name, mixer)
     return states
-
-
-def _keep(module: nn.Module, **tensors: Tensor) -> None:
-    """As buffers: what is computed of weights once."""
-    for name, tensor in tensors.items():
-        module.register_buffer(name, tensor.detach(), persistent=False)
-
-
-def _of_heads(rows: Tensor, size: int) -> Tensor:
-    """[rows, heads · size] → [rows, heads, size]."""
-    return rows.view(len(rows), -1, size)
 
 
 def _normed(rows: Tensor) -> Tensor:

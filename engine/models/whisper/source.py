@@ -6,6 +6,7 @@ speed, `engine/models/whisper/text.py` is the tokenizer's side.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def open_source(opening: Opening) -> ModelSource:
     """Check configs, tokenizer and tensor names of a Whisper folder."""
     folder, a = opening.folder, _read_architecture(opening)
     text = WhisperText.from_folder(folder, name=opening.name)
+    info = replace(text.info, is_adaptable=opening.adaptable)
     heads = _alignment_heads(folder, a)
     # A tied output projection may be stored beside the embedding it equals.
     tied = {"proj_out.weight": "decoder.embed_tokens.weight"} if a.tied else None
@@ -39,13 +41,13 @@ def open_source(opening: Opening) -> ModelSource:
     if codes_windows:
         window_bytes = -(-a.num_positions // MULTIPLE) * MULTIPLE * a.kv_shape.num_bytes(CODED)
     return ModelSource(
-        info=text.info,
+        info=info,
         device=opening.device,
         dtype=opening.dtype,
         kv_shape=a.kv_shape,
         weight_bytes=_loaded_bytes(a, opening) - tensors.saved_bytes,
         side=side_of(text),
-        load=lambda: WhisperModel(text.info, a, heads, tensors.read(), codes_windows=codes_windows),
+        load=lambda: WhisperModel(info, a, heads, tensors.read(), codes_windows=codes_windows),
         encoder_bytes=lambda _: window_bytes,
     )
 

@@ -241,11 +241,9 @@ class GroupedKvSpace(KvSpace):
         """Give the groups' tables so many entries; False (and nothing) if there are too few blocks."""
         tables = tables_of(request)
         counts = [max(length - len(table), 0) for length, table in zip(lengths, tables, strict=True)]
-        while (blocks := self.pool.allocate(sum(counts))) is None:
-            parked = self.sessions.take_oldest()
-            if parked is None:
-                return False
-            self._evict(parked)
+        blocks = self._take(sum(counts))
+        if blocks is None:
+            return False
         longer: list[Table] = []
         start = 0
         for table, count in zip(tables, counts, strict=True):

@@ -19,6 +19,7 @@ from .blocks import Block, BlockPool
 from .names import BlockHash
 from .parked import Parked, SessionStore
 from .states import StateSlots
+from .transfers import Transfers
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class KvSpace:
         budget = config.max_parked_blocks
         self.sessions = SessionStore(config.num_blocks // 2 if budget is None else budget)
         self.states: StateSlots | None = None
+        self.transfers = Transfers(self.pool)
         self._block_size = config.block_size
         self._is_caching = config.prefix_caching
         self._num_ahead = int(any(group.looks_ahead for group in config.groups))
@@ -79,6 +81,24 @@ class KvSpace:
         owner = self._pending.get(request.awaited)
         return owner is not None and owner.order < request.order
 
+    def fetch(self, request: ScheduledRequest, found: Found) -> bool:
+        """Have blocks behind `found` come from where `request` says they are, if that has some: it waits for
+        them then. It must fit, and is given nothing yet."""
+        source, request.source = request.source, None
+        size = self._block_size
+        num_blocks = 0 if source is None else min(source.num_tokens, request.max_reused) // size
+        first = len(found.blocks)
+        if source is None or not self._is_caching or found.is_parked or num_blocks <= first:
+            return False
+        names = request.hasher.extend(request.tokens, num_blocks)[first:num_blocks]
+        self.pool.share(found.blocks)  # or they might be taken for the others
+        blocks = self._take(len(names))
+        if blocks is None:
+            self.pool.free(found.blocks)
+            return False
+        request.transfer = self.transfers.begin(source.place, tuple(names), found.blocks + blocks)
+        return True
+
     def fits(self, request: ScheduledRequest, found: Found) -> bool:
         """Whether blocks for all known tokens can be had without preempting anyone."""
         wanted = self.pool.num_blocks_for(len(request.tokens)) - len(found.blocks)
@@ -103,11 +123,9 @@ class KvSpace:
         wanted = self.pool.num_blocks_for(num_positions) - len(request.blocks)
         if wanted <= 0:
             return True
-        while (blocks := self.pool.allocate(wanted)) is None:
-            parked = self.sessions.take_oldest()
-            if parked is None:
-                return False
-            self._evict(parked)
+        blocks = self.pool.allocate(wanted) or self._take(wanted)
+        if blocks is None:
+            return False
         request.blocks += blocks
         request.capacity = len(request.blocks) * self._block_size
         return True
@@ -172,12 +190,14 @@ class KvSpace:
         tables = [(request.blocks, request.num_computed) for request in running]
         tables += [(parked.blocks, len(parked.tokens)) for parked in self.sessions.parked]
         holds = Counter(block for blocks, _ in tables for block in blocks)
-        assert len(holds) + self.pool.num_free == self.pool.num_total, "blocks leak"
-        assert all(self.pool.num_holders(block) == count for block, count in holds.items())
+        self.transfers.check()
+        held = holds + Counter(self.transfers.held)
+        assert len(held) + self.pool.num_free == self.pool.num_total, "blocks leak"
+        assert all(self.pool.num_holders(block) == count for block, count in held.items())
         for blocks, num_computed in tables:
             assert len(set(blocks)) == len(blocks), "a block is twice in one sequence"
             for block in blocks[num_computed // self._block_size :]:
-                assert holds[block] == 1, "a block that is not full is shared"
+                assert held[block] == 1, "a block that is not full is shared"
                 assert not self.pool.is_findable(block), "a block that is not full can be found"
         assert set(self._pending.values()) <= set(running)
         assert self.sessions.num_blocks == sum(len(parked.blocks) for parked in self.sessions.parked)
@@ -207,6 +227,7 @@ class KvSpace:
             "num_prefix_hits": self.num_hits,
             "num_windows_reused": self.num_reused,
             "num_session_evictions": self.num_evictions,
+            "num_transfers_failed": self.transfers.num_failed,
         }
 
     def _begin(self, request: ScheduledRequest, found: Found, sequence_id: SequenceId) -> None:
@@ -225,6 +246,15 @@ class KvSpace:
         request.capacity = len(found.blocks) * self._block_size
         has_room = self.grow(request, len(request.tokens))
         assert has_room, "a request entered that does not fit"
+
+    def _take(self, count: int) -> tuple[Block, ...] | None:
+        """So many blocks, parked ones if need be; None (and nothing) if there are too few."""
+        while (blocks := self.pool.allocate(count)) is None:
+            parked = self.sessions.take_oldest()
+            if parked is None:
+                return None
+            self._evict(parked)
+        return blocks
 
     def _count(self, request: ScheduledRequest, found: Found) -> None:
         if not request.has_run:

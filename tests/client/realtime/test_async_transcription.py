@@ -6,6 +6,7 @@ import gc
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import anyio
 import pytest
@@ -37,6 +38,15 @@ async def test_transcribe_sends_in_the_background_and_stops_after_the_last_turn(
             assert session.created is not None
             events = [event async for event in session.transcribe([CHUNK] * 20)]
         assert finals(events) == ["one two", "three four"]
+
+
+@both_loops
+async def test_transcribe_takes_chunks_and_not_a_whole_recording() -> None:
+    whole: Any = CHUNK
+    with serve_realtime() as url:
+        async with AsyncClient(url) as client, client.realtime() as session:
+            with pytest.raises(TypeError, match="expected an iterable"):
+                session.transcribe(whole)
 
 
 @both_loops

@@ -23,6 +23,14 @@ def test_a_second_of_audio_takes_a_second_in_every_shape(chunk: AudioChunk) -> N
     assert core.audio_s == 1.0
 
 
+@pytest.mark.parametrize("audio", [SAMPLES.tobytes(), bytearray(2), memoryview(SAMPLES)])
+def test_a_whole_recording_is_no_iterable_of_chunks(audio: AudioChunk) -> None:
+    """Iterating it gives numbers."""
+    with pytest.raises(TypeError, match=rf"^chunks is {type(audio).__name__}: .*write \[audio\]$"):
+        SessionCore.check_chunks(audio)
+    SessionCore.check_chunks([audio])
+
+
 @pytest.mark.parametrize(
     ("options", "chunk"),
     [

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from sensorium.client import (
@@ -47,6 +48,14 @@ def test_transcribe_sends_in_the_background_and_stops_after_the_last_turn() -> N
         "InputAudioBufferCommitted",
         "Completed",
     ]
+
+
+def test_transcribe_takes_chunks_and_not_a_whole_recording() -> None:
+    whole: Any = CHUNK
+    with serve_realtime() as url, Client(url) as client, client.realtime() as session:
+        with pytest.raises(TypeError, match="expected an iterable"):
+            list(session.transcribe(whole))
+        assert finals(list(session.transcribe([CHUNK] * 10)))
 
 
 @pytest.mark.parametrize("binary", [True, False])

@@ -57,6 +57,7 @@ def make_runner(
     """Of a model that is opened as adaptable where there are adapters."""
     adaptable = adapters is not None
     source = open_model(folder, device="cpu", dtype="float32", adaptable=adaptable)
+    assert source.info.is_adaptable == adaptable
     return Runner(source.load(), num_blocks=300, block_size=16, adapters=adapters, cuda_graphs=graphs)
 
 

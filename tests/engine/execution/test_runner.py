@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import torch
 from sensorium.engine.execution.grammar_store import GrammarStore
+from sensorium.engine.execution.runner import Runner
 from sensorium.engine.planning.plan import (
     EncodeStep,
     MediaRows,
@@ -19,6 +20,8 @@ from sensorium.engine.planning.plan import (
     SequenceId,
     SequenceStart,
     SequenceStep,
+    TransferId,
+    TransferStep,
 )
 from sensorium.protocols.engine.messages import (
     Grammar,
@@ -28,6 +31,7 @@ from sensorium.protocols.engine.messages import (
     SamplingParams,
     TokensSampled,
 )
+from sensorium.protocols.errors import ModelLoadError
 from support.plan_loop import Job, Placed, run_jobs, to_features
 from support.toy_model import DIM, POISON, ToyModel
 from support.toy_runner import GOOD, GREEDY, full_above, greedy, make, run, sampled, step
@@ -64,6 +68,20 @@ def test_media_rows_replace_placeholders(prompt_chunk: int, rotary_axes: int) ->
     run_jobs(runner, [other, job], prompt_chunk=prompt_chunk)
     assert job.tokens == [int(model.dense_logits(prompt, 2 * item, 2)[-1].argmax())]
     assert other.tokens == [int(model.dense_logits(prompt)[-1].argmax())]
+
+
+def test_adapters_of_a_model_that_takes_none_are_refused() -> None:
+    """They would change nothing."""
+    model = ToyModel()
+    with pytest.raises(ModelLoadError, match="toy: this toy model takes no adapters"):
+        Runner(model, num_blocks=8, adapters={})
+
+
+def test_what_should_come_from_another_engine_is_to_be_computed() -> None:
+    """Nothing moves blocks yet: every transfer fails in its own step."""
+    step = TransferStep(TransferId(3), "other", (b"name",), (0,))
+    result = make(ToyModel()).execute(Plan(0, transfers=(step,), awaits_transfers=True))
+    assert (result.transfers_finished, result.transfers_failed) == ((), (3,))
 
 
 def test_rotary_positions_are_those_of_the_step() -> None:

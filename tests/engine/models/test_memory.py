@@ -105,6 +105,12 @@ def test_a_model_of_states_alone_has_names_for_its_prefixes() -> None:
     assert "no KV, states " in str(plan)
 
 
+def test_states_too_small_to_be_shown_are_not_mentioned() -> None:
+    plan = plan_memory(replace(STATES, token_bytes=0, state_bytes=4), 12 * GIB)
+    assert plan.num_state_slots > 0
+    assert "states" not in str(plan)
+
+
 def test_states_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ModelLoadError, match=r"the states of one request take 20\.00 GiB, and 10\.00 GiB"):
         plan_memory(replace(REQUEST, state_bytes=20 * GIB), 12 * GIB)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from sensorium.engine.models import embedded
+from sensorium.engine.models import embedded, media_families
 from sensorium.engine.models.dense.model import DenseModel
 from sensorium.engine.models.info import sampling_defaults
 from sensorium.engine.models.registry import open_model
@@ -98,20 +98,21 @@ def test_other_architectures_are_refused_with_what_is_supported(
         "is not supported; supported are WhisperForConditionalGeneration, LlamaForCausalLM, "
         "MinistralForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, SmolLM3ForCausalLM, "
         "NemotronAsrStreamingForRNNT, Nemotron3_5AsrForRNNT, ParakeetForCTC, "
-        "Qwen3ASRForConditionalGeneration, Qwen3VLForConditionalGeneration and the causal language models "
-        "and text encoders that come with transformers (no code of a checkpoint is run)"
+        "Qwen3ASRForConditionalGeneration, Qwen3VLForConditionalGeneration, "
+        f"{', '.join(entry.architecture for entry in media_families.ENTRIES)} "
+        "and the causal language models and text encoders that come with transformers "
+        "(no code of a checkpoint is run)"
     )
 
 
 @pytest.mark.parametrize(
     ("architecture", "model_type"),
     [
-        ("Gemma3ForConditionalGeneration", "gemma3"),
         ("Phi4MultimodalForCausalLM", "phi4_multimodal"),
         ("GotOcr2ForConditionalGeneration", "got_ocr2"),
         ("Gemma3nForConditionalGeneration", "gemma3n"),
         ("FuyuForCausalLM", "fuyu"),
-        (None, "gemma3"),
+        (None, "gemma3n"),
         (None, "mllama"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sensorium.engine.planning.waits import WAITS
-from sensorium.protocols.engine.messages import InputChunk, Request, RequestId, Transduce
+from sensorium.protocols.engine.messages import InputChunk, KvSource, Request, RequestId, Transduce
 from support.fake_runner import item
 from support.fake_transducer import FRAMES_PER_ROW, chunk_of
 from support.scheduler_dialogs import align, generate, make_loop
@@ -58,6 +58,14 @@ def test_for_an_encoding() -> None:
     loop.submit(align("c"), 2)
     assert waits(loop) == {"encoding": 2}
     expect_answered(loop, 3)
+
+
+def test_for_blocks_of_another_engine() -> None:
+    """It goes on when the transfer has ended, here by its failure."""
+    loop = make_loop()
+    loop.submit(generate("a", tuple(range(1, 12)), kv_from=KvSource("nowhere", 8)))
+    assert waits(loop) == {"transfer": 1}
+    expect_answered(loop, 1)
 
 
 def test_for_input() -> None:

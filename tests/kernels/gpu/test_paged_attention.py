@@ -91,6 +91,16 @@ def test_any_ragged_step(seed: int) -> None:
     )
 
 
+def test_latents_are_keys_and_values() -> None:
+    query, cache, batch = make(
+        [(30, 3), (70, 1)], kv_heads=1, group=4, dim=40, block_size=16, dtype=torch.float32
+    )
+    latents = cache[:, :1].contiguous()
+    check(query, latents, batch)
+    both = paged_attention(query, latents.repeat(1, 2, 1, 1, 1), batch)
+    torch.testing.assert_close(paged_attention(query, latents, batch), both)
+
+
 @pytest.mark.parametrize("splits", [1, 4])
 def test_decode_rows_of_very_different_contexts(splits: int) -> None:
     """Shares of the short contexts are empty."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sensorium.kernels.activation import Activation, activated
 from sensorium.kernels.linear import float32_tiles as module
-from sensorium.kernels.linear.float32_tiles import TiledWeight, linear_tiled, tile_linear
+from sensorium.kernels.linear.float32_tiles import TiledWeight, linear_tiled, tile_linear, untiled
 from sensorium.kernels.linear.fused_input import MOST_ROWS
 from sensorium.kernels.linear.linear import linear, linear_planes, linear_reference
 from sensorium.kernels.native import library
@@ -38,6 +38,7 @@ def test_sixteen_bits_are_kept_where_they_are_all(dtype: torch.dtype, out: int, 
     assert made.kind == STORED[dtype]
     assert made.memory.nbytes == -(-out // 64) * 64 * size * dtype.itemsize
     assert torch.equal(linear(torch.eye(size), made).T, weight)
+    assert torch.equal(untiled(made), weight)
 
 
 @pytest.mark.parametrize("dtype", STORED)

@@ -40,7 +40,7 @@ def streamed(question: Transcribe, delay: ChunkDelay) -> Transcript:
     ("delays", "expected"),
     [
         (DELAYS, {"minimal": 80, "low": 160, "medium": 560, "high": 1120, "xhigh": 1120}),
-        (MULTILINGUAL, {"minimal": 80, "low": 320, "medium": 560, "high": 1120, "xhigh": 1120}),
+        (MULTILINGUAL, {"minimal": 80, "low": 160, "medium": 320, "high": 560, "xhigh": 1120}),
         (DELAYS[:1], dict.fromkeys(("minimal", "low", "medium", "high", "xhigh"), 1120)),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,9 @@ from sensorium.engine.execution.runner import Runner
 from sensorium.engine.models.registry import open_model
 from sensorium.media.audio.nemo_features import NemoFeatureConfig, log_mel, normalised
 from sensorium.protocols.engine.messages import Features, InputChunk, Transduce
+from support.ctc_reference import said_in
 from support.nemotron_folder import ConformerShape, make_parakeet_folder
-from support.transducing import FedStream, Feeder, FloatArray, Placed, noise
+from support.transducing import FedStream, Feeder, FloatArray, noise
 from transformers import ParakeetForCTC
 
 LENGTHS_S = [0.09 + 0.31 * index for index in range(20)]
@@ -23,22 +23,6 @@ def window_of(frames: FloatArray) -> InputChunk:
     """A request's only chunk."""
     data = np.ascontiguousarray(frames).tobytes()
     return InputChunk(Features(frames.shape, data), frames.shape[1], is_last=True)
-
-
-def reference(model: ParakeetForCTC, windows: list[FloatArray]) -> list[Placed]:
-    """Of one padded batch: labels without repetitions and blank, each with its first row."""
-    longest = max(each.shape[1] for each in windows)
-    batch = torch.zeros(len(windows), longest, windows[0].shape[0])
-    mask = torch.zeros(len(windows), longest, dtype=torch.bool)
-    for index, each in enumerate(windows):
-        batch[index, : each.shape[1]] = torch.from_numpy(each.T.copy())
-        mask[index, : each.shape[1]] = True
-    sequences = model.generate(input_features=batch, attention_mask=mask)
-    found = []
-    for labels in sequences.tolist():
-        runs = [next(run) for _, run in groupby(enumerate(labels), key=lambda pair: pair[1])]
-        found.append([(label, row) for row, label in runs if label != model.config.pad_token_id])
-    return found
 
 
 @pytest.mark.parametrize("shape", [ConformerShape(), ConformerShape(num_mel_bins=128, has_bias=False)])
@@ -54,12 +38,13 @@ def test_twenty_lengths_in_one_step(tmp_path: Path, shape: ConformerShape) -> No
     ]
     feeder.feed(*together)
     model = ParakeetForCTC.from_pretrained(folder, dtype=torch.float32).eval()
-    with torch.no_grad():
-        expected = reference(model, windows)
+    said = said_in(model, windows)
+    expected = [[(each.token_id, each.start) for each in tokens] for tokens in said]
     assert [each.tokens for each in together] == expected
+    assert [each.ends for each in together] == [[each.end for each in tokens] for tokens in said]
+    assert max(each.end - each.start for tokens in said for each in tokens) > 1
     assert len({token for tokens in expected for token, _ in tokens}) > 5
-    assert len(together[3].logprobs) == len(expected[3])
-    assert max(together[3].logprobs) < 0
+    assert together[3].logprobs == pytest.approx([each.logprob for each in said[3]], abs=1e-4)
     for slot in (0, 7):
         alone = FedStream(Transduce(), [window_of(windows[slot])], slot)
         feeder.feed(alone)

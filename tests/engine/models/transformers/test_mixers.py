@@ -8,7 +8,8 @@ from typing import cast
 import pytest
 import torch
 from sensorium.engine.models.mixers.slots import MixerStates
-from sensorium.engine.models.transformers.mixers import Mixer, mixers_of, replace_mixers
+from sensorium.engine.models.transformers.mixer import Mixer
+from sensorium.engine.models.transformers.mixers import mixers_of, replace_mixers
 from support.recurrent_families import FAMILIES, recurrent_config
 from support.text_folder import randomise
 from torch import Tensor, nn

@@ -93,6 +93,7 @@ _ARCHITECTURES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("olmo2", {}),
     ("cohere", {"logit_scale": 0.25}),
     ("mixtral", {"num_local_experts": 4}),
+    ("qwen3_moe", {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 20}),
     ("gpt2", {"n_positions": 512}),
 )
 
@@ -154,43 +155,16 @@ def test_what_is_known_before_the_weights_are_read(tmp_path: Path) -> None:
     source = opened(folder)
     shape = source.kv_shape
     assert (shape.num_layers, shape.num_kv_heads, shape.head_dim) == (2, 2, 16)
-    assert source.weight_bytes == sum(t.nbytes for t in load_file(folder / "model.safetensors").values())
+    tensors = load_file(folder / "model.safetensors")
+    tied = tensors["model.embed_tokens.weight"]  # in 16 bits a second time, for logits
+    assert source.weight_bytes == sum(t.nbytes for t in tensors.values()) + tied.nbytes // 2
     assert (source.info.vocab_size, source.info.max_context) == (_VOCAB_SIZE, 512)
     assert len(source.info.stop_token_ids) == 2
 
 
-@pytest.mark.parametrize(
-    ("model_type", "changes", "reason"),
-    [
-        (
-            "bloom",
-            {"n_layer": 2, "n_head": 4},
-            "2 of its 2 layers neither attend through it nor keep a state",
-        ),
-        (
-            "rwkv",
-            {"attention_hidden_size": 32},
-            "2 of its 2 layers neither attend through it nor keep a state",
-        ),
-        ("gptj", {"n_layer": 2, "n_head": 4, "n_embd": 32, "rotary_dim": 8}, "KeyError"),
-        (
-            "deepseek_v3",
-            {"q_lora_rank": 8, "kv_lora_rank": 8, "first_k_dense_replace": 2, "head_dim": 64},
-            "its keys are of 192 numbers, its values of 128",
-        ),
-    ],
-)
-def test_models_of_another_kind_are_refused(
-    tmp_path: Path, model_type: str, changes: dict[str, Any], reason: str
-) -> None:
-    message = refusal(make(tmp_path, model_type, **changes))
-    assert f"{tmp_path}: this model cannot be run through transformers' attention interface: " in message
-    assert reason in message
-
-
 def test_a_model_whose_own_code_fails_is_refused(tmp_path: Path) -> None:
     """Some need a padding token, which only shows when they run."""
-    message = refusal(make(tmp_path, "camembert"))
+    message = refusal(make(tmp_path, "camembert", is_decoder=True))
     assert f"{tmp_path}: this model cannot be run through transformers' attention interface: TypeE" in message
     assert "\n" not in message
 

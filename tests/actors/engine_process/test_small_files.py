@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sensorium.actors.engine_process import checkpoints
-from sensorium.actors.engine_process.checkpoints import Checkpoint, read_checkpoint
+from sensorium.actors.engine_process import small_files
 from sensorium.actors.engine_process.messages import CheckpointFiles
+from sensorium.actors.engine_process.small_files import Checkpoint, read_checkpoint
 from sensorium.protocols.errors import ModelLoadError
 
 
@@ -59,9 +59,9 @@ def test_a_known_set_is_its_digest_which_any_change_changes(folder: Path) -> Non
 
 def test_large_files_are_left_out_and_many_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "data.json").write_bytes(bytes(100))
-    monkeypatch.setattr(checkpoints, "_MAX_FILE_BYTES", 99)
+    monkeypatch.setattr(small_files, "_MAX_FILE_BYTES", 99)
     assert "data.json" not in read_checkpoint(folder).files.names
-    monkeypatch.setattr(checkpoints, "_MAX_BYTES", 50)
+    monkeypatch.setattr(small_files, "_MAX_BYTES", 50)
     with pytest.raises(ModelLoadError, match=f"{folder}: its 6 JSON.*allowed: 50"):
         read_checkpoint(folder)
 

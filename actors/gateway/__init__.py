@@ -1,0 +1,1 @@
+"""A gateway in front of several servers: HTTP, events and WebSockets, without a model."""

@@ -1,0 +1,1 @@
+"""Models of `transformers` that see and hear, run by its own code around our paged cache."""

@@ -1,0 +1,13 @@
+"""Audio Flamingo 3: a recording is windows, of which two frames after a convolution are a row."""
+
+from __future__ import annotations
+
+from ..family import Checkpoint, MediaFamily
+from .audio_windows import family_of, masked
+from .qwen2_audio import num_tokens
+
+
+def open_family(checkpoint: Checkpoint) -> MediaFamily:
+    """See `family.py`."""
+    seconds = checkpoint.processor.get("max_audio_len", 600)
+    return family_of(checkpoint, num_tokens=num_tokens, encode=masked(num_tokens), max_seconds=float(seconds))

@@ -1,0 +1,17 @@
+"""GLM-ASR: a recording is windows, of which four frames after a convolution are a row."""
+
+from __future__ import annotations
+
+from ..family import Checkpoint, MediaFamily
+from .audio_windows import family_of, masked
+
+
+def open_family(checkpoint: Checkpoint) -> MediaFamily:
+    """See `family.py`."""
+    seconds = checkpoint.processor.get("max_audio_len", 655)
+    return family_of(checkpoint, num_tokens=num_tokens, encode=masked(num_tokens), max_seconds=float(seconds))
+
+
+def num_tokens(num_frames: int) -> int:
+    """Rows of so many frames."""
+    return ((num_frames - 1) // 2 + 1 - 4) // 4 + 1

@@ -1,0 +1,129 @@
+"""What is asked of a model that sees or hears without running it: its tokenizer, and prompts with media.
+
+A chat template writes a mark for each medium. In its place comes the family's text, in which one token stands
+for each item, and each of those becomes as many placeholders as its item has rows. Torch-free.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+import msgspec
+
+from ....protocols.chat.request import Conversation
+from ....protocols.engine.messages import EncoderItem, Features, MediaItems, MediaSpan
+from ....protocols.errors import BadRequestError
+from ...text.tokenizer import TextTokenizer
+from ..info import ModelInfo
+from ..prompts import Prompt, TextPrompts, unique
+from ..side import ModelSide
+from .family import Checkpoint, MediaFamily, open_family
+
+INFO = ModelInfo
+
+
+def open_side(info: ModelInfo) -> ModelSide:
+    """Read the tokenizer and the JSON files. Raises ModelLoadError naming the file or field at fault."""
+    text = TextTokenizer.from_folder(info.folder)
+    return side_of(text, open_family(Checkpoint.of(info.folder, text)), info.vocab_size)
+
+
+def side_of(text: TextTokenizer, family: MediaFamily, vocab_size: int) -> ModelSide:
+    """It answers prompts of text and media."""
+    return ModelSide(text=text, prompts=MediaPrompts(text, family, vocab_size))
+
+
+class MediaPrompts(TextPrompts):
+    """Conversations with media among their text (a `ChatPrompts`)."""
+
+    def __init__(self, text: TextTokenizer, family: MediaFamily, vocab_size: int) -> None:
+        super().__init__(text, family.media)
+        self._family = family
+        self._places = {place.written: kind for kind, place in family.places.items()}
+        self._pattern = re.compile("|".join(map(re.escape, sorted(self._places, key=len, reverse=True))))
+        self._ids = {kind: text.id_of(place.token) or 0 for kind, place in family.places.items()}
+        self._vocab_size = vocab_size
+
+    def chat(self, conversation: Conversation, media: Sequence[MediaItems]) -> Prompt:
+        """See `ChatPrompts`."""
+        if not media:
+            return Prompt(self.template.encode(conversation))
+        ids = self.template.encode(conversation, partial(self.with_media, media=media))
+        return self.expand(ids, media)
+
+    def with_media(self, rendered: str, media: Sequence[MediaItems]) -> str:
+        """What a template wrote with the text of each medium in its place. Raises BadRequestError if there
+        are more or fewer places than media."""
+        left = {kind: [each for each in media if each.kind == kind] for kind in self._places.values()}
+        taken = dict.fromkeys(left, 0)
+
+        def place(match: re.Match[str]) -> str:
+            kind = self._places[match[0]]
+            number, taken[kind] = taken[kind], taken[kind] + 1
+            given = left[kind]
+            return self._family.places[kind].text_of(given[number]) if number < len(given) else ""
+
+        found = self._pattern.sub(place, rendered)
+        for kind, given in left.items():
+            if taken[kind] != len(given):
+                raise BadRequestError(
+                    f"The prompt has {taken[kind]} places for {kind}, but {len(given)} were given.",
+                    param="messages",
+                )
+        return found
+
+    def expand(self, token_ids: Sequence[int], media: Sequence[MediaItems]) -> Prompt:
+        """A prompt with one token for each item → with placeholders for its rows."""
+        left = {
+            token_id: (kind, iter([item for each in media if each.kind == kind for item in each.items]))
+            for kind, token_id in self._ids.items()
+        }
+        ids: list[int] = []
+        items: list[EncoderItem] = []
+        spans: list[MediaSpan] = []
+        for token_id in token_ids:
+            if token_id not in left:
+                ids.append(token_id)
+                continue
+            kind, left_items = left[token_id]
+            item = self._with_rows(_next(left_items))
+            grid = merged_grid(item.features, self._family.merge_size)
+            spans.append(MediaSpan(item.content_hash, len(ids), item.num_tokens, grid, kind))
+            items.append(item)
+            # Their embeddings are never looked up, and some families' tokens have none.
+            ids += self._row_ids(token_id, item)
+        if any(next(each, None) is not None for _, each in left.values()):
+            raise _mismatch()
+        return Prompt(tuple(ids), unique(items), tuple(spans))
+
+    def _row_ids(self, token_id: int, item: EncoderItem) -> Iterable[int]:
+        if self._family.row_tokens is None:
+            found = [token_id] * item.num_tokens
+        else:
+            found = [self.text.id_of(name) or 0 for name in self._family.row_tokens(item.features)]
+        return (each if each < self._vocab_size else 0 for each in found)
+
+    def _with_rows(self, item: EncoderItem) -> EncoderItem:
+        """An item as who prepared it has it knows nothing of what becomes of it."""
+        return msgspec.structs.replace(item, num_tokens=self._family.num_rows(item.features))
+
+
+def merged_grid(features: Features, merge_size: int | None) -> tuple[int, int, int] | None:
+    """The grid of an item's rows, where positions follow it."""
+    if merge_size is None or features.grid is None:
+        return None
+    time, height, width = features.grid
+    return time, height // merge_size, width // merge_size
+
+
+def _next(items: Iterator[EncoderItem]) -> EncoderItem:
+    item = next(items, None)
+    if item is None:
+        raise _mismatch()
+    return item
+
+
+def _mismatch() -> BadRequestError:
+    return BadRequestError("The prompt's places and its media do not match.", param="messages")

@@ -1,0 +1,99 @@
+"""A picture as tiles of one size and, if there are several, the whole picture behind them: the rule of
+InternVL, Aya Vision and others. Equal to what transformers' `GotOcr2ImageProcessorPil` makes of it. Each
+tile is an item, float32 [3, height, width]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Final, Self
+
+from ....protocols.engine.messages import EncoderItem
+from ...hashing import encoder_item
+from ..images import PixelArray
+from .still_rule import StillRule, Values, image_fields
+
+_SIDE: Final = 384
+_MOST: Final = 12
+_LIMIT: Final = 256
+_KINDS: Final = {"GotOcr2ImageProcessor": None}
+
+
+def open_rule(folder: Path) -> Tiles:
+    """See `pixel_rule.open_rule`."""
+    fields = image_fields(folder)
+    fields.kind(_KINDS)
+    height, width = fields.sides("size", {"height": _SIDE, "width": _SIDE})
+    if width is None:
+        raise fields.fault("size", "an object with height and width")
+    least, most = fields.integer("min_patches", 1), fields.integer("max_patches", _MOST)
+    if not least <= most <= _LIMIT:
+        raise fields.fault("max_patches", f"min_patches to {_LIMIT}")
+    return Tiles(values=Values.read(fields), height=height, width=width, least=least, most=most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiles(StillRule):
+    """See the module."""
+
+    height: int
+    width: int
+    least: int
+    """Tiles, the whole picture not counted."""
+    most: int
+
+    @property
+    def max_item_pixels(self) -> int:
+        """See `PixelRule`."""
+        return self.height * self.width
+
+    def bounded(self, max_pixels: int | None) -> Self:
+        """See `PixelRule`: fewer tiles."""
+        if max_pixels is None:
+            return self
+        most = max(1, min(self.most, max_pixels // self.max_item_pixels))
+        return replace(self, least=min(self.least, most), most=most)
+
+    def low_detail(self) -> Self:
+        """See `PixelRule`: the whole picture alone."""
+        return replace(self, least=1, most=1)
+
+    def num_values(self, height: int, width: int) -> int:
+        """See `StillRule`."""
+        columns, rows = self._grid(height, width)
+        number = columns * rows
+        return 3 * self.max_item_pixels * (number + (number > 1))
+
+    def make_items(self, picture: PixelArray) -> tuple[EncoderItem, ...]:
+        """See `StillRule`."""
+        columns, rows = self._grid(picture.shape[0], picture.shape[1])
+        large = self.values.resize(picture, self.height * rows, self.width * columns)
+        tiles = [
+            large[
+                row * self.height : (row + 1) * self.height, column * self.width : (column + 1) * self.width
+            ]
+            for row in range(rows)
+            for column in range(columns)
+        ]
+        if len(tiles) > 1:
+            tiles.append(self.values.resize(picture, self.height, self.width))
+        return tuple(encoder_item(self.values.of(each), modality="image") for each in tiles)
+
+    def _grid(self, height: int, width: int) -> tuple[int, int]:
+        """Columns and rows whose shape is nearest to the picture's; of equal ones the larger, unless it
+        has more than twice the picture's pixels."""
+        best, least = (1, 1), float("inf")
+        for columns, rows in _grids(self.least, self.most):
+            difference = abs(width / height - columns / rows)
+            area = self.max_item_pixels * columns * rows
+            if difference < least or (difference == least and height * width > 0.5 * area):
+                best, least = (columns, rows), difference
+        return best
+
+
+@cache
+def _grids(least: int, most: int) -> tuple[tuple[int, int], ...]:
+    sides = range(1, most + 1)
+    found = [(columns, rows) for columns in sides for rows in sides if least <= columns * rows <= most]
+    return tuple(sorted(found, key=lambda each: each[0] * each[1]))

@@ -1,0 +1,46 @@
+"""Every family that sees or hears answers as `generate` does in float32, whatever is in the prompt and
+however run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from support.exactness import check_every_way
+from support.media_checkpoints import Checkpoint
+from support.media_families import AUDIO_FAMILIES, FAMILIES, Family, Sound, make_media_folder
+
+
+@pytest.mark.parametrize(
+    "family", FAMILIES, ids=[f"{family.model_type}-{family.place}" for family in FAMILIES]
+)
+@torch.inference_mode()
+def test_greedy_equals_transformers_every_way(tmp_path: Path, family: Family) -> None:
+    checkpoint = Checkpoint(make_media_folder(tmp_path, family), family)
+    alone = "What does the quick brown fox do over the lazy dog?"
+    cases = [
+        checkpoint.case(alone),
+        checkpoint.case((40, 56, 1), "What is in the picture?"),
+        checkpoint.case("The first:", (70, 36, 2), "and the second:", (33, 33, 3), "What is the difference?"),
+    ]
+    other = checkpoint.case((40, 56, 4), "What is in the picture?")
+    assert other.prompt == cases[1].prompt
+    assert other.expected != cases[1].expected
+    whole = checkpoint.source.sees_whole_items
+    check_every_way(checkpoint.model, [*cases, other], seed=0, sees_whole_items=whole)
+
+
+@pytest.mark.parametrize("family", AUDIO_FAMILIES, ids=[family.model_type for family in AUDIO_FAMILIES])
+@torch.inference_mode()
+def test_what_is_heard_is_answered_as_transformers_does(tmp_path: Path, family: Family) -> None:
+    checkpoint = Checkpoint(make_media_folder(tmp_path, family), family)
+    cases = [
+        checkpoint.case("What does the quick brown fox do over the lazy dog?"),
+        checkpoint.case(Sound(1.31, 1), "What is to be heard?"),
+        checkpoint.case("First:", Sound(2.0, 2), "and then:", Sound(0.57, 3), "What is the difference?"),
+    ]
+    other = checkpoint.case(Sound(1.31, 4), "What is to be heard?")
+    assert other.prompt == cases[1].prompt
+    assert other.expected != cases[1].expected
+    check_every_way(checkpoint.model, [*cases, other], seed=0)

@@ -1,0 +1,216 @@
+"""Rules of pixels make of pictures, bit for bit, what the processors of `transformers` do that need no
+torchvision."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from sensorium.media.vision.pixel_rule import open_rule
+from sensorium.protocols.chat.processor_options import ProcessorKwargs, read_processor_options
+from sensorium.protocols.engine.messages import EncoderItem
+from sensorium.protocols.errors import BadRequestError, ModelLoadError
+from support.vision_files import picture, png
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
+from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
+from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
+from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
+    LlavaOnevisionImageProcessorPil,
+)
+from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
+from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
+
+SIZES = (
+    *((40, 60), (60, 40), (33, 33), (20, 90), (31, 30), (300, 200), (16, 16), (100, 9)),
+    *((64, 64), (7, 8)),
+)
+PINPOINTS = [[32, 64], [64, 32], [64, 64], [96, 32], [32, 96]]
+SQUARE = {"height": 30, "width": 30}
+Array = npt.NDArray[np.float32]
+
+
+def in_one_batch(found: Any) -> list[Array]:  # noqa: ANN401 (of transformers)
+    return list(np.array(found["pixel_values"]))
+
+
+def of_one_picture(found: Any) -> list[Array]:  # noqa: ANN401
+    return list(np.array(found["pixel_values"][0]))
+
+
+def as_a_whole(found: Any) -> list[Array]:  # noqa: ANN401
+    return [np.array(found["pixel_values"])]
+
+
+Case = tuple[str, Callable[..., Any], dict[str, Any], Callable[[Any], list[Array]]]
+CASES: tuple[Case, ...] = (
+    (".rules.squares", CLIPImageProcessorPil, {}, in_one_batch),
+    (
+        ".rules.squares",
+        CLIPImageProcessorPil,
+        {"size": {"shortest_edge": 30}, "crop_size": SQUARE},
+        in_one_batch,
+    ),
+    (
+        ".rules.squares",
+        CLIPImageProcessorPil,
+        {"size": {"shortest_edge": 30}, "crop_size": {"height": 41, "width": 41}},
+        in_one_batch,
+    ),
+    (
+        ".rules.squares",
+        LlavaImageProcessorPil,
+        {"do_pad": True, "size": {"shortest_edge": 30}, "crop_size": SQUARE},
+        in_one_batch,
+    ),
+    (".rules.squares", SiglipImageProcessorPil, {"size": {"height": 32, "width": 28}}, in_one_batch),
+    (".rules.squares", Gemma3ImageProcessorPil, {"size": SQUARE}, in_one_batch),
+    (".rules.tiles", GotOcr2ImageProcessorPil, {"size": SQUARE, "crop_to_patches": True}, in_one_batch),
+    (
+        ".rules.tiles",
+        GotOcr2ImageProcessorPil,
+        {"size": SQUARE, "crop_to_patches": True, "min_patches": 2, "max_patches": 6},
+        in_one_batch,
+    ),
+    (
+        ".rules.anyres",
+        LlavaNextImageProcessorPil,
+        {
+            "size": {"shortest_edge": 32},
+            "crop_size": {"height": 32, "width": 32},
+            "image_grid_pinpoints": PINPOINTS,
+        },
+        lambda found: as_a_whole({"pixel_values": found["pixel_values"][0]}),
+    ),
+    (
+        ".rules.anyres",
+        LlavaOnevisionImageProcessorPil,
+        {"size": {"height": 32, "width": 32}, "image_grid_pinpoints": PINPOINTS},
+        lambda found: as_a_whole({"pixel_values": found["pixel_values"][0]}),
+    ),
+    (
+        ".rules.split_squares",
+        Idefics3ImageProcessorPil,
+        {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 16}},
+        of_one_picture,
+    ),
+    (
+        ".rules.split_squares",
+        SmolVLMImageProcessorPil,
+        {"size": {"longest_edge": 70}, "max_image_size": {"longest_edge": 32}},
+        of_one_picture,
+    ),
+    (
+        ".rules.split_squares",
+        SmolVLMImageProcessorPil,
+        {
+            "size": {"longest_edge": 70},
+            "max_image_size": {"longest_edge": 32},
+            "do_image_splitting": False,
+        },
+        of_one_picture,
+    ),
+    (
+        ".rules.any_shape",
+        PixtralImageProcessorPil,
+        {"size": {"longest_edge": 64}, "patch_size": {"height": 4, "width": 8}},
+        in_one_batch,
+    ),
+    (
+        ".rules.glm_patches",
+        Glm4vImageProcessorPil,
+        {"patch_size": 4, "size": {"shortest_edge": 512, "longest_edge": 8192}},
+        as_a_whole,
+    ),
+)
+
+
+def features(item: EncoderItem) -> Array:
+    return np.frombuffer(item.features.data, "<f4").reshape(item.features.shape)
+
+
+@pytest.mark.parametrize(("module", "kind", "options", "read"), CASES)
+def test_features_equal_the_reference(
+    tmp_path: Path,
+    module: str,
+    kind: Callable[..., Any],
+    options: dict[str, Any],
+    read: Callable[[Any], list[Array]],
+) -> None:
+    processor = kind(**options)
+    processor.save_pretrained(tmp_path)
+    rule = open_rule(module, tmp_path)
+    for height, width in SIZES:
+        pixels = picture(height, width)
+        items = rule.prepare_picture(pixels).items
+        expected = read(processor(pixels, return_tensors="np"))
+        for item, array in zip(items, expected, strict=True):
+            np.testing.assert_array_equal(features(item), array)
+        size = sum(len(item.features.data) for item in items)
+        data = png(height, width)
+        assert size <= rule.image_bytes(height, width) == rule.measure_image(data)
+        assert rule.prepare_image(data).items == items
+
+
+@pytest.mark.parametrize(("module", "kind", "options", "read"), CASES[6:])
+def test_an_operators_bound_is_kept(
+    tmp_path: Path, module: str, kind: Callable[..., Any], options: dict[str, Any], read: object
+) -> None:
+    """What has a size of its own has at least the one picture that there is."""
+    kind(**options).save_pretrained(tmp_path)
+    rule = open_rule(module, tmp_path)
+    for each in (rule.bounded(40 * 40), rule.low_detail()):
+        pictures = [picture(*size) for size in SIZES]
+        assert all(
+            len(each.prepare_picture(one).items) <= len(rule.prepare_picture(one).items) for one in pictures
+        )
+    assert rule.bounded(None) == rule
+
+
+@pytest.mark.parametrize(
+    ("module", "changes", "message"),
+    [
+        (
+            ".rules.squares",
+            {"image_processor_type": "ViTImageProcessor"},
+            "image_processor_type must be CLIPImage",
+        ),
+        (".rules.squares", {"do_pan_and_scan": True}, "do_pan_and_scan must be false"),
+        (".rules.squares", {"size": {"longest_edge": 9}}, "size must be an object with height and width"),
+        (".rules.squares", {"image_std": [1.0, 0.0, 1.0]}, "image_std must be not zero"),
+        (".rules.squares", {"resample": 9}, "resample must be one of Pillow's filters"),
+        (".rules.tiles", {"size": {"shortest_edge": 9}}, "size must be an object with height and width"),
+        (".rules.tiles", {"max_patches": 10**6}, "max_patches must be min_patches to 256"),
+        (".rules.anyres", {"image_grid_pinpoints": [[31, 64]]}, "pairs of multiples of 32"),
+        (".rules.split_squares", {"max_image_size": {"longest_edge": 0}}, "max_image_size must be an object"),
+        (".rules.any_shape", {"size": {"shortest_edge": 3}}, "size must be an object with a longest_edge"),
+    ],
+)
+def test_files_that_make_no_sense_are_refused_by_name(
+    tmp_path: Path, module: str, changes: dict[str, Any], message: str
+) -> None:
+    kind, options = next((kind, options) for name, kind, options, _ in CASES if name == module)
+    kind(**options).save_pretrained(tmp_path)
+    path = tmp_path / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(ModelLoadError, match=message) as caught:
+        open_rule(module, tmp_path)
+    assert str(path) in caught.value.message
+
+
+def test_what_does_not_apply_is_refused_by_name(tmp_path: Path) -> None:
+    CLIPImageProcessorPil().save_pretrained(tmp_path)
+    rule = open_rule(".rules.squares", tmp_path)
+    assert rule.with_options(read_processor_options(ProcessorKwargs())) is rule
+    with pytest.raises(BadRequestError) as caught:
+        rule.with_options(read_processor_options(ProcessorKwargs(min_pixels=10)))
+    assert caught.value.param == "mm_processor_kwargs.min_pixels"
