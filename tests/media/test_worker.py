@@ -130,7 +130,7 @@ from sensorium.media.worker import decode_job
 data = sys.stdin.buffer.read()
 confine(4 << 30, sys.argv[1])
 _, most = resource.getrlimit(resource.RLIMIT_AS)
-resource.setrlimit(resource.RLIMIT_AS, (450 << 20, most))
+resource.setrlimit(resource.RLIMIT_AS, (640 << 20, most))
 print(repr(decode_job(data, DecodeLimits(max_bytes=1 << 40, max_seconds=1e6))))
 """
 
