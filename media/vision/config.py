@@ -183,6 +183,21 @@ class ProcessorFields:
                 return
         raise ModelLoadError(f"{folder}: no {names[0]}, and no processor_config.json with {part!r}")
 
+    @classmethod
+    def optional(cls, folder: Path, part: str, name: str) -> ProcessorFields:
+        """Of a folder that may have no such processor: without fields then."""
+        combined = _read_object(folder / "processor_config.json") or {}
+        if not isinstance(combined.get(part), dict) and not (folder / name).is_file():
+            found = cls.__new__(cls)
+            found.path, found._values = folder / name, {}
+            return found
+        return cls(folder, part, (name,))
+
+    @property
+    def is_empty(self) -> bool:
+        """It says nothing."""
+        return not self._values
+
     def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 (JSON)
         return self._values.get(name, default)
 

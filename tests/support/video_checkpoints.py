@@ -50,6 +50,16 @@ def _timed_patches(videos: Sequence[Sequence[EncoderItem]], films: Sequence[Film
     return {**_patches(videos, films), "second_per_grid_ts": [2 * film.interval_s for film in films]}
 
 
+def _tiles(videos: Sequence[Sequence[EncoderItem]], films: Sequence[Film]) -> Given:
+    """Frames of all, as if they were pictures."""
+    return {"pixel_values": torch.stack([values(item) for items in videos for item in items])}
+
+
+def _frames(videos: Sequence[Sequence[EncoderItem]], films: Sequence[Film]) -> Given:
+    """Frames of films that have the same number of them."""
+    return {"pixel_values_videos": torch.stack([torch.cat(list(map(values, items))) for items in videos])}
+
+
 @dataclass(frozen=True)
 class VideoFamily:
     """A family of `media_families.py`, and what it takes of videos."""
@@ -83,6 +93,8 @@ VIDEO_FAMILIES = (
     VideoFamily("qwen2_5_vl", _QWEN, _OF_FRAME, _timed_patches, tower={"tokens_per_second": 2}),
     VideoFamily("qwen3_vl_moe", _QWEN, _OF_ALL, _patches),
     VideoFamily("qwen3_5", _QWEN, _OF_ALL, _patches),
+    VideoFamily("internvl", "<video>", {}, _tiles, tokens=("<video>",), mixes=False),
+    VideoFamily("llava_onevision", "<video>", {"do_normalize": False}, _frames),
     VideoFamily("glm4v", "<|video|>", _OF_ALL, _patches, mixes=False),
 )
 

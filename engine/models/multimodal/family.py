@@ -37,6 +37,10 @@ class EncodeBatch(Protocol):
         """Features of all items, one behind the other in their first dimension."""
 
     @property
+    def grid(self) -> tuple[int, int, int] | None:
+        """What the first item's `grid` says; of all of them unless the family batches any."""
+
+    @property
     def grids(self) -> Any:  # noqa: ANN401
         """int64 [items, 3]: what the items' `grid` says."""
 
@@ -170,10 +174,14 @@ class Checkpoint:
             raise self.fault(" or ".join(paths), token_id, "the id of one of the tokenizer's tokens")
         return self.known(name)
 
+    def has_control(self, name: str) -> bool:
+        """Whether its tokenizer has this control token."""
+        token_id = self.text.id_of(name)
+        return token_id is not None and self.text.is_control(token_id)
+
     def known(self, name: str) -> str:
         """A control token: text of clients can never become one."""
-        token_id = self.text.id_of(name)
-        if token_id is None or not self.text.is_control(token_id):
+        if not self.has_control(name):
             raise ModelLoadError(
                 f"{self.folder}: its tokenizer has no control token {name!r}, by which prompts have media"
             )
