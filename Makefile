@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Tests run in a process for each core and one more, up to four: others are more copies of torch than are worth it.
+# Tests run in a process for each core and two more, up to four: others are more copies of torch than are worth it.
 # Tests in a browser are left out of them: they play sound in real time, and share one browser.
 BROWSER := tests/e2e/browser
 WORKERS := -n auto --maxprocesses 4 --dist worksteal --ignore $(BROWSER)
