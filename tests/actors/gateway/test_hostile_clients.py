@@ -145,9 +145,7 @@ async def test_a_servers_answer_cannot_become_two() -> None:
         request = await stream.receive_some(100_000)
         asked = re.search(rb"number=(\d)", request)
         answer = b'HTTP/1.1 200 OK\r\nContent-Length: 11\r\nConnection: close\r\n\r\n{"data":[]}'
-        with suppress(
-            trio.BrokenResourceError
-        ):  # an answer larger than what is read; a probe that was given up
+        with suppress(trio.BrokenResourceError):  # a long answer that is not read, a probe given up
             await stream.send_all(answer if asked is None else answers[int(asked[1])])
 
     answers = [
