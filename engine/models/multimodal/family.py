@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
-from ....protocols.engine.messages import Features, MediaItems, MediaKind
+from ....protocols.engine.messages import EncoderItem, Features, MediaItems, MediaKind
 from ....protocols.errors import ModelLoadError
 from ....protocols.shared.json_file import read_json
 from ...planning.positions import PositionRule, plain_positions
@@ -60,7 +60,12 @@ class Place:
     text_of: Callable[[MediaItems], str]
     """What stands there instead: text with one `token` for each item, in order."""
     token: str
-    """Becomes a placeholder for each row of its item."""
+    """Becomes a placeholder for each row of its item. Several kinds may share one."""
+    closing: EncoderItem | None = None
+    """One more item behind those of each medium."""
+    later: Callable[[Sequence[float]], Sequence[int]] | None = None
+    """For items of a video that lie on the axes of one place: from when they begin, in seconds, to positions
+    in time since the first. None: each begins where the text in front of it ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
