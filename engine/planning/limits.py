@@ -288,7 +288,7 @@ def _check_media(spans: tuple[MediaSpan, ...], num_prompt: int) -> None:
         if span.since_start is not None and (span.since_start < 0 or span.grid is None or not number):
             raise BadRequestError(
                 f"{where} has since_start {span.since_start}; allowed: at least 0, for an item with a grid "
-                "behind the first of its video"
+                "after the first of its video"
             )
 
 
