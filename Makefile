@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Tests run in a process for each core and one more, up to four: others are more copies of torch than are worth it.
+# Tests run in a process for each core and two more, up to four: others are more copies of torch than are worth it.
 # Tests in a browser are left out of them: they play sound in real time, and share one browser.
 BROWSER := tests/e2e/browser
 WORKERS := -n auto --maxprocesses 4 --dist worksteal --ignore $(BROWSER)
@@ -46,12 +46,14 @@ build/typing/sensorium:
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
-# Tests in a browser come last, one after the other. Sound and pictures are in real time there: what a busy machine
-# failed is tried once more.
+# Many tests work with real processes, sockets and clocks: what failed runs once more, alone, and what fails twice fails.
+# Tests in a browser come last, one after the other: sound and pictures are in real time there.
+AGAIN := --last-failed --last-failed-no-failures none
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) || \
+	  OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(AGAIN) --ignore $(BROWSER)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(BROWSER) || \
-	  OMP_NUM_THREADS=1 $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(BROWSER)
+	  OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(AGAIN) $(BROWSER)
 
 # Kernels compiled for Haswell, and torch and oneDNN held to what that processor can do (in bfloat16, too).
 test-avx2: $(READY)

@@ -10,6 +10,7 @@ from typing import NoReturn
 from .. import __version__
 from .help import is_overview, overview
 from .importing import importing
+from .library_defaults import set_library_defaults
 from .signals import LeavingAtOnce
 
 _NEEDS = (
@@ -24,14 +25,7 @@ _BROKEN_PIPE = 141
 def main() -> None:
     """Run the command line and end the process with its exit code."""
     _open_standard_streams()
-    # Read by OpenMP when torch is loaded: how long its threads spin for each other before they sleep. Its own
-    # 300,000 rounds make steps many times slower as soon as anything else wants a core (see
-    # docs/performance/kernels.md).
-    os.environ.setdefault("GOMP_SPINCOUNT", "3000")
-    # Read at their first use by oneDNN and by what torch has around it: how many compiled kernels each keeps,
-    # one for every shape it has met. Its own 1024, of 256 KiB each, are most of what a live server holds.
-    for cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
-        os.environ.setdefault(cache, "128")
+    set_library_defaults(os.environ)
     try:
         code = _run()
     except (MemoryError, OSError, ImportError, RuntimeError, ExceptionGroup) as error:

@@ -27,6 +27,7 @@ from ..client.cli import commands as client_commands
 from ..client.terminal import fail, write
 from ..protocols.errors import DeviceLostError, SensoriumError
 from ..protocols.shared.foreign_options import meant
+from .cluster.command import cluster
 from .config.engine import Dtype, Quantization
 from .config.foreign_options import refuse_others
 from .config.server import (
@@ -318,7 +319,7 @@ def serve(
 def _serve(config: ServerConfig, *, opens_console: bool) -> None:
     configure(config.logs)
     # Imported late: the other commands, and a wrong option, need none of it.
-    from .replicas.processes import model_processes
+    from .replicas.selection import model_processes
 
     processes = model_processes(config) if config.process.engine_process == "on" else None
     with nullcontext() if processes is None else processes.begun():
@@ -352,6 +353,7 @@ def _serve(config: ServerConfig, *, opens_console: bool) -> None:
 
 app.command(gateway)
 app.command(engine, default_parameter=Parameter(negative=()))
+app.command(cluster, default_parameter=Parameter(negative=()))
 
 
 @app.command(default_parameter=Parameter(negative=(), show_env_var=False))

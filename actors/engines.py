@@ -24,7 +24,8 @@ from ..protocols.errors import DeviceLostError
 from .config.server import ServerConfig
 from .engine_process.small_files import Checkpoint
 from .inference.client import EngineClient
-from .replicas.processes import ModelProcesses, model_processes
+from .replicas.processes import ModelProcesses
+from .replicas.selection import model_processes
 from .runtime.nursery import first_error
 from .runtime.temp_files import in_own_folders
 from .served_model import LoadedModel, loaded_model

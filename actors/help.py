@@ -17,6 +17,7 @@ COMMANDS = {
     "embed": "Make vectors of texts: for each a line with a JSON list of numbers, in order.",
     "watch": "Show a film, a camera or the screen to a model, and ask about it again and again.",
     "engine": "Run models for servers on other machines.",
+    "cluster": "Run engines on the machines of a Ray cluster, as many as requests need.",
     "models": "List the embedded models, or those of a server, or report how a folder would be served.",
     "kernels": "Measure the kernels of a model on this CPU, and show which are used.",
     "bench": "Measure OpenAI-shaped servers, interleaved, with live sessions or whole files.",

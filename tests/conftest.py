@@ -48,9 +48,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """A process more than there are cores: a third of the time tests wait for a clock or another process.
+    """Two processes more than there are cores: half of the time tests wait for a clock or another process.
     Those of `make quick` wait for nothing, and each process more would import everything once more."""
-    return len(os.sched_getaffinity(0)) + (os.environ.get("HYPOTHESIS_PROFILE") != "quick")
+    return len(os.sched_getaffinity(0)) + 2 * (os.environ.get("HYPOTHESIS_PROFILE") != "quick")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -188,8 +188,11 @@ class ProcessConfig:
     engines
         Address of engines that `sensorium engine` runs, HOST:PORT; repeat it for several with the same
         models. Nothing is loaded here then: the models are named as they are there.
+    cluster
+        Address of the directory that `sensorium cluster` serves, HOST:PORT: its engines are used as they come
+        and go. Nothing is loaded here then: the models are named as they are there.
     engine_secret_file
-        File with the secret that these engines know, 16 bytes or more.
+        File with the secret that these engines, or the cluster, know, 16 bytes or more.
     engine_tls_cert
         Certificate (PEM) to show engines, for TLS on both sides; with engine_tls_key and engine_tls_ca.
     engine_tls_key
@@ -202,6 +205,7 @@ class ProcessConfig:
     engine_silence_s: float = 20.0
     replicas: int = 1
     engines: tuple[str, ...] = ()
+    cluster: str = ""
     engine_secret_file: Path | None = None
     engine_tls_cert: Path | None = None
     engine_tls_key: Path | None = None
@@ -215,9 +219,16 @@ class ProcessConfig:
             raise ConfigError(f"--replicas is {self.replicas} with --engine-process off; allowed: on")
         for address in self.engines:
             check_address("engines", address)
-        if self.engines and (self.replicas > 1 or self.engine_process == "off"):
+        if self.cluster:
+            check_address("cluster", self.cluster)
+        if self.engines and self.cluster:
+            raise ConfigError("--engines and --cluster are both given; allowed: one of the two")
+        elsewhere = "--engines" if self.engines else "--cluster" if self.cluster else ""
+        if elsewhere and (self.replicas > 1 or self.engine_process == "off"):
             raise ConfigError(
-                "--engines are processes of their own; allowed: no --replicas, and no --engine-process off"
+                f"{elsewhere} means processes elsewhere; allowed: no --replicas, and no --engine-process off"
             )
-        if self.engines and self.engine_secret_file is None:
-            raise ConfigError("--engines need --engine-secret-file: the file with the secret that they know")
+        if elsewhere and self.engine_secret_file is None:
+            raise ConfigError(
+                f"{elsewhere} needs --engine-secret-file: the file with the secret of both sides"
+            )

@@ -38,7 +38,7 @@ class EngineProcessError(UnavailableError):
     """The process is gone, or says nothing any more."""
 
 
-class _ReplacedError(Exception):
+class ReplacedError(Exception):
     """The process has to make room for a new one, as somebody asked."""
 
 
@@ -68,7 +68,7 @@ class EnginePeer(ABC):
         self._left_out_s = left_out_s or math.inf
         self._has_others = has_others
         self._supervisor = Supervisor(
-            name, self._start, policy=policy, fatal=FilesChangedError, planned=_ReplacedError
+            name, self._start, policy=policy, fatal=FilesChangedError, planned=ReplacedError
         )
         self._replace = trio.Event()
         self._load_s = 0.0
@@ -205,7 +205,7 @@ class EnginePeer(ABC):
 
     async def _wait_replaced(self) -> None:
         await self._replace.wait()
-        raise _ReplacedError
+        raise ReplacedError
 
 
 class _News:

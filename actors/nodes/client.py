@@ -6,12 +6,9 @@ runs. Read `server.py` for the other end.
 
 from __future__ import annotations
 
-import logging
-import math
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import trio
@@ -19,34 +16,10 @@ import trio
 from ..engine_process import messages
 from ..engine_process.peer import EnginePeer, FilesChangedError
 from ..runtime.supervisor import RestartPolicy
-from .handshake import HANDSHAKE_S, HandshakeError, ask_in
+from .connecting import NodeAddress, connected
 
-logger = logging.getLogger(__name__)
-
-_AGAIN_S: Final = 1.0
-"""From one try to connect to the next."""
-_WARN_EVERY_S: Final = 60.0
 _POLICY: Final = RestartPolicy(first_delay_s=0.1, max_restarts=2**62)
 """A machine may be away for as long as it likes."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeAddress:
-    """Where engines listen."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @classmethod
-    def parse(cls, text: str) -> NodeAddress:
-        """HOST:PORT or [ADDRESS]:PORT. Raises ValueError."""
-        host, _, port = text.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-            raise ValueError(f"{text!r} is not HOST:PORT")
-        return cls(host.removeprefix("[").removesuffix("]"), int(port))
 
 
 class EngineNode(EnginePeer):
@@ -105,38 +78,8 @@ class EngineNode(EnginePeer):
 
     async def _connected(self) -> trio.abc.Stream:
         """Connected, and let in; tries until it is."""
-        warned_at, reason = -math.inf, ""
-        while True:
-            try:
-                with trio.fail_after(HANDSHAKE_S):
-                    return await self._connect()
-            except (OSError, trio.TooSlowError, trio.BrokenResourceError, HandshakeError) as error:
-                said = _reason(error)
-            if said != reason or trio.current_time() >= warned_at + _WARN_EVERY_S:
-                warned_at, reason = trio.current_time(), said
-                logger.warning("cannot use the %s: %s; it is tried again", self.name, said)
-            await trio.sleep(_AGAIN_S)
-
-    async def _connect(self) -> trio.abc.Stream:
-        tcp = await trio.open_tcp_stream(self.address.host, self.address.port)
-        stream: trio.abc.Stream = tcp
-        try:
-            if self._tls is not None:
-                stream = trio.SSLStream(tcp, self._tls, server_hostname=self.address.host)
-            await ask_in(stream, self._secret)
-        except BaseException:
-            await trio.aclose_forcefully(stream)
-            raise
-        return stream
+        return await connected(self.name, self.address, self._secret, self._tls)
 
     async def _obituary(self) -> str:
         await trio.lowlevel.checkpoint()
         return f"the connection to the {self.name} was lost"
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, trio.TooSlowError):
-        return f"no answer within {HANDSHAKE_S:g} s"
-    if isinstance(error, trio.BrokenResourceError):
-        return str(error.__cause__ or "the connection broke")
-    return str(error)

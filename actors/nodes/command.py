@@ -77,15 +77,14 @@ def engine(
     with LeavingAtOnce(), importing():
         from .. import model_loading as loading  # torch, too
         from ..worker_config import orders_of
-        from .client import NodeAddress
+        from .connecting import NodeAddress
         from .handshake import read_secret
         from .server import run_node
         from .tls import tls_context
     secret = read_secret(secret_file)
     tls = tls_context(tls_cert, tls_key, tls_ca, is_server=True)
     configure(config.logs)
-    host, _, port = listen.rpartition(":")
-    address = NodeAddress(host.removeprefix("[").removesuffix("]"), int(port))
+    address = NodeAddress.parse(listen, lowest_port=0)
 
     async def run() -> None:
         ready, stop = trio.Event(), trio.Event()

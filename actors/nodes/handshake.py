@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +18,21 @@ import trio
 from ...protocols.errors import SensoriumError
 from ..errors import ConfigError
 
-HELLO: Final = b"sensorium engines 1\n"
-"""The last number changes where two versions do not understand each other."""
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a connection is for: both ends mean the same one, or neither goes on."""
+
+    hello: bytes
+    """Its first line. The last number changes where two versions do not understand each other."""
+    listener: str
+    """The command that listens."""
+    caller: str
+    """The command that connects."""
+
+
+ENGINES: Final = Service(b"sensorium engines 2\n", "sensorium engine", "sensorium serve --engines")
+DIRECTORY: Final = Service(b"sensorium cluster 1\n", "sensorium cluster", "sensorium serve --cluster")
 HANDSHAKE_S: Final = 5.0
 MIN_SECRET_BYTES: Final = 16
 _NONCE_BYTES: Final = 32
@@ -45,38 +59,39 @@ def read_secret(path: Path) -> bytes:
     return secret
 
 
-async def ask_in(stream: trio.abc.Stream, secret: bytes) -> None:
+async def ask_in(stream: trio.abc.Stream, secret: bytes, service: Service = ENGINES) -> None:
     """The side that connected. Raises HandshakeError, and what the stream raises."""
     ours = secrets.token_bytes(_NONCE_BYTES)
-    await stream.send_all(HELLO + ours)
-    hello = await _exactly(stream, len(HELLO), "it closed the connection, as one that answers others does")
-    if hello != HELLO:
-        raise HandshakeError("what listens there is not `sensorium engine` of this version")
+    await stream.send_all(service.hello + ours)
+    closed = f"it closed the connection, as what is not `{service.listener}` of this version does"
+    hello = await _exactly(stream, len(service.hello), closed)
+    if hello != service.hello:
+        raise HandshakeError(f"what listens there is not `{service.listener}` of this version")
     theirs = await _exactly(stream, _NONCE_BYTES, "it closed the connection")
     proof = await _exactly(stream, _DIGEST_BYTES, "it closed the connection")
-    if not hmac.compare_digest(proof, _proof(secret, b"engine", ours, theirs)):
+    if not hmac.compare_digest(proof, _proof(secret, service, b"listener", ours, theirs)):
         raise HandshakeError("its secret is another one")
-    await stream.send_all(_proof(secret, b"front", ours, theirs))
+    await stream.send_all(_proof(secret, service, b"caller", ours, theirs))
     if await _exactly(stream, 1, "it did not accept our secret") != _ACCEPTED:
         raise HandshakeError("it did not accept our secret")
 
 
-async def let_in(stream: trio.abc.Stream, secret: bytes) -> None:
+async def let_in(stream: trio.abc.Stream, secret: bytes, service: Service = ENGINES) -> None:
     """The side that was connected to. Raises HandshakeError, and what the stream raises."""
-    hello = await _exactly(stream, len(HELLO), "it closed the connection")
-    if hello != HELLO:
-        raise HandshakeError("it does not speak as `sensorium serve --engines` of this version")
+    hello = await _exactly(stream, len(service.hello), "it closed the connection")
+    if hello != service.hello:
+        raise HandshakeError(f"it does not speak as `{service.caller}` of this version")
     theirs = await _exactly(stream, _NONCE_BYTES, "it closed the connection")
     ours = secrets.token_bytes(_NONCE_BYTES)
-    await stream.send_all(HELLO + ours + _proof(secret, b"engine", theirs, ours))
+    await stream.send_all(service.hello + ours + _proof(secret, service, b"listener", theirs, ours))
     proof = await _exactly(stream, _DIGEST_BYTES, "it closed the connection, as one with another secret does")
-    if not hmac.compare_digest(proof, _proof(secret, b"front", theirs, ours)):
+    if not hmac.compare_digest(proof, _proof(secret, service, b"caller", theirs, ours)):
         raise HandshakeError("its secret is another one")
     await stream.send_all(_ACCEPTED)
 
 
-def _proof(secret: bytes, who: bytes, front: bytes, engine: bytes) -> bytes:
-    return hmac.digest(secret, who + front + engine, _DIGEST)
+def _proof(secret: bytes, service: Service, who: bytes, caller: bytes, listener: bytes) -> bytes:
+    return hmac.digest(secret, service.hello + who + caller + listener, _DIGEST)
 
 
 async def _exactly(stream: trio.abc.Stream, size: int, else_: str) -> bytes:

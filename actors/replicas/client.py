@@ -79,10 +79,15 @@ class ReplicatedEngine(EngineClient):
         """`block_size` is that of the engines' caches, in tokens. `is_drained` says of which engines nothing
         new is asked, though they are ready."""
         self.name = name
-        self.engines = tuple(engines)
+        self.engines = list(engines)
         self.router = Router(len(engines))
         self._block_size = block_size
         self._is_drained = is_drained
+
+    def add(self, engine: EngineClient) -> None:
+        """One more that runs it."""
+        self.engines.append(engine)
+        self.router.add()
 
     @property
     def info(self) -> ModelInfo:

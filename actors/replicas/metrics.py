@@ -18,13 +18,14 @@ class _Processes(Collector):
 
     def __init__(self, processes: Sequence[EnginePeer]) -> None:
         self._processes = processes
-        self._collectors = [
-            ProcessCollector("sensorium_engine", partial(_pid, process), registry=None)
-            for process in processes
-        ]
+        self._collectors: list[ProcessCollector] = []
 
     def collect(self) -> Iterator[Metric]:
         """One family for each value."""
+        for process in self._processes[len(self._collectors) :]:
+            self._collectors.append(
+                ProcessCollector("sensorium_engine", partial(_pid, process), registry=None)
+            )
         families: dict[str, Metric] = {}
         for number, collector in enumerate(self._collectors):
             for metric in collector.collect():

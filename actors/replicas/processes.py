@@ -10,11 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
-import msgspec
 import trio
 
 from ...engine.models.info import ModelInfo
@@ -24,13 +22,12 @@ from ..engine_process.client import RemoteEngine
 from ..engine_process.peer import EnginePeer, FilesChangedError
 from ..engine_process.process import EngineProcess
 from ..inference.client import EngineClient
-from ..nodes.client import EngineNode, NodeAddress
+from ..nodes.client import EngineNode
+from ..nodes.connecting import NodeAddress
 from ..nodes.handshake import read_secret
 from ..nodes.tls import tls_context
 from ..telemetry.metrics import Metrics
-from ..worker_config import Orders, orders_of
 from .client import ReplicatedEngine
-from .cores import shared_cores, shared_devices
 from .metrics import register_replicas
 
 logger = logging.getLogger(__name__)
@@ -39,6 +36,9 @@ LEFT_OUT_S: Final = 1.0
 """A replica that has been silent for so long is asked nothing until it speaks; states come four times a
 second."""
 _CHECK_INTERVAL_S: Final = 0.05
+
+
+PeerT = TypeVar("PeerT", bound=EnginePeer)
 
 
 class ModelProcesses(Protocol):
@@ -101,17 +101,18 @@ class SingleProcess:
         )
 
 
-class Replicas:
+class Replicas(Generic[PeerT]):
     """Several processes with the same models."""
 
     def __init__(
-        self, make: Callable[[int, Callable[[], bool]], EnginePeer], num_replicas: int, config: ServerConfig
+        self, make: Callable[[int, Callable[[], bool]], PeerT], num_replicas: int, config: ServerConfig
     ) -> None:
         """`make` gives the process of a number that is not started, told how it learns whether another is
         ready."""
+        self._make = make
         self._drained: set[int] = set()
         self._is_replacing = False
-        self.processes: Sequence[EnginePeer] = [
+        self.processes: list[PeerT] = [
             make(index, partial(self._has_others, index)) for index in range(num_replicas)
         ]
         self.engines: Sequence[ReplicatedEngine] = [
@@ -123,6 +124,15 @@ class Replicas:
             )
             for number, name in enumerate(config.public_names)
         ]
+
+    def add(self) -> PeerT:
+        """One more, which is not started."""
+        index = len(self.processes)
+        process = self._make(index, partial(self._has_others, index))
+        self.processes.append(process)
+        for number, engine in enumerate(self.engines):
+            engine.add(process.engines[number])
+        return process
 
     def set_info(self, index: int, info: ModelInfo) -> None:
         """See `ModelProcesses.set_info`."""
@@ -205,39 +215,7 @@ async def _until(condition: Callable[[], bool]) -> None:
         await trio.sleep(_CHECK_INTERVAL_S)
 
 
-def model_processes(config: ServerConfig) -> ModelProcesses:
-    """Those of a server, not started yet."""
-    orders, silence_s, num = orders_of(config), config.process.engine_silence_s, config.process.replicas
-    if config.process.engines:
-        return Nodes(config)
-    if num == 1:
-        return SingleProcess(EngineProcess(orders, silence_s=silence_s))
-    cores = shared_cores(num)
-    devices = [shared_devices(order.config.device, num) for order in orders.models]
-    num_sharing = -(-num // min(len(set(each)) for each in devices))
-
-    def make(index: int, has_others: Callable[[], bool]) -> EngineProcess:
-        return EngineProcess(
-            _orders_of_one(orders, [each[index] for each in devices], num_sharing),
-            silence_s=silence_s,
-            left_out_s=LEFT_OUT_S,
-            has_others=has_others,
-            cores=cores[index],
-            name=f"engines of replica {index}",
-        )
-
-    return Replicas(make, num, config)
-
-
-def _orders_of_one(orders: Orders, devices: Sequence[str], num_sharing: int) -> Orders:
-    models = tuple(
-        msgspec.structs.replace(order, config=replace(order.config, device=device))
-        for order, device in zip(orders.models, devices, strict=True)
-    )
-    return msgspec.structs.replace(orders, models=models, num_sharing=num_sharing)
-
-
-class Nodes(Replicas):
+class Nodes(Replicas[EngineNode]):
     """Engines that others started, on any machine."""
 
     def __init__(self, config: ServerConfig) -> None:
@@ -246,7 +224,7 @@ class Nodes(Replicas):
         assert where.engine_secret_file is not None, "checked with the addresses"
         secret = read_secret(where.engine_secret_file)
         tls = tls_context(where.engine_tls_cert, where.engine_tls_key, where.engine_tls_ca, is_server=False)
-        self._first: EnginePeer | None = None
+        self._first: EngineNode | None = None
 
         def make(index: int, has_others: Callable[[], bool]) -> EngineNode:
             return EngineNode(
@@ -280,18 +258,22 @@ class Nodes(Replicas):
         await ready.wait()
 
     def _agree(self, node: EngineNode, opened: messages.Opened) -> None:
-        """All have to run the same models: of equal files, but for the weights, which nobody reads twice."""
-        first = self._first = self._first or node
-        if first.opened is None:
-            return
-        for engine, ours, theirs in zip(
-            node.engines, opened.checkpoints, first.opened.checkpoints, strict=True
-        ):
-            if ours.digest != theirs.digest:
-                raise FilesChangedError(
-                    f"{engine.name}: the {node.name} have other files than the {first.name}"
-                )
+        self._first = agree_on(self._first, node, opened)
 
     async def replace_all(self, drain_s: float) -> None:  # noqa: ARG002 (they end and begin elsewhere)
         """They are replaced where they run."""
         logger.warning("not replaced: the engines run elsewhere; end one there with SIGTERM, and start it")
+
+
+def agree_on(first: EngineNode | None, node: EngineNode, opened: messages.Opened) -> EngineNode:
+    """The engines that all have to agree with, `node` being the first if there was none.
+
+    All have to run the same models: of equal files, but for the weights, which are read only where they are
+    computed with. Raises FilesChangedError.
+    """
+    if first is None or first.opened is None:
+        return node
+    for engine, ours, theirs in zip(node.engines, opened.checkpoints, first.opened.checkpoints, strict=True):
+        if ours.digest != theirs.digest:
+            raise FilesChangedError(f"{engine.name}: the {node.name} have other files than the {first.name}")
+    return first

@@ -82,6 +82,10 @@ class Router:
         self._engines = [_Engine() for _ in range(num_engines)]
         self._keys: OrderedDict[str, int] = OrderedDict()
 
+    def add(self) -> None:
+        """One more engine, with the next number."""
+        self._engines.append(_Engine())
+
     def choose(
         self,
         available: Collection[int],

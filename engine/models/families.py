@@ -41,7 +41,7 @@ FAMILIES: tuple[FamilyEntry, ...] = (
 )
 """One line an architecture; `transformers` stands for all others."""
 
-FALLBACK: Final = FamilyEntry("", "", ".transformers.model", ".dense.side")
+FALLBACK: Final = FamilyEntry("", "", ".transformers.source", ".dense.side")
 """Causal language models of `transformers`."""
 ENCODERS: Final = FamilyEntry("", "", ".encoders.model", ".dense.side")
 """Its base models and masked language models of texts."""

@@ -109,6 +109,20 @@ class PackedWeight:
         is_long = group > GROUP and (groups == 1 or group % GROUP == 0)
         return Grid(4 if bits == 4 else 8, GROUP if is_long else group)
 
+    @property
+    def may_be_reordered(self) -> bool:
+        """Whether its inputs may lie in an order of their own, which only its numbers tell."""
+        return "weight_g_idx" in self.parts or ("g_idx" in self.parts and self.published.is_reordered)
+
+    @property
+    def number_type(self) -> str:
+        """What its numbers fit into, as safetensors calls it: scales of powers of two leave them short."""
+        scale = self.parts.get("weight_scale")
+        is_short = self.kind == "mxfp4 experts" or (
+            self.kind == "float4" and scale is not None and scale.dtype == "U8"
+        )
+        return "BF16" if is_short else "F32"
+
     def saved_bytes(self, dtype: torch.dtype) -> int:
         """Bytes that its codes take less than its numbers."""
         out, size = self.shape

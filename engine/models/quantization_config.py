@@ -33,6 +33,8 @@ class Published:
     """GPTQ stores zero points less this."""
     block: tuple[int, int] | None = None
     """Outputs and inputs that share a scale, if scales are of blocks."""
+    is_reordered: bool = False
+    """Whether inputs may lie in an order of each weight's own."""
 
 
 def read_published(config: Mapping[str, Any], path: Path) -> Published | None:
@@ -73,7 +75,7 @@ def _gptq(raw: Mapping[str, Any], refuse: _Refuse) -> Published:
     known = raw.get("checkpoint_format", "gptq")
     if known not in ("gptq", "gptq_v2"):
         raise refuse("checkpoint_format", f"{known!r} is not gptq or gptq_v2")
-    return Published("gptq", zero_offset=int(known == "gptq"))
+    return Published("gptq", zero_offset=int(known == "gptq"), is_reordered=bool(raw.get("desc_act")))
 
 
 def _check_awq(raw: Mapping[str, Any], refuse: _Refuse) -> None:

@@ -53,8 +53,13 @@ class CheckedTensors:
     """Headers that fit; `read` gives the tensors, once they are wanted."""
 
     read: Callable[[], TensorReader]
-    saved_bytes: int
-    """That weights published as codes take less than as numbers."""
+    headers: TensorReader
+    """To be asked what is stored; nothing is taken of it."""
+
+    @property
+    def saved_bytes(self) -> int:
+        """That weights published as codes take less than as numbers."""
+        return self.headers.saved_bytes()
 
 
 def tensor_reader(
@@ -83,7 +88,7 @@ def tensor_reader(
     checked = reader()
     if opening.published is not None:
         logger.info("%s: %s; %s", opening.name, opening.published.method, checked.describe_packed())
-    return CheckedTensors(reader, checked.saved_bytes())
+    return CheckedTensors(reader, checked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,6 +131,15 @@ class TensorReader:
             weight = arrange_linear(self.take_all(*names), bias, GRIDS[self.quantization])
         return AdaptedWeight(weight, names) if self.adaptable else weight
 
+    def types(self) -> dict[str, str]:
+        """What the numbers of each tensor fit into, as safetensors calls it."""
+        packed = {name: each.number_type for name, each in self._packed.items()}
+        return {name: each.dtype for name, each in self._stored.items()} | packed
+
+    def packed(self, name: str) -> PackedWeight:
+        """How a weight that is not taken yet is stored in fewer bits."""
+        return self._packed[name]
+
     def describe_packed(self) -> str:
         """What becomes of weights that were published in fewer bits, for people."""
         codes = [each for each in self._packed.values() if self.are_codes(each.name)]
@@ -257,10 +266,10 @@ def grid_of(name: str, shape: Shape, quantization: Quantization) -> Grid | None:
     return HEAD_GRID if name.endswith(("lm_head.weight", "proj_out.weight")) else GRIDS[quantization]
 
 
-def check_files(folder: Path) -> None:
-    """Raise ModelLoadError if a weights file is missing or cannot be read."""
-    for path in _weight_files(folder):
-        _header(path)
+def stored_types(folder: Path) -> dict[str, str]:
+    """The types of all tensors that a checkpoint's files say they have, as safetensors calls them. Raises
+    ModelLoadError if a file is missing or cannot be read."""
+    return {stored.key: stored.dtype for path in _weight_files(folder) for stored in _header(path)}
 
 
 def read_tensors(

@@ -20,7 +20,7 @@ from kernel_ceilings import Clock, measure_ceilings
 from sensorium.engine.models import registry
 from sensorium.engine.models.base import Model, StepBatch
 from sensorium.engine.models.source import Opening
-from sensorium.engine.models.transformers.model import open_source
+from sensorium.engine.models.transformers.source import open_source
 from sensorium.kernels.attention.kv_quantization import CODED
 from sensorium.kernels.attention.paged_attention import PagedSequence, paged_batch, with_tables
 from sensorium.protocols.shared.json_file import read_json

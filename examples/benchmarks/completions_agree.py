@@ -3,8 +3,9 @@
     python examples/benchmarks/completions_agree.py FOLDER [--tokens 32]
 
 Eight beginnings of texts are completed by `generate`, then by the engine: all at once, and again from the
-prefix cache. Prints each completion, and how many are equal; where the two best logits are closer than 1e-4
-either token is right, and the comparison ends there. Exits with 1 if one differs.
+prefix cache. Two of them are pages of this project's documents, some 800 tokens: longer than the sliding
+windows that models have. Prints each completion, and how many are equal; where the two best logits are closer
+than 1e-4 either token is right, and the comparison ends there. Exits with 1 if one differs.
 """
 
 from __future__ import annotations
@@ -28,9 +29,17 @@ BEGINNINGS: Final = (
     "def fibonacci(n):\n    ",
     "The three primary colours are",
     "Die Hauptstadt von Deutschland ist",
-    "In 1969, the first humans",
-    "To make a simple soup, you need",
 )
+_DOCUMENTS: Final = ("lifecycle.md", "glossary.md")
+_DOCUMENT_LETTERS: Final = 3200
+_SHOWN_LETTERS: Final = 40
+"""Of the end of what is completed."""
+
+
+def beginnings() -> list[str]:
+    """Texts to complete."""
+    docs = Path(__file__).parents[2] / "docs"
+    return [*BEGINNINGS, *((docs / name).read_text()[:_DOCUMENT_LETTERS] for name in _DOCUMENTS)]
 
 
 @torch.inference_mode()
@@ -44,7 +53,8 @@ def main() -> None:
     options = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(options.folder)
     reference = AutoModelForCausalLM.from_pretrained(options.folder, dtype=torch.float32).eval()
-    prompts = [tokenizer(text)["input_ids"] for text in BEGINNINGS]
+    texts = beginnings()
+    prompts = [tokenizer(text)["input_ids"] for text in texts]
     cases = [reference_case(reference, prompt, num_tokens=options.tokens) for prompt in prompts]
     del reference
     source = open_model(options.folder, device="cpu", dtype="float32")
@@ -59,10 +69,12 @@ def main() -> None:
         ids = [engine.submit(case, num_tokens=options.tokens) for case in cases]
         engine.run()
         answers.append([engine.tokens(request_id) for request_id in ids])
-    for text, case, first, second in zip(BEGINNINGS, cases, *answers, strict=True):
+    for text, case, first, second in zip(texts, cases, *answers, strict=True):
         is_equal = _is_equal(case, first) and _is_equal(case, second)
         num_equal += is_equal
-        print(f"{'equal ' if is_equal else 'DIFFER'} {text!r} {tokenizer.decode(first)!r}")
+        verdict = "equal " if is_equal else "DIFFER"
+        shown = f"{len(case.prompt)} tokens …{text[-_SHOWN_LETTERS:]!r}"
+        print(f"{verdict} {shown} {tokenizer.decode(first)!r}")
     print(
         f"{num_equal} of {len(cases)} equal, {options.tokens} tokens each, through {source.info.runs_through}"
     )

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from select import select
 from typing import Any
 
 import anyio
@@ -158,6 +159,9 @@ def dripping(first: bytes, piece: bytes) -> Iterator[str]:
     ended = threading.Event()
 
     def drip(listener: socket.socket) -> None:
+        while not select([listener], [], [], 0.05)[0]:
+            if ended.is_set():
+                return  # the client gave up before it was connected
         connection, _ = listener.accept()
         with connection, suppress(OSError):
             connection.sendall(first)

@@ -12,7 +12,8 @@ import httpx
 import pytest
 from support.live_answers import chat
 from support.media_checkpoints import Checkpoint
-from support.media_families import BY_NAME, make_media_folder
+from support.media_families import BY_NAME
+from support.media_family import make_media_folder
 from support.server import Server, make_config, running_server
 from support.vision_files import png
 

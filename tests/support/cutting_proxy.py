@@ -68,7 +68,11 @@ class CuttingProxy:
             if self.refusing:
                 client.close()
                 continue
-            server = socket.create_connection(("127.0.0.1", self._target))
+            try:
+                server = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:  # what is there has ended
+                client.close()
+                continue
             with self._lock:
                 self._open |= {client, server}
             for source, sink in ((client, server), (server, client)):

@@ -1,4 +1,4 @@
-"""A checkpoint of a family of `media_families.py`, opened by us and by `transformers`."""
+"""A checkpoint of a family of `media_families/`, opened by us and by `transformers`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sensorium.protocols.chat.content import ChatMessage, MediaPart, Part, TextP
 from sensorium.protocols.chat.request import Conversation
 from sensorium.protocols.engine.messages import MediaItems
 from support.exactness import Case, reference_case
-from support.media_families import Content, Family, Sound, model_class
+from support.media_family import Content, Family, Sound, model_class
 from support.vision_files import picture
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 from uuid import uuid4
 
@@ -30,18 +29,16 @@ from ....protocols.engine.messages import (
     Transduced,
     TransduceRequest,
 )
-from ....protocols.engine.statistics import SpeechStatistics
 from ....protocols.errors import BadRequestError
 from ....protocols.shared.audio_format import INTERNAL_RATE
 from ....protocols.transcription.streaming import ChunkDelay
-from ....protocols.transcription.transcript import Task, TimedSegment, Transcript, TranscriptionOptions
+from ....protocols.transcription.transcript import Transcript, TranscriptionOptions
 from ...runtime.compute_pool import compute, give_way
 from ...runtime.nursery import open_work
-from ..channels import transcribe_channels
-from ..model import FILE, LiveStream, ReadAudio, check_task, live_lane
-from ..parts import PartTranscriber, check_supported
+from ..model import LiveStream, ReadAudio, live_lane
+from ..part_model import PartModel
+from ..parts import PartTranscriber, ReadPart
 from ..recording import SilenceDetector
-from ..statistics import SpeechCounts
 from ..streaming.reader import TokenReader
 from .family import Frames, WindowedFamily
 from .windows import PlacedToken, WindowJoiner, windows_of
@@ -56,60 +53,15 @@ Answers = dict[Range, Sequence[PlacedToken]]
 """The tokens of windows, by their frames. Those of a token count from the window's first."""
 
 
-class WindowedTranscriber:
-    """Transcribes with one model (a `SpeechModel`). Holds no state of any request."""
+class WindowedTranscriber(PartModel[WindowedFamily]):
+    """Transcribes with one model (a `SpeechModel`). Holds no state of any request. Windows in which voice
+    activity finds nobody are not transcribed."""
 
-    supports_left_context = False
-    spells_numbers = False
-    takes_hints = False
-    tasks: tuple[Task, ...] = ("transcribe",)
     delays: tuple[ChunkDelay, ...] = ()
 
-    def __init__(self, family: WindowedFamily, activity: VoiceActivityModel | None = None) -> None:
-        """Windows in which `activity` hears nobody are not transcribed."""
-        self.family = family
-        self._activity = activity
-        self._counts = SpeechCounts()
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """ISO codes that may be asked for."""
-        return self.family.languages
-
-    def statistics(self) -> SpeechStatistics:
-        """What came of all transcripts so far."""
-        return self._counts.statistics()
-
-    def check(self, options: TranscriptionOptions) -> None:
-        """Raise BadRequestError, naming the field, for a language or task it does not know, or an option that
-        it could only ignore."""
-        check_task(options, self.tasks, self.languages)
-        check_supported(options)
-
-    async def transcribe(
-        self,
-        samples: Samples,
-        options: TranscriptionOptions,
-        *,
-        lane: Lane = FILE,
-        on_delta: Callable[[str], None] | None = None,
-        on_segment: Callable[[TimedSegment], None] | None = None,
-    ) -> Transcript:
-        """The transcript of `samples`, of any length: see `SpeechModel.transcribe`."""
-        self.check(options)
-        if options.multichannel:
-            return await transcribe_channels(partial(self.transcribe, lane=lane), samples, options)
-        work = WindowWork(self.family, self._activity, lane)
-        transcript = await PartTranscriber(
-            family=self.family,
-            activity=self._activity,
-            read=work.read,
-            options=options,
-            on_delta=on_delta,
-            on_segment=on_segment,
-        ).transcribe(samples, lane)
-        self._counts.count(transcript)
-        return transcript
+    def part_reader(self, options: TranscriptionOptions, lane: Lane) -> ReadPart:
+        """Gives the tokens of parts, each by its windows."""
+        return WindowWork(self.family, self._activity, lane).read
 
     def live(
         self,

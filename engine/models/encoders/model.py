@@ -35,10 +35,11 @@ from ..embedding import read_embedding
 from ..info import ModelInfo
 from ..quantization_config import FIELDS
 from ..source import ModelSource, Opening, tensor_reader
-from ..transformers.model import has_towers
-from ..transformers.reading import message_of, read_model
+from ..transformers.reading import read_model
+from ..transformers.refusal import message_of
 from ..transformers.rounded import linear_names, round_linears
-from ..weights import check_files, num_bytes
+from ..transformers.source import has_towers
+from ..weights import num_bytes, stored_types
 
 _NO_CACHE: Final = KvShape(0, 1, 1)
 _UNUSED: Final = re.compile(
@@ -158,7 +159,7 @@ def open_source(opening: Opening) -> ModelSource:
         embedding=read_embedding(folder, check_size(config, "hidden_size", path), default=default),
         is_bidirectional=True,
     )
-    check_files(folder)
+    stored_types(folder)
     shapes = {name: tuple(parameter.shape) for name, parameter in skeleton.named_parameters()}
     rounded = linear_names(skeleton)
     tensors = None if opening.published is None else tensor_reader(opening, shapes)

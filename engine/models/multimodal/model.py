@@ -27,7 +27,8 @@ from ..base import EncoderOutput, KvShape, StepBatch, is_whole, values_of
 from ..dense.model import EmbeddedRows
 from ..info import ModelInfo
 from ..source import ModelSource, Opening
-from ..transformers.model import RecurrentTransformersModel, TransformersModel, open_with_decoder
+from ..transformers.model import RecurrentTransformersModel, TransformersModel
+from ..transformers.source import open_with_decoder
 from .family import Checkpoint, MediaFamily, open_family
 from .side import side_of
 

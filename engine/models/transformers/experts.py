@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from ....kernels.linear.grouped_experts import grouped_experts
 from ....kernels.linear.linear import LinearWeight, arrange_linear, linear
-from ....kernels.linear.quantized_linear import BitsWeight, num_packed_bytes
+from ....kernels.linear.quantized_linear import BitsWeight
+from ....kernels.linear.weight_bytes import held_bytes
 from ....kernels.linear.weight_codes import GRIDS, Grid, Quantization
 
 _UP: Final = ("gate_up_proj", "up_proj")
@@ -34,7 +35,6 @@ class ArrangedExperts(nn.Module):
         original: Any,  # noqa: ANN401 (of any family)
         up: Sequence[LinearWeight],
         down: Sequence[LinearWeight],
-        nbytes: int,
     ) -> None:
         """Of the first and the last products of each expert, whose weights `original` loses."""
         super().__init__()
@@ -44,7 +44,7 @@ class ArrangedExperts(nn.Module):
         self._up, self._down = up, down
         is_longcat = type(original).__name__ == _LONGCAT
         self._num_experts: int = original.total_experts if is_longcat else original.num_experts
-        self.nbytes = nbytes
+        self.nbytes = sum(map(held_bytes, (*up, *down)))
         """Of the weights."""
 
     @property
@@ -99,10 +99,9 @@ class Llama4Mixture(nn.Module):
 
 def arranged(module: nn.Module, quantization: Quantization) -> ArrangedExperts:
     """In place of a layer's experts, rounded to codes if that was asked for."""
-    grid, dtype = GRIDS[quantization], module.get_parameter(_DOWN).dtype
-    num_bytes = expert_bytes(module, dtype, quantization)
+    grid = GRIDS[quantization]
     up, down = (_weights(module, name, grid) for name in (up_name(module), _DOWN))
-    return ArrangedExperts(module, up, down, num_bytes)
+    return ArrangedExperts(module, up, down)
 
 
 def is_experts(module: nn.Module) -> bool:
@@ -128,27 +127,15 @@ def arrange_experts(decoder: nn.Module, quantization: Quantization) -> None:
             decoder.set_submodule(name, arranged(module, quantization))
 
 
-def saved_bytes(decoder: nn.Module, dtype: torch.dtype, quantization: Quantization) -> int:
-    """What the experts of a decoder take less once they are arranged."""
-    experts = [module for module in decoder.modules() if is_experts(module)]
-    return sum(
-        expert_bytes(each, dtype, "none") - expert_bytes(each, dtype, quantization) for each in experts
-    )
-
-
-def expert_bytes(module: nn.Module, dtype: torch.dtype, quantization: Quantization) -> int:
-    """What a layer's experts take once they are arranged."""
-    grid = GRIDS[quantization]
-    total = 0
-    for parameter in module.parameters(recurse=False):
-        if grid is None or parameter.ndim != 3:
-            total += parameter.numel() * dtype.itemsize
-            continue
-        num, out, size = parameter.shape
+def product_shapes(module: nn.Module) -> dict[str, tuple[int, int, int]]:
+    """Of the parameters of an expert's products: experts that multiply, outputs, inputs."""
+    shapes: dict[str, tuple[int, int, int]] = {}
+    for name in (up_name(module), _DOWN):
+        num, out, size = module.get_parameter(name).shape
         if _is_transposed(module):
             out, size = size, out
-        total += num * num_packed_bytes(out, size, grid)
-    return total
+        shapes[name] = (min(num, int(getattr(module, "num_routed_experts", num))), out, size)
+    return shapes
 
 
 def _is_transposed(module: nn.Module) -> bool:
@@ -168,7 +155,7 @@ def _weights(module: nn.Module, name: str, grid: Grid | None) -> list[LinearWeig
     bias: Tensor | None = getattr(module, f"{name}_bias", None)
     if _is_transposed(module):
         weights = weights.transpose(1, 2)
-    num = min(len(weights), int(getattr(module, "num_routed_experts", len(weights))))
+    num, _, _ = product_shapes(module)[name]
     return [
         arrange_linear(
             weights[each].contiguous(), None if bias is None else bias[each].detach().clone(), grid

@@ -2,7 +2,7 @@
 
 Older models compute attention themselves: who keeps it in a method has that replaced, others their forward
 pass. Biases by distance (ALiBi) become two more numbers of each key. All else is what the model's file does.
-`engine/models/transformers/model.py` has what is called.
+`engine/models/transformers/attention.py` has what is called.
 """
 
 from __future__ import annotations

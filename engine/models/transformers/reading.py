@@ -24,12 +24,13 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils import logging
 
-from ....kernels.linear.linear import LinearWeight, PartedWeight
+from ....kernels.linear.linear import LinearWeight
 from ....kernels.linear.quantized_linear import BitsWeight
 from ....protocols.errors import ModelLoadError
 from ..source import CheckedTensors, Opening
 from ..weights import Shape, TensorReader, check_finite, listed
 from .experts import ArrangedExperts, is_experts, up_name
+from .refusal import message_of
 from .rounded import Rounded, linear_names
 
 PLAIN: Final = "eager"
@@ -121,12 +122,12 @@ def stored_shapes(skeleton: PreTrainedModel) -> dict[str, Shape]:
 
 def as_numbers(skeleton: PreTrainedModel, stored: Collection[str]) -> set[str]:
     """The tensors of a checkpoint that no product of codes is computed with here."""
-    experts = {name for each in _experts_of(skeleton, stored) for names in each.names for name in names}
+    experts = {name for each in experts_of(skeleton, stored) for names in each.names for name in names}
     return set(stored) - linear_names(skeleton) - experts
 
 
 @dataclass(frozen=True, slots=True)
-class _StoredExperts:
+class StoredExperts:
     """A layer's experts as a checkpoint has them: of each the names of the parts of its first product, which
     are one tensor in the model, and of its last product."""
 
@@ -139,13 +140,13 @@ class _StoredExperts:
         return self.up + self.down
 
 
-def _experts_of(skeleton: PreTrainedModel, stored: Collection[str]) -> list[_StoredExperts]:
+def experts_of(skeleton: PreTrainedModel, stored: Collection[str]) -> list[StoredExperts]:
     """Those whose weights are stored one by one."""
     modules = {_layer_of(name): name for name, module in skeleton.named_modules() if is_experts(module)}
     found: dict[str, dict[int, set[str]]] = {}
     for match in filter(None, map(_EXPERT.fullmatch, stored)):
         found.setdefault(match[1], {}).setdefault(int(match[2]), set()).add(match[3])
-    made: list[_StoredExperts] = []
+    made: list[StoredExperts] = []
     for prefix, experts in found.items():
         module, first = modules.get(_layer_of(prefix)), next(iter(experts.values()))
         parts = next((parts for parts in _EXPERT_PARTS if first == {*parts.up, parts.down}), None)
@@ -153,7 +154,7 @@ def _experts_of(skeleton: PreTrainedModel, stored: Collection[str]) -> list[_Sto
             continue
         names = [f"{prefix}.{number}." for number in sorted(experts)]
         up = [tuple(f"{each}{part}.weight" for part in parts.up) for each in names]
-        made.append(_StoredExperts(module, up, [(f"{each}{parts.down}.weight",) for each in names]))
+        made.append(StoredExperts(module, up, [(f"{each}{parts.down}.weight",) for each in names]))
     return made
 
 
@@ -180,7 +181,7 @@ def _read_published(
         numbers[name] = zero.expand(stored[name])
         if bias is not None:
             numbers[f"{layer}.bias"] = zero.expand(bias.shape)
-    for experts in _experts_of(skeleton, stored):
+    for experts in experts_of(skeleton, stored):
         module = skeleton.get_submodule(experts.module)
         products = {up_name(module): experts.up, "down_proj": experts.down}
         shapes = {name: module.get_parameter(name).shape for name in products}
@@ -205,21 +206,10 @@ def _rounded(codes: BitsWeight, _: PreTrainedModel) -> Rounded:
     return Rounded(codes)
 
 
-def _coded_parts(weight: LinearWeight) -> Iterator[BitsWeight]:
-    for part in weight.parts if isinstance(weight, PartedWeight) else (weight,):
-        assert isinstance(part, BitsWeight), "all are codes"
-        yield part
-
-
 def _coded_experts(
     name: str, up: list[LinearWeight], down: list[LinearWeight], model: PreTrainedModel
 ) -> ArrangedExperts:
-    return ArrangedExperts(
-        model.get_submodule(name),
-        up,
-        down,
-        sum(each.nbytes for weight in (*up, *down) for each in _coded_parts(weight)),
-    )
+    return ArrangedExperts(model.get_submodule(name), up, down)
 
 
 @contextmanager
@@ -252,8 +242,3 @@ def plain_floats(config: dict[str, Any]) -> dict[str, Any]:
                 return value
 
     return {key: plain(value) for key, value in config.items()}
-
-
-def message_of(error: Exception) -> str:
-    """Its kind and first line: torch goes on with addresses of its own code."""
-    return f"{type(error).__name__}: {''.join(str(error).splitlines()[:1])}"

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +19,6 @@ from ....kernels.linear.float32_tiles import TiledWeight, linear_tiled, tile_lin
 from ....kernels.linear.quantized_linear import BitsWeight, linear_bits, quantize_linear
 from ....kernels.linear.row_adapters import add_changes, is_adapting
 from ....kernels.linear.weight_codes import GRIDS, Quantization
-from ..source import Opening
 
 
 class Rounded(nn.Module):
@@ -118,11 +116,3 @@ def read_bytes(parts: Sequence[nn.Module]) -> int:
 def rounded_in(model: nn.Module) -> list[Rounded]:
     """Layers of codes."""
     return [module for module in model.modules() if isinstance(module, Rounded)]
-
-
-def copied_bytes(skeleton: nn.Module, opening: Opening) -> int:
-    """The most that projections to logits take beside the embeddings that they share their weights with."""
-    if opening.device.type != "cpu" or opening.dtype is not torch.float32:
-        return 0
-    tied = [skeleton.get_parameter(name) for name in cast(Any, skeleton).all_tied_weights_keys]
-    return sum(each.numel() * torch.bfloat16.itemsize for each in tied)

@@ -15,9 +15,11 @@ from sensorium.actors.config.server import ServerConfig
 from sensorium.actors.engine_process.peer import EnginePeer, FilesChangedError
 from sensorium.actors.errors import ConfigError
 from sensorium.actors.inference.engine import Engine
-from sensorium.actors.nodes.client import EngineNode, NodeAddress
-from sensorium.actors.nodes.handshake import HELLO, HandshakeError, ask_in, let_in, read_secret
-from sensorium.actors.nodes.server import MAX_PENDING, run_node
+from sensorium.actors.nodes.client import EngineNode
+from sensorium.actors.nodes.connecting import NodeAddress
+from sensorium.actors.nodes.entrance import MAX_PENDING
+from sensorium.actors.nodes.handshake import DIRECTORY, ENGINES, HandshakeError, ask_in, let_in, read_secret
+from sensorium.actors.nodes.server import run_node
 from sensorium.actors.nodes.tls import tls_context
 from sensorium.actors.replicas.processes import Nodes
 from sensorium.actors.worker_config import Orders
@@ -115,6 +117,14 @@ async def test_both_ends_prove_that_they_know_the_secret() -> None:
     assert engine is not None
 
 
+async def test_a_proof_for_one_service_is_none_for_another() -> None:
+    """An engine does not take a server that looks for a directory, though it knows the secret."""
+    ours, theirs = memory_stream_pair()
+    await ours.send_all(ENGINES.hello + bytes(32))
+    with pytest.raises(HandshakeError, match="it does not speak as `sensorium serve --cluster`"):
+        await let_in(theirs, SECRET, DIRECTORY)
+
+
 async def test_an_engine_believes_no_proof_but_that_of_its_own_number() -> None:
     """What was said in one connection is worth nothing in another."""
     ours, theirs = memory_stream_pair()
@@ -122,9 +132,9 @@ async def test_an_engine_believes_no_proof_but_that_of_its_own_number() -> None:
         with pytest.RaisesGroup(pytest.RaisesExc(HandshakeError, match="its secret is another one")):
             async with trio.open_nursery() as inner:
                 inner.start_soon(let_in, theirs, SECRET)
-                await ours.send_all(HELLO + bytes(32))
+                await ours.send_all(ENGINES.hello + bytes(32))
                 heard = bytearray()
-                while len(heard) < len(HELLO) + 64:
+                while len(heard) < len(ENGINES.hello) + 64:
                     heard += await ours.receive_some(200)
                 await ours.send_all(bytes(heard[-32:]))  # the engine's own proof, sent back
         nursery.cancel_scope.cancel()
@@ -172,7 +182,7 @@ async def test_a_wrong_secret_gets_nowhere(caplog: pytest.LogCaptureFixture) -> 
 
 
 async def test_those_who_say_nothing_are_few_and_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sensorium.actors.nodes.server.HANDSHAKE_S", 0.5)
+    monkeypatch.setattr("sensorium.actors.nodes.entrance.HANDSHAKE_S", 0.5)
     async with node() as (address, _), trio.open_nursery() as nursery:
         silent = [await trio.open_tcp_stream(address.host, address.port) for _ in range(MAX_PENDING + 1)]
         with trio.fail_after(10):
@@ -232,7 +242,7 @@ async def test_a_server_uses_those_that_are_there(tmp_path: Path) -> None:
 
 
 def test_what_has_to_be_given_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--engines need --engine-secret-file"):
+    with pytest.raises(ConfigError, match="--engines needs --engine-secret-file"):
         ProcessConfig(engines=("10.0.0.2:9000",))
     with pytest.raises(ConfigError, match="--engines is 'nowhere'; allowed: HOST:PORT"):
         ProcessConfig(engines=("nowhere",), engine_secret_file=tmp_path)

@@ -14,12 +14,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from sensorium.engine.models.weights import (
     TensorReader,
-    check_files,
     choose_device,
     choose_dtype,
     find_folder,
     num_bytes,
     read_tensors,
+    stored_types,
 )
 from sensorium.protocols.errors import ModelLoadError
 
@@ -189,10 +189,10 @@ def test_a_folder_without_safetensors_is_refused(tmp_path: Path) -> None:
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
     write(tmp_path, tensors())
-    check_files(tmp_path)
+    assert set(stored_types(tmp_path).values()) == {"F32"}
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-8])  # a download that stopped
-    for read in (reader, check_files):
+    for read in (reader, stored_types):
         with pytest.raises(ModelLoadError, match=r"model\.safetensors: not a readable safetensors file"):
             read(tmp_path)
 

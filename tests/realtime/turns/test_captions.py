@@ -9,7 +9,7 @@ import pytest
 from sensorium.protocols.engine.messages import ItemId
 from sensorium.protocols.errors import InternalError
 from sensorium.protocols.transcription.streaming import ChunkDelay, StreamAnswer, StreamSegment
-from sensorium.protocols.transcription.transcript import Transcript
+from sensorium.protocols.transcription.transcript import Transcript, Word
 from sensorium.realtime.effects import ContinueStream, EndStream, Transcribe
 from sensorium.realtime.events import SegmentsReady, StreamFailed
 from sensorium.realtime.session import RealtimeModel
@@ -23,6 +23,7 @@ MODELS = (
 )
 CAPTIONS = {"type": "captions", "silence_duration_ms": 500, "max_segment_ms": 2_000}
 SECOND = 16_000
+ENDED = "input_audio_buffer.utterance_ended"
 
 
 class Captions(Dialog):
@@ -42,14 +43,25 @@ class Captions(Dialog):
         """The newest question."""
         return next(each for each in reversed(self.effects) if isinstance(each, ContinueStream))
 
-    def say(self, *segments: tuple[float, float, str, bool], next_s: float | None = None) -> None:
+    def say(
+        self,
+        *segments: tuple[float, float, str, bool],
+        next_s: float | None = None,
+        last_word_end: float | None = None,
+    ) -> None:
         """Answer the newest question: start, end, text of each segment, and whether it is over. Seconds."""
         question = self.asked
         found = tuple(
             StreamSegment(
                 round(start * SECOND),
                 round(end * SECOND),
-                Transcript(text, "en", duration=end - start, num_settled=len(text)),
+                Transcript(
+                    text,
+                    "en",
+                    duration=end - start,
+                    num_settled=len(text),
+                    words=(Word(text, 0.0, last_word_end - start),) if last_word_end else (),
+                ),
                 is_over,
             )
             for start, end, text, is_over in segments
@@ -302,3 +314,33 @@ def test_every_commit_is_answered_in_order(seed: int) -> None:
         if event["type"].endswith((".completed", "transcription.failed"))
     ]
     assert answered == committed
+
+
+def test_an_utterance_ends_when_no_word_has_followed_in_its_segment_or_behind() -> None:
+    session = Captions(transcription={"utterance_end_ms": 1_000})
+    session.speak(1_000)
+    session.say((0.1, 0.9, "hello", False), last_word_end=0.9)
+    session.silence(600)
+    session.say((0.1, 1.4, "hello", True), last_word_end=0.9)
+    session.silence(400)
+    session.say()
+    assert session.of(ENDED) == [], "not so long after the last word"
+    (item,) = {event["item_id"] for event in session.of("completed")}
+    session.silence(2_000)
+    session.say()  # of its first chunk
+    session.say()
+    (ended,) = session.of(ENDED)
+    assert ended["item_id"] == item
+    assert ended["last_word_end_ms"] == 900
+    session.silence(2_000)
+    session.say()  # of its first chunk
+    session.say()
+    assert session.of(ENDED) == [ended], "it is reported once"
+    start = session.num_samples / SECOND
+    session.speak(1_000)
+    session.say((start, start + 0.9, "again", False), last_word_end=start + 0.9)
+    for _ in range(4):
+        session.silence(700)
+        session.say((start, start + 0.9, "again", False), last_word_end=start + 0.9)
+    _, ended = session.of(ENDED)
+    assert ended["item_id"] != item, "of the segment that is still open"

@@ -9,7 +9,8 @@ import pytest
 import torch
 from support.exactness import check_every_way
 from support.media_checkpoints import Checkpoint
-from support.media_families import AUDIO_FAMILIES, FAMILIES, Family, Sound, make_media_folder
+from support.media_families import AUDIO_FAMILIES, FAMILIES
+from support.media_family import Family, Sound, make_media_folder
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.source import ModelSource
-from sensorium.engine.models.transformers import model as transformers_model
+from sensorium.engine.models.transformers import attention
+from sensorium.engine.models.transformers import source as transformers_source
 from sensorium.engine.models.transformers.caches import SeenLayer
 from sensorium.protocols.engine.messages import Features
 from sensorium.protocols.errors import ModelLoadError
 from support.exactness import check_every_way, reference_case
+from support.planned_bytes import held_bytes
 from support.text_folder import byte_level_tokenizer, make_text_folder
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -156,8 +158,10 @@ def test_what_is_known_before_the_weights_are_read(tmp_path: Path) -> None:
     shape = source.kv_shape
     assert (shape.num_layers, shape.num_kv_heads, shape.head_dim) == (2, 2, 16)
     tensors = load_file(folder / "model.safetensors")
-    tied = tensors["model.embed_tokens.weight"]  # in 16 bits a second time, for logits
-    assert source.weight_bytes == sum(t.nbytes for t in tensors.values()) + tied.nbytes // 2
+    products = [each for name, each in tensors.items() if "proj" in name]
+    filled_up = sum(-each.shape[0] % 64 * each.shape[1] * 4 for each in products)
+    assert source.weight_bytes == sum(t.nbytes for t in tensors.values()) + filled_up
+    assert source.weight_bytes == held_bytes(source.load())
     assert (source.info.vocab_size, source.info.max_context) == (_VOCAB_SIZE, 512)
     assert len(source.info.stop_token_ids) == 2
 
@@ -182,7 +186,7 @@ def test_a_model_that_differs_when_packed_is_refused(tmp_path: Path, monkeypatch
     def forgetful(query: torch.Tensor, *args: object, **options: object) -> torch.Tensor:
         return torch.zeros_like(query)
 
-    monkeypatch.setattr(transformers_model, "paged_attention", forgetful)
+    monkeypatch.setattr(attention, "paged_attention", forgetful)
     message = refusal(make(tmp_path, "granite"))
     assert "logits differ by" in message
     assert "when sequences share a step" in message
@@ -223,10 +227,10 @@ def test_a_window_made_by_masks_alone_limits_the_context() -> None:
     """Masks are not made for us: up to the window's size they make no difference."""
     config = config_of("mistral", sliding_window=7)
     nothing = torch.empty(1, 1, 1, 8)
-    passed = transformers_model._Step(seen={layer: SeenLayer(nothing, nothing, 7) for layer in range(2)})
-    assert list(transformers_model._limits(config, passed)) == []
+    passed = attention.AttentionStep(seen={layer: SeenLayer(nothing, nothing, 7) for layer in range(2)})
+    assert list(transformers_source._limits(config, passed)) == []
     passed.seen[1] = SeenLayer(nothing, nothing, None)
-    assert list(transformers_model._limits(config, passed)) == [7]
+    assert list(transformers_source._limits(config, passed)) == [7]
 
 
 def test_frequencies_that_depend_on_the_neighbours_limit_the_context(tmp_path: Path) -> None:

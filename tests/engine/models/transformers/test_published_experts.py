@@ -17,7 +17,7 @@ from sensorium.kernels.attention.paged_attention import PagedSequence, paged_bat
 from sensorium.protocols.errors import ModelLoadError
 from support.exactness import check_every_way, reference_case
 from support.latent_families import latent_config
-from support.planned_bytes import is_planned
+from support.planned_bytes import held_bytes
 from support.published_folders import FLOAT4, publish
 from support.text_folder import byte_level_tokenizer, make_text_folder
 from torch import Tensor
@@ -96,6 +96,11 @@ def test_a_folder_answers_as_the_numbers_it_stands_for(tmp_path: Path, family: s
     is_coded = name in _CODES or name.startswith("gptq")
     assert all(each.is_coded == is_coded for each in experts_in(model))
     assert experts_in(model)
+    assert source.weight_bytes == held_bytes(model)
+    if name == "mxfp4":  # that numbers stored in 32 bits fit into 16 is known once they are read
+        assert other.weight_bytes > held_bytes(exact) == held_bytes(model)
+    else:
+        assert other.weight_bytes == held_bytes(exact)
     assert float((got - want).norm() / want.norm()) < (_CLOSE if is_coded else 1e-5)
     assert (source.weight_bytes < 0.6 * other.weight_bytes) == is_coded, "codes are held as codes"
 
@@ -109,8 +114,7 @@ def test_experts_are_rounded_when_they_are_read(tmp_path: Path, quantization: st
     assert all(each.is_coded for each in experts_in(model))
     want, got = logits_of(exact), logits_of(model)
     assert float((got - want).norm() / want.norm()) < {"int8": 0.1, "int4": 0.5}[quantization]
-    held: Any = model
-    assert is_planned(source.weight_bytes, held)
+    assert source.weight_bytes == held_bytes(model)
 
 
 def mxfp4_folder(folder: Path) -> Path:
@@ -140,7 +144,7 @@ def test_gpt_oss_in_mxfp4_answers_as_transformers_does(tmp_path: Path) -> None:
     folder = mxfp4_folder(tmp_path)
     source = open_model(folder, device="cpu", dtype="float32")
     model: Any = source.load()
-    assert is_planned(source.weight_bytes, model)
+    assert source.weight_bytes == held_bytes(model)
     reference = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, quantization_config=Mxfp4Config(dequantize=True)
     ).eval()

@@ -1,0 +1,79 @@
+"""The directory of a cluster's engines: servers look up which there are, and report what they see of them.
+
+Decides nothing; `cluster.py` lists, and reads the reports. What is said is in `actors/nodes/directory.py`.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import Final
+
+import trio
+
+from ..nodes.connecting import NodeAddress
+from ..nodes.directory import ListedEngine, Listing, Report, SeenEngine, exchange
+from ..nodes.entrance import Entrance, accept_all
+from ..nodes.handshake import DIRECTORY
+from ..transport.listener import open_listener
+
+_SEND_TIMEOUT_S: Final = 10.0
+
+
+class Directory:
+    """What there is, for any number of servers. `run` answers them."""
+
+    def __init__(self, models: Sequence[str], secret: bytes, tls: ssl.SSLContext | None = None) -> None:
+        """`models` are the public names of the models that each engine runs."""
+        self._listing = Listing(tuple(models), ())
+        self._entrance = Entrance(secret, tls, DIRECTORY)
+        self._changed = trio.Event()
+        self._reports: dict[int, Report] = {}
+        self._num_connections = 0
+
+    def show(self, engines: Sequence[ListedEngine]) -> None:
+        """List these from now on."""
+        if tuple(engines) != self._listing.engines:
+            self._listing = Listing(self._listing.models, tuple(engines))
+            self._changed.set()
+            self._changed = trio.Event()
+
+    def seen(self, address: str) -> list[SeenEngine]:
+        """What each server that is connected sees of an engine, as of a second ago or less."""
+        return [
+            each for report in self._reports.values() for each in report.engines if each.address == address
+        ]
+
+    @property
+    def num_servers(self) -> int:
+        """How many servers look engines up now."""
+        return len(self._reports)
+
+    async def run(
+        self, listener: socket.socket, *, task_status: trio.TaskStatus[NodeAddress] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Answer at `listener`, which is taken over, until cancelled; `started` with its address."""
+        with listener:
+            task_status.started(NodeAddress(*listener.getsockname()[:2]))
+            await accept_all(trio.SocketListener(trio.socket.from_stdlib_socket(listener)), self._serve)
+
+    async def _serve(self, tcp: trio.SocketStream) -> None:
+        async with self._entrance.admitted(tcp) as stream:
+            if stream is None:
+                return
+            self._num_connections += 1
+            number = self._num_connections
+
+            def take(report: Report) -> None:
+                self._reports[number] = report
+
+            try:
+                await exchange(stream, lambda: self._listing, Report, take, lambda: self._changed)
+            finally:
+                self._reports.pop(number, None)
+
+
+def directory_listener(address: NodeAddress) -> socket.socket:
+    """A socket that listens at `address`; OSError where that is taken."""
+    return open_listener(address.host, address.port, send_timeout_s=_SEND_TIMEOUT_S)
