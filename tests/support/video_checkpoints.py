@@ -17,7 +17,8 @@ from sensorium.protocols.chat.request import Conversation
 from sensorium.protocols.engine.messages import EncoderItem, MediaItems, MediaSpan
 from support.exactness import Case, reference_case
 from support.media_checkpoints import Checkpoint
-from support.media_families import BY_NAME, Family, make_media_folder, values
+from support.media_families import BY_NAME
+from support.media_family import Family, make_media_folder, values
 from support.vision_files import picture
 from torch import Tensor
 
