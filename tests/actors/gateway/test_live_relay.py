@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import trio
 from sensorium.actors.gateway.affinity import Affinity
-from support.gateways import CONFIG, WAIT_S, Gateway, Receive, Send, Stub, gateway
+from support.gateways import CONFIG, WAIT_S, Gateway, Receive, Send, Stub, echo_socket, gateway
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Close, Frame, Opcode
 from websockets.trio.client import connect
@@ -242,6 +242,34 @@ async def test_a_session_begins_where_there_is_room() -> None:
             refused = await client.say("first")
             assert refused["error"]["code"] == "too_many_sessions"
             assert await client.close_code() == 1013
+
+
+async def test_what_a_client_sends_while_a_server_is_found_reaches_it() -> None:
+    asked, sent = trio.Event(), trio.Event()
+
+    async def refuse(stub: Stub, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.send", "text": '{"type":"error","error":{"code":"overloaded"}}'})
+        await receive()
+
+    async def take(stub: Stub, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        asked.set()
+        await sent.wait()
+        await echo_socket(stub, scope, receive, send)
+
+    full, slow = Stub("full", talk=refuse), Stub("slow", talk=take)
+    async with gateway(full, slow) as front:
+        front.state.servers._turn = 1  # of two with nothing in hand, the next is the first one
+        async with opened(front) as client:
+            with trio.fail_after(WAIT_S):
+                await asked.wait()
+                for number in range(3):
+                    await client.socket.send(f"{number}")
+                await (await client.socket.ping()).wait()  # all of it has arrived
+            sent.set()
+            assert (await client.next()) == {"server": "slow"}
+            assert [await client.next() for _ in range(3)] == [0, 1, 2]
 
 
 async def test_a_drained_server_keeps_its_sessions_and_gets_no_others(tmp_path: Any) -> None:  # noqa: ANN401
