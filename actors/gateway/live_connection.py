@@ -18,7 +18,7 @@ from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidHandshake, InvalidHeader
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Response
-from websockets.protocol import State
+from websockets.protocol import Event, State
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
@@ -106,8 +106,12 @@ class LiveConnection:
         except BaseException:
             await connection.drop()
             raise
-        answer = next((each for each in protocol.events_received() if isinstance(each, Response)), None)
-        if protocol.state is State.OPEN:
+        events = protocol.events_received()
+        answer = next((each for each in events if isinstance(each, Response)), None)
+        if protocol.handshake_exc is None:
+            connection._collect(
+                events
+            )  # the first messages, and a close, may come together with the handshake
             return connection
         await connection.drop()
         if (
@@ -188,9 +192,10 @@ class LiveConnection:
 
     def _take(self) -> None:
         """Messages of the frames that have come."""
-        if self._protocol.state is State.CONNECTING:
-            return
-        for frame in self._protocol.events_received():
+        self._collect(self._protocol.events_received())
+
+    def _collect(self, events: Sequence[Event]) -> None:
+        for frame in events:
             if not isinstance(frame, Frame) or frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
                 continue
             if frame.opcode is not Opcode.CONT:

@@ -191,6 +191,10 @@ class _Session:
                 if is_first and self._leads_elsewhere(data):
                     await self._move(nursery)
                     return
+                if self.is_moving:  # the other task sends what is kept
+                    if self.num_sent_bytes > _RETAINED_BYTES:
+                        await trio.sleep_forever()
+                    continue
                 if self.num_sent_bytes > _RETAINED_BYTES or self.has_answered:
                     self.sent = None
             try:
@@ -283,10 +287,14 @@ class _Session:
             self.tried.append(server)
             try:
                 self.link = link = await self._connect(server)
-                for data in self.sent or ():
-                    await link.send(data)
-            except (ServerGoneError, RefusedError) as error:
-                logger.info("%s: %s", server.name, error)
+                with trio.fail_after(_RESUME_S):
+                    for data in self.sent or ():
+                        await link.send(data)
+            except (ServerGoneError, RefusedError, trio.TooSlowError) as error:
+                logger.info("%s: %s", server.name, error or "too slow")
+                if self.link is not None:
+                    await self.link.drop()
+                    self.link = None
                 continue
             self.server = server
             self.state.metrics.retries.labels(server.name, "full").inc()

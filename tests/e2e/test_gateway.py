@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+import anyio
 import pytest
 from sensorium.actors.config.gateway import GatewayConfig
 from sensorium.actors.config.server import ListenConfig, RealtimeConfig
@@ -18,6 +19,9 @@ from support.server import Server, make_config, running_server, wait_until
 
 pytestmark = pytest.mark.slow
 
+WAIT_S = 60.0
+"""Longer than a busy machine takes for any one step."""
+
 
 @dataclass
 class Place:
@@ -29,7 +33,7 @@ class Place:
 
     def holder(self) -> int:
         """Which server has the one live session."""
-        wait_until(lambda: bool(self._holders()), timeout_s=30)
+        wait_until(lambda: bool(self._holders()), timeout_s=WAIT_S)
         return self._holders()[0]
 
     def _holders(self) -> list[int]:
@@ -44,14 +48,15 @@ class Place:
 @contextmanager
 def two_servers(*, can_be_cut: bool) -> Iterator[Place]:
     with ExitStack() as stack:
+        # A server that ends waits for clients that were cut off, as those of a lost one are to the end.
         config = make_config(
-            listen=ListenConfig(port=0, drain_s=10.0),
-            realtime=RealtimeConfig(resume_grace_s=20.0, release_delay="low"),
+            listen=ListenConfig(port=0, drain_s=0.1 if can_be_cut else 60.0),
+            realtime=RealtimeConfig(resume_grace_s=WAIT_S, release_delay="low"),
         )
         servers = [stack.enter_context(running_server(config)) for _ in range(2)]
         proxies = [stack.enter_context(cutting_proxy(server.port)) for server in servers if can_be_cut]
         urls = tuple(each.url for each in proxies or servers)
-        gateway = GatewayConfig(servers=urls, health_interval_s=0.2)
+        gateway = GatewayConfig(servers=urls, health_interval_s=0.2, dead_after_s=WAIT_S)
         yield Place(stack.enter_context(running_gateway(gateway)), servers, proxies)
 
 
@@ -89,20 +94,18 @@ def disturbed(parts: list[bytes], at: int, act: object) -> Iterator[bytes]:
         yield part
 
 
-@pytest.mark.xfail(strict=False, reason="the SDK now and then takes a 1001 of the gateway for an end")
 def test_a_cut_session_goes_on_with_nothing_lost(place: Place, lights: bytes) -> None:
     parts = chunks(lights)
-    with Client(place.url) as client, client.realtime(sample_rate=16_000) as session:
+    with Client(place.url, timeout=WAIT_S) as client, client.realtime(sample_rate=16_000) as session:
         cut = disturbed(parts, len(parts) // 2 + 8, lambda: place.proxies[place.holder()].cut())
         events = list(session.transcribe(cut, speed=4.0))
     check(events, 2, kinds=Resumed)
 
 
-@pytest.mark.xfail(strict=False, reason="the SDK now and then takes a 1001 of the gateway for an end")
 @pytest.mark.parametrize("at", [8, 40])
 def test_a_session_whose_server_is_gone_begins_again_elsewhere(place: Place, lights: bytes, at: int) -> None:
     parts = chunks(lights)
-    with Client(place.url) as client, client.realtime(sample_rate=16_000) as session:
+    with Client(place.url, timeout=WAIT_S) as client, client.realtime(sample_rate=16_000) as session:
         events = list(session.transcribe(disturbed(parts, at, lambda: place.lose(place.holder())), speed=4.0))
     check(events, 2, kinds=Reopened)
 
@@ -110,14 +113,21 @@ def test_a_session_whose_server_is_gone_begins_again_elsewhere(place: Place, lig
 @both_loops
 async def test_it_does_so_under_both_libraries(place: Place, lights: bytes) -> None:
     parts = chunks(lights)
-    async with AsyncClient(place.url) as client, client.realtime(sample_rate=16_000) as session:
+    async with (
+        AsyncClient(place.url, timeout=WAIT_S) as client,
+        client.realtime(sample_rate=16_000) as session,
+    ):
         lossy = disturbed(parts, 40, lambda: place.lose(place.holder()))
-        events = [event async for event in session.transcribe(lossy, speed=4.0)]
+        with anyio.fail_after(3 * WAIT_S):
+            events = [event async for event in session.transcribe(lossy, speed=4.0)]
     check(events, 2, kinds=Reopened)
 
 
 def test_a_committed_turn_is_not_lost_with_its_server(place: Place, lights: bytes) -> None:
-    with Client(place.url) as client, client.realtime(sample_rate=16_000, turn_detection=None) as session:
+    with (
+        Client(place.url, timeout=WAIT_S) as client,
+        client.realtime(sample_rate=16_000, turn_detection=None) as session,
+    ):
         for _ in range(2):
             session.send(pcm(lights))
             session.commit()
@@ -128,13 +138,12 @@ def test_a_committed_turn_is_not_lost_with_its_server(place: Place, lights: byte
     check(events, 3, kinds=Reopened)
 
 
-@pytest.mark.xfail(strict=False, reason="the SDK now and then takes a 1001 of the gateway for an end")
 def test_a_drained_server_answers_what_it_has(lights: bytes) -> None:
     """SIGTERM in the middle of a turn: it is heard out there, and the next one is another server's."""
     parts = chunks(lights)
     with (
         two_servers(can_be_cut=False) as place,
-        Client(place.url) as client,
+        Client(place.url, timeout=WAIT_S) as client,
         client.realtime(sample_rate=16_000) as session,
     ):
 

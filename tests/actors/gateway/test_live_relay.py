@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,9 +12,11 @@ import msgspec
 import pytest
 import trio
 from sensorium.actors.gateway.affinity import Affinity
-from support.gateways import CONFIG, WAIT_S, Gateway, Receive, Send, Stub, gateway
+from support.gateways import CONFIG, WAIT_S, Gateway, Receive, Send, Stub, echo_socket, gateway
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import Close, Frame, Opcode
 from websockets.trio.client import connect
+from websockets.utils import accept_key
 
 pytestmark = pytest.mark.slow
 
@@ -241,6 +244,34 @@ async def test_a_session_begins_where_there_is_room() -> None:
             assert await client.close_code() == 1013
 
 
+async def test_what_a_client_sends_while_a_server_is_found_reaches_it() -> None:
+    asked, sent = trio.Event(), trio.Event()
+
+    async def refuse(stub: Stub, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.send", "text": '{"type":"error","error":{"code":"overloaded"}}'})
+        await receive()
+
+    async def take(stub: Stub, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        asked.set()
+        await sent.wait()
+        await echo_socket(stub, scope, receive, send)
+
+    full, slow = Stub("full", talk=refuse), Stub("slow", talk=take)
+    async with gateway(full, slow) as front:
+        front.state.servers._turn = 1  # of two with nothing in hand, the next is the first one
+        async with opened(front) as client:
+            with trio.fail_after(WAIT_S):
+                await asked.wait()
+                for number in range(3):
+                    await client.socket.send(f"{number}")
+                await (await client.socket.ping()).wait()  # all of it has arrived
+            sent.set()
+            assert (await client.next()) == {"server": "slow"}
+            assert [await client.next() for _ in range(3)] == [0, 1, 2]
+
+
 async def test_a_drained_server_keeps_its_sessions_and_gets_no_others(tmp_path: Any) -> None:  # noqa: ANN401
     stubs = [stub_of("one", Sessions()), stub_of("two", Sessions())]
     file = tmp_path / "servers"
@@ -284,6 +315,40 @@ async def test_a_handshake_is_refused_as_the_server_refuses_it() -> None:
             async with opened(front, "/other"):
                 pass
         assert raised.value.response.status_code == 404
+
+
+@pytest.mark.parametrize("closes", [False, True])
+async def test_what_comes_together_with_the_handshake_is_relayed(*, closes: bool) -> None:
+    """A server's first message, and its close, may be in the packet of its answer to the handshake."""
+
+    async def serve(stream: trio.SocketStream) -> None:
+        request = await stream.receive_some(100_000)
+        key = re.search(rb"(?i)sec-websocket-key: *(\S+)", request)
+        if key is None:  # a probe
+            await stream.send_all(
+                b'HTTP/1.1 200 OK\r\nContent-Length: 11\r\nConnection: close\r\n\r\n{"data":[]}'
+            )
+            return
+        head = (
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Accept: {accept_key(key[1].decode())}\r\n\r\n"
+        )
+        frames = [Frame(Opcode.TEXT, b'{"type":"session.created"}')]
+        if closes:
+            frames.append(Frame(Opcode.CLOSE, Close(4001, "bye").serialize()))
+        await stream.send_all(head.encode() + b"".join(frame.serialize(mask=False) for frame in frames))
+        while await stream.receive_some(100_000):
+            pass
+
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, serve, listeners)
+        async with gateway(config=replace(CONFIG, servers=(url,))) as front, opened(front) as client:
+            assert (await client.next()) == {"type": "session.created"}
+            if closes:
+                assert await client.close_code() == 4001
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_slow_reader_holds_up_its_server() -> None:
