@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import trio
 from sensorium.actors.config.server import ProcessConfig, ServerConfig
 from sensorium.actors.engine_process.process import EngineProcess
 from sensorium.actors.errors import ConfigError
+from sensorium.actors.replicas import processes
 from sensorium.actors.replicas.client import ReplicatedEngine
-from sensorium.actors.replicas.processes import Replicas
+from sensorium.actors.replicas.processes import Replicas, model_processes
 from sensorium.actors.runtime.supervisor import RestartPolicy
 from sensorium.actors.telemetry.metrics import Metrics
+from sensorium.actors.worker_config import Orders
 from support.fake_engine import request, run_whole
 from support.fake_process import COMMAND, orders
 from support.fake_runner import INFO, answer_alone
@@ -34,6 +37,14 @@ def make(index: int, has_others: Callable[[], bool]) -> EngineProcess:
         command=COMMAND,
         name=f"engines of replica {index}",
     )
+
+
+class RecordedProcess(EngineProcess):
+    """Keeps its orders in sight."""
+
+    def __init__(self, orders: Orders, **options: Any) -> None:  # noqa: ANN401 (passed on)
+        super().__init__(orders, **options)
+        self.orders = orders
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
@@ -126,6 +137,16 @@ async def test_metrics_tell_them_apart(replicas: Replicas) -> None:
         assert f'sensorium_engine_process_restarts_total{{replica="{replica}"}} 0.0' in text
         assert f'sensorium_replica_placed_total{{model="fake0",replica="{replica}"}} 1.0' in text
         assert f'sensorium_engine_process_resident_memory_bytes{{replica="{replica}"}}' in text
+
+
+def test_all_share_what_was_free_before_the_first_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = iter((4096, 1024))
+    monkeypatch.setattr(processes, "host_bytes", lambda: next(free))
+    monkeypatch.setattr(processes, "EngineProcess", RecordedProcess)
+    replicas = model_processes(CONFIG)
+    received = [each.orders for each in replicas.processes if isinstance(each, RecordedProcess)]
+    assert [(each.num_sharing, each.host_bytes) for each in received] == [(2, 4096)] * 2
+    assert next(free) == 1024, "measured once"
 
 
 def test_what_does_not_go_together_is_said() -> None:
