@@ -17,10 +17,10 @@ from ...engine.text.tools.machine import ToolParser
 from ..errors import ConfigError
 from .validation import (
     check,
-    check_address,
     check_file,
     check_word,
     memory_size,
+    read_host_port,
     read_pins,
     read_template_kwargs,
 )
@@ -214,7 +214,7 @@ class ProcessConfig:
         if self.replicas > 1 and self.engine_process == "off":
             raise ConfigError(f"--replicas is {self.replicas} with --engine-process off; allowed: on")
         for address in self.engines:
-            check_address("engines", address)
+            read_host_port("engines", address)
         if self.engines and (self.replicas > 1 or self.engine_process == "off"):
             raise ConfigError(
                 "--engines are processes of their own; allowed: no --replicas, and no --engine-process off"

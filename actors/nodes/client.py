@@ -11,11 +11,11 @@ import math
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import trio
 
+from ..config.validation import HostPort
 from ..engine_process import messages
 from ..engine_process.peer import EnginePeer, FilesChangedError
 from ..runtime.supervisor import RestartPolicy
@@ -30,31 +30,12 @@ _POLICY: Final = RestartPolicy(first_delay_s=0.1, max_restarts=2**62)
 """A machine may be away for as long as it likes."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeAddress:
-    """Where engines listen."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @classmethod
-    def parse(cls, text: str) -> NodeAddress:
-        """HOST:PORT or [ADDRESS]:PORT. Raises ValueError."""
-        host, _, port = text.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-            raise ValueError(f"{text!r} is not HOST:PORT")
-        return cls(host.removeprefix("[").removesuffix("]"), int(port))
-
-
 class EngineNode(EnginePeer):
     """The engines at one address, over all connections to them. Start `run`."""
 
     def __init__(
         self,
-        address: NodeAddress,
+        address: HostPort,
         models: Sequence[str],
         secret: bytes,
         *,

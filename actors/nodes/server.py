@@ -17,6 +17,7 @@ from typing import Final
 
 import trio
 
+from ..config.validation import HostPort
 from ..engine_process import messages
 from ..engine_process.child import SWITCH_INTERVAL_S, Open, OpenedT, open_all
 from ..engine_process.server import EngineServer
@@ -24,7 +25,6 @@ from ..inference.engine import Engine
 from ..runtime.panic_guard import contained
 from ..transport.listener import open_listener
 from ..worker_config import Orders
-from .client import NodeAddress
 from .handshake import HANDSHAKE_S, HandshakeError, let_in
 
 logger = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class NodeServer:
 
 async def run_node(
     orders: Orders,
-    address: NodeAddress,
+    address: HostPort,
     secret: bytes,
     open_next: Open[OpenedT],
     *,
@@ -126,7 +126,7 @@ async def run_node(
             sockets = trio.SocketListener(trio.socket.from_stdlib_socket(listener))
             nursery.start_soon(partial(trio.serve_listeners, partial(_contained, node), [sockets]))
             host, port = listener.getsockname()[:2]
-            on_ready(str(NodeAddress(host, port)))
+            on_ready(str(HostPort(host, port)))
             await stop.wait()
             node.is_draining = True
             with trio.move_on_after(drain_s):

@@ -20,12 +20,13 @@ import trio
 from ...engine.models.info import ModelInfo
 from ...engine.models.memory import host_bytes
 from ..config.server import ServerConfig
+from ..config.validation import read_host_port
 from ..engine_process import messages
 from ..engine_process.client import RemoteEngine
 from ..engine_process.peer import EnginePeer, FilesChangedError
 from ..engine_process.process import EngineProcess
 from ..inference.client import EngineClient
-from ..nodes.client import EngineNode, NodeAddress
+from ..nodes.client import EngineNode
 from ..nodes.handshake import read_secret
 from ..nodes.tls import tls_context
 from ..telemetry.metrics import Metrics
@@ -115,6 +116,8 @@ class Replicas:
         self.processes: Sequence[EnginePeer] = [
             make(index, partial(self._has_others, index)) for index in range(num_replicas)
         ]
+        for index, process in enumerate(self.processes):
+            process.on_lost = partial(self._forget, index)
         self.engines: Sequence[ReplicatedEngine] = [
             ReplicatedEngine(
                 name,
@@ -142,8 +145,6 @@ class Replicas:
         """See `EngineProcess.run`."""
         async with trio.open_nursery() as nursery:
             await self._start(nursery)
-            for index, process in enumerate(self.processes):
-                nursery.start_soon(self._forget_lost, index, process)
             task_status.started()
 
     async def _start(self, nursery: trio.Nursery) -> None:
@@ -186,15 +187,10 @@ class Replicas:
         finally:
             self._drained.discard(index)
 
-    async def _forget_lost(self, index: int, process: EnginePeer) -> None:
-        """A process that was started again has none of what was sent to the one before."""
-        num_restarts = 0
-        while True:
-            await trio.sleep(_CHECK_INTERVAL_S)
-            if process.num_restarts() > num_restarts:
-                num_restarts = process.num_restarts()
-                for engine in self.engines:
-                    engine.router.forget(index)
+    def _forget(self, index: int) -> None:
+        """A process that starts again has none of what was sent to the one before."""
+        for engine in self.engines:
+            engine.router.forget(index)
 
     def _has_others(self, index: int) -> bool:
         others = [process for number, process in enumerate(self.processes) if number != index]
@@ -246,13 +242,19 @@ class Nodes(Replicas):
         """At the addresses of a configuration. Raises ConfigError for its secret and certificates."""
         where = config.process
         assert where.engine_secret_file is not None, "checked with the addresses"
-        secret = read_secret(where.engine_secret_file)
-        tls = tls_context(where.engine_tls_cert, where.engine_tls_key, where.engine_tls_ca, is_server=False)
+        secret = read_secret("engine_secret_file", where.engine_secret_file)
+        tls = tls_context(
+            where.engine_tls_cert,
+            where.engine_tls_key,
+            where.engine_tls_ca,
+            prefix="engine-tls",
+            is_server=False,
+        )
         self._first: EnginePeer | None = None
 
         def make(index: int, has_others: Callable[[], bool]) -> EngineNode:
             return EngineNode(
-                NodeAddress.parse(where.engines[index]),
+                read_host_port("engines", where.engines[index]),
                 config.public_names,
                 secret,
                 silence_s=where.engine_silence_s,

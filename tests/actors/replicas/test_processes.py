@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -84,6 +85,35 @@ async def test_one_is_killed(replicas: Replicas) -> None:
     assert replicas.processes[1].pid() == second
     for number in range(4):
         await ask(engine, f"again {number}")
+
+
+async def test_what_was_sent_to_one_that_is_lost_is_forgotten_at_once(replicas: Replicas) -> None:
+    (engine,) = replicas.engines
+    keys = [f"session {number}" for number in range(4)]
+    places = {key: engine.router.choose((0, 1), key) for key in keys}
+    victim = replicas.processes[0].pid()
+    assert victim is not None
+    os.kill(victim, signal.SIGKILL)
+    await until(lambda: engine.engines[0].health != "ready")
+    assert [engine.router.place_of(key) for key in keys] == [place or None for place in places.values()]
+    await until(lambda: replicas.processes[0].health == "ready")
+    moved = {engine.router.choose((0, 1), key) for key in keys}
+    replicas.processes[1].replace()
+    await until(lambda: engine.engines[1].health != "ready")
+    assert moved == {0, 1}
+    assert {engine.router.place_of(key) for key in keys} == {0, None}
+
+
+async def test_cancelling_ends_all_processes() -> None:
+    replicas, lost = Replicas(make, 2, CONFIG), list[int]()
+    for index, process in enumerate(replicas.processes):
+        process.on_lost = partial(lost.append, index)
+    with replicas.begun(), trio.fail_after(60):
+        async with trio.open_nursery() as running:
+            await running.start(replicas.run)
+            running.cancel_scope.cancel()
+    assert sorted(lost) == [0, 1]
+    assert pids(replicas) == [None, None]
 
 
 async def test_one_is_stopped_and_goes_on(replicas: Replicas) -> None:
