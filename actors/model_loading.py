@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+import torch
+
 from ..engine.control_groups import num_cores
 from ..engine.execution.grammar_store import GrammarStore
 from ..engine.execution.runner import Runner
@@ -82,6 +84,31 @@ class OpenedModel:
     side: ModelSide
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryShare:
+    """The part of a device's memory that one of several processes with the same models may take."""
+
+    num_sharing: int = 1
+    """Processes on the device."""
+    host_bytes: int | None = None
+    """What was free on the host before the first of them started; None: what is free now."""
+
+    def free_bytes(self, device: torch.device, co_resident: Sequence[MemoryPlan] = ()) -> int:
+        """Bytes for the next model, after the weights of those in this process.
+
+        On a CPU every start of every process gets the same: what the others hold by then is their share,
+        and is not subtracted again.
+        """
+        if device.type == "cuda" or self.host_bytes is None:
+            return free_bytes(device) // self.num_sharing
+        taken = sum(each.weight_bytes for each in co_resident if each.device == "cpu")
+        return max(0, self.host_bytes // self.num_sharing - taken)
+
+
+WHOLE: Final = MemoryShare()
+"""Of the only process."""
+
+
 def load_model(
     name: str, model: str, config: EngineConfig, activity: VoiceActivityModel | None = None
 ) -> LoadedModel[Engine]:
@@ -103,7 +130,7 @@ def open_next(worker_config: Orders, opened: Sequence[OpenedModel]) -> OpenedMod
         max_pixels=worker_config.max_pixels,
         co_resident=tuple(each.memory for each in opened),
         num_to_come=len(worker_config.models) - len(opened) - 1,
-        num_sharing=worker_config.num_sharing,
+        share=MemoryShare(worker_config.num_sharing, worker_config.host_bytes),
         presence=opened[0].engine.presence if opened else None,
     )
 
@@ -116,14 +143,14 @@ def open_engine(
     max_pixels: int = 0,
     co_resident: Sequence[MemoryPlan] = (),
     num_to_come: int = 0,
-    num_sharing: int = 1,
+    share: MemoryShare = WHOLE,
     presence: Presence | None = None,
 ) -> OpenedModel:
     """Open a checkpoint, settle sizes and make its engine. Blocking: call it in a thread.
 
     `max_pixels` is the largest image that will come (0: what the model itself allows). Memory that
     is given by default is shared with the models `beside` it and the ones to come; `presence` is theirs.
-    `num_sharing` processes do the same on this device.
+    `share` is the part of the memory that this process may take.
     Raises ModelLoadError naming the folder, file or tensor at fault, or what does not fit into memory.
     """
     return open_engine_of(
@@ -134,7 +161,7 @@ def open_engine(
         max_pixels=max_pixels,
         co_resident=co_resident,
         num_to_come=num_to_come,
-        num_sharing=num_sharing,
+        share=share,
         presence=presence,
     )
 
@@ -162,7 +189,7 @@ def open_engine_of(
     max_pixels: int = 0,
     co_resident: Sequence[MemoryPlan] = (),
     num_to_come: int = 0,
-    num_sharing: int = 1,
+    share: MemoryShare = WHOLE,
     presence: Presence | None = None,
 ) -> OpenedModel:
     """`open_engine` behind `open_source`."""
@@ -172,9 +199,7 @@ def open_engine_of(
     max_running = config.max_running or choices.max_running
     max_tokens_per_step = max(choices.max_tokens_per_step, max_running)
     requested = _memory_request(source, config, max_running, max_tokens_per_step, max_pixels)
-    memory = _share_out(
-        name, source, replace(requested, num_models=1 + num_to_come), co_resident, num_sharing
-    )
+    memory = _share_out(name, source, replace(requested, num_models=1 + num_to_come), co_resident, share)
     grammars, text = open_grammars(source), source.side.text
     num_threads = config.num_threads or (1 if is_embedded else num_cores())
     info = replace(source.info, name=name, max_context=memory.context, kv_dtype=memory.kv_dtype)
@@ -285,7 +310,7 @@ def _share_out(
     source: ModelSource,
     requested: MemoryRequest,
     co_resident: Sequence[MemoryPlan],
-    num_sharing: int,
+    share: MemoryShare,
 ) -> MemoryPlan:
     if requested.device == "cpu":
         requested = replace(
@@ -294,7 +319,7 @@ def _share_out(
             promised_kv_bytes=sum(each.promised_kv_bytes for each in co_resident),
         )
     try:
-        memory = plan_memory(requested, free_bytes(source.device) // num_sharing)
+        memory = plan_memory(requested, share.free_bytes(source.device, co_resident))
     except ModelLoadError as error:
         raise ModelLoadError(f"{name}: {error.message}") from None
     logger.info("%s: runs through %s; %s", name, source.info.runs_through, memory)

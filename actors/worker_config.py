@@ -38,6 +38,8 @@ class Orders(msgspec.Struct, frozen=True):
     logs: LogConfig
     num_sharing: int = 1
     """Processes that open the same models on the same device; each takes its share of the memory."""
+    host_bytes: int | None = None
+    """Memory of the host that was free before the first of them started; None: there is no other."""
     known_checkpoints: tuple[str, ...] = ()
     """Digests of files that were sent before, by a process that is gone."""
 

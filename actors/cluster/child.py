@@ -16,9 +16,9 @@ from typing import NoReturn
 import trio
 
 from ...protocols.errors import ModelLoadError, SensoriumError
+from ..config.validation import HostPort
 from ..engine_process.child import Open, OpenedT
 from ..errors import ConfigError
-from ..nodes.connecting import NodeAddress
 from ..nodes.server import run_node
 from ..nodes.tls import tls_context
 from ..runtime.nursery import first_error
@@ -59,12 +59,12 @@ def _leave_background() -> None:
 async def _serve(start: Start, sock: socket.socket, open_next: Open[OpenedT]) -> None:
     order, stop = start.order, trio.Event()
     try:
-        tls = tls_context(*map(Path, order.tls), is_server=True) if order.tls else None
+        tls = tls_context(*map(Path, order.tls), prefix="tls", is_server=True) if order.tls else None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_wait_stopped, sock, stop)
             await run_node(
                 order.orders,
-                NodeAddress(start.host, 0),
+                HostPort(start.host, 0),
                 order.secret,
                 open_next,
                 stop=stop,

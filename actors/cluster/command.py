@@ -14,7 +14,7 @@ from ...client.terminal import fail
 from ...protocols.errors import SensoriumError
 from ..config.cluster import ClusterConfig
 from ..config.server import EngineConfig, ProcessConfig, ServerConfig
-from ..config.validation import check, check_address
+from ..config.validation import check, read_host_port
 from ..errors import ConfigError
 from ..importing import importing
 from ..runtime.nursery import first_error
@@ -81,10 +81,9 @@ def cluster(
     config = ServerConfig(
         models, served_model_name, engine=engine, logs=logs, model_options=model, process=ProcessConfig()
     )
-    check_address("listen", listen)
+    address = read_host_port("listen", listen, lowest_port=0)
     check("drain_s", drain_s, 0)
     with LeavingAtOnce(), importing():
-        from ..nodes.connecting import NodeAddress
         from ..nodes.handshake import read_secret
         from ..nodes.tls import tls_context
         from ..worker_config import orders_of
@@ -93,8 +92,8 @@ def cluster(
         from .pipe import EngineOrder
         from .ray_launcher import RayLauncher, check_authentication, connect
     check_authentication(scale, os.environ.get("RAY_AUTH_MODE", ""))
-    secret = read_secret(secret_file)
-    tls = tls_context(tls_cert, tls_key, tls_ca, is_server=True)
+    secret = read_secret("secret_file", secret_file)
+    tls = tls_context(tls_cert, tls_key, tls_ca, prefix="tls", is_server=True)
     files = tuple(map(str, (tls_cert, tls_key, tls_ca))) if tls is not None else ()
     order = EngineOrder(orders_of(config), secret, drain_s, files)
     configure(config.logs)
@@ -107,9 +106,7 @@ def cluster(
         ready, stop = trio.Event(), trio.Event()
         async with trio.open_nursery() as nursery:
             await nursery.start(watch_signals, ready, stop, nursery.cancel_scope)
-            where = await nursery.start(
-                directory.run, directory_listener(NodeAddress.parse(listen, lowest_port=0))
-            )
+            where = await nursery.start(directory.run, directory_listener(address))
             async with trio.open_nursery() as keeping:
                 await keeping.start(engines.run, stop)
                 print_line(f"directory on {where}")

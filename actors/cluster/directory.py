@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from ..nodes.connecting import NodeAddress
+from ..config.validation import HostPort
 from ..nodes.directory import ListedEngine, Listing, Report, SeenEngine, exchange
 from ..nodes.entrance import Entrance, accept_all
 from ..nodes.handshake import DIRECTORY
@@ -51,11 +51,11 @@ class Directory:
         return len(self._reports)
 
     async def run(
-        self, listener: socket.socket, *, task_status: trio.TaskStatus[NodeAddress] = trio.TASK_STATUS_IGNORED
+        self, listener: socket.socket, *, task_status: trio.TaskStatus[HostPort] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Answer at `listener`, which is taken over, until cancelled; `started` with its address."""
         with listener:
-            task_status.started(NodeAddress(*listener.getsockname()[:2]))
+            task_status.started(HostPort(*listener.getsockname()[:2]))
             await accept_all(trio.SocketListener(trio.socket.from_stdlib_socket(listener)), self._serve)
 
     async def _serve(self, tcp: trio.SocketStream) -> None:
@@ -74,6 +74,6 @@ class Directory:
                 self._reports.pop(number, None)
 
 
-def directory_listener(address: NodeAddress) -> socket.socket:
+def directory_listener(address: HostPort) -> socket.socket:
     """A socket that listens at `address`; OSError where that is taken."""
     return open_listener(address.host, address.port, send_timeout_s=_SEND_TIMEOUT_S)

@@ -33,8 +33,8 @@ NOT_INSTALLED: Final = "sensorium cluster needs Ray, which is not installed: pip
 NO_TOKEN: Final = (
     "RAY_AUTH_MODE is {mode!r}; allowed: token. Without it, every program that reaches Ray's ports can run "
     "code on its machines. Run `ray get-auth-token --generate` once, copy ~/.ray/auth_token to all machines, "
-    "and set RAY_AUTH_MODE=token for `ray start` on each and for this command; on a network that only trusted "
-    "machines reach, --allow-unauthenticated-ray does without"
+    "and set RAY_AUTH_MODE=token for `ray start` on each and for this command; on a network that only "
+    "trusted machines reach, --allow-unauthenticated-ray does without"
 )
 
 

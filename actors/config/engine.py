@@ -17,10 +17,10 @@ from ...engine.text.tools.machine import ToolParser
 from ..errors import ConfigError
 from .validation import (
     check,
-    check_address,
     check_file,
     check_word,
     memory_size,
+    read_host_port,
     read_pins,
     read_template_kwargs,
 )
@@ -218,9 +218,9 @@ class ProcessConfig:
         if self.replicas > 1 and self.engine_process == "off":
             raise ConfigError(f"--replicas is {self.replicas} with --engine-process off; allowed: on")
         for address in self.engines:
-            check_address("engines", address)
+            read_host_port("engines", address)
         if self.cluster:
-            check_address("cluster", self.cluster)
+            read_host_port("cluster", self.cluster)
         if self.engines and self.cluster:
             raise ConfigError("--engines and --cluster are both given; allowed: one of the two")
         elsewhere = "--engines" if self.engines else "--cluster" if self.cluster else ""

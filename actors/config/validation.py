@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -15,6 +16,8 @@ from ...protocols.errors import BadRequestError
 from ..errors import ConfigError
 
 MIB: Final = 1024 * 1024
+MAX_PORT: Final = 65_535
+_MAX_PORT_DIGITS: Final = 5
 
 
 def is_whole(kind: object) -> bool:
@@ -84,8 +87,27 @@ def read_template_kwargs(value: str) -> dict[str, Any]:
     raise ConfigError(f"--default-chat-template-kwargs is {value!r}: {problem}")
 
 
-def check_address(option: str, value: str) -> None:
-    """Raise ConfigError for what is no HOST:PORT or [ADDRESS]:PORT."""
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """An address of TCP. `str` writes it as `read_host_port` reads it."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def read_host_port(option: str, value: str, *, lowest_port: int = 1) -> HostPort:
+    """HOST:PORT or [ADDRESS]:PORT; `lowest_port` is 0 where the system may choose. Raises ConfigError."""
     host, _, port = value.rpartition(":")
-    if not host or not port.isdecimal() or not 0 <= int(port) < 65_536:
-        raise ConfigError(f"--{option.replace('_', '-')} is {value!r}; allowed: HOST:PORT, as 10.0.0.2:9000")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if is_bracketed else host
+    is_number = port.isascii() and port.isdecimal() and len(port) <= _MAX_PORT_DIGITS
+    is_host = bool(host) and (is_bracketed or ":" not in host) and not set(host) & set("[]/ ")
+    if not is_host or not is_number or not lowest_port <= int(port) <= MAX_PORT:
+        raise ConfigError(
+            f"--{option.replace('_', '-')} is {value!r}; allowed: HOST:PORT or [ADDRESS]:PORT with a port of "
+            f"{lowest_port} to {MAX_PORT}, as 10.0.0.2:9000"
+        )
+    return HostPort(host, int(port))

@@ -77,6 +77,9 @@ class EnginePeer(ABC):
         self.engines = tuple(
             RemoteEngine(model, index, self._down, self._back_in_s) for index, model in enumerate(models)
         )
+        self.on_lost: Callable[[], None] = lambda: None
+        """Called in the trio loop when a connection has ended, also by `replace` or by cancellation: what was
+        sent to the process is lost. Its engines are down by then."""
         self.opened: messages.Opened | None = None
         """What it said of its models, once it was ready for the first time."""
         self.checkpoints: Sequence[Checkpoint] = ()
@@ -151,7 +154,7 @@ class EnginePeer(ABC):
     ) -> None:
         """Ask over `stream` until it is lost, which `obituary` explains; `started` when its models are
         loaded."""
-        news = _News(self.engines, self._ready(task_status), self._back_in_s)
+        news = _News(self.engines, self._ready(task_status), self._back_in_s, self.on_lost)
         line = news.line = Line(stream, news.take, silence_s=min(SILENCE_S, self._left_out_s))
         try:
             async with trio.open_nursery() as nursery:
@@ -216,6 +219,7 @@ class _News:
         engines: Sequence[RemoteEngine],
         on_ready: Callable[[messages.Opened, Sequence[bytes]], None],
         back_in_s: Callable[[], float],
+        on_lost: Callable[[], None],
     ) -> None:
         self.line: Line | None = None
         self.error: SensoriumError | None = None
@@ -224,6 +228,7 @@ class _News:
         self._engines = engines
         self._on_ready = on_ready
         self._back_in_s = back_in_s
+        self._on_lost = on_lost
 
     def take(self, message: Message, buffers: Sequence[bytes]) -> None:
         """Something was said."""
@@ -244,6 +249,7 @@ class _News:
         """It is gone; what becomes of calls in flight."""
         for engine in self._engines:
             engine.disconnect()
+        self._on_lost()
         return _lost("the engines' process failed and is being restarted", self._back_in_s())
 
 

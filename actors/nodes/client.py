@@ -13,10 +13,11 @@ from typing import Final
 
 import trio
 
+from ..config.validation import HostPort
 from ..engine_process import messages
 from ..engine_process.peer import EnginePeer, FilesChangedError
 from ..runtime.supervisor import RestartPolicy
-from .connecting import NodeAddress, connected
+from .connecting import connected
 
 _POLICY: Final = RestartPolicy(first_delay_s=0.1, max_restarts=2**62)
 """A machine may be away for as long as it likes."""
@@ -27,7 +28,7 @@ class EngineNode(EnginePeer):
 
     def __init__(
         self,
-        address: NodeAddress,
+        address: HostPort,
         models: Sequence[str],
         secret: bytes,
         *,

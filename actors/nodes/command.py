@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from ...client.terminal import fail
 from ...protocols.errors import SensoriumError
 from ..config.server import EngineConfig, ProcessConfig, ServerConfig
-from ..config.validation import check, check_address
+from ..config.validation import check, read_host_port
 from ..errors import ConfigError
 from ..importing import importing
 from ..runtime.nursery import first_error
@@ -72,19 +72,17 @@ def engine(
     config = ServerConfig(
         models, served_model_name, engine=engine, logs=logs, model_options=model, process=ProcessConfig()
     )
-    check_address("listen", listen)
+    address = read_host_port("listen", listen, lowest_port=0)
     check("drain_s", drain_s, 0)
     with LeavingAtOnce(), importing():
         from .. import model_loading as loading  # torch, too
         from ..worker_config import orders_of
-        from .connecting import NodeAddress
         from .handshake import read_secret
         from .server import run_node
         from .tls import tls_context
-    secret = read_secret(secret_file)
-    tls = tls_context(tls_cert, tls_key, tls_ca, is_server=True)
+    secret = read_secret("secret_file", secret_file)
+    tls = tls_context(tls_cert, tls_key, tls_ca, prefix="tls", is_server=True)
     configure(config.logs)
-    address = NodeAddress.parse(listen, lowest_port=0)
 
     async def run() -> None:
         ready, stop = trio.Event(), trio.Event()
@@ -114,7 +112,7 @@ def engine(
         if not isinstance(error, OSError | ConfigError | SensoriumError):
             raise
         flush()
-        fail(f"cannot listen on {listen}: {error.strerror}" if isinstance(error, OSError) else error)
+        fail(f"--listen is {listen}: {error.strerror}" if isinstance(error, OSError) else error)
         return 1
     flush()
     os._exit(0)  # the interpreter's own end would wait for a step that still goes on

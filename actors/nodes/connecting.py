@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 import math
 import ssl
-from dataclasses import dataclass
 from typing import Final
 
 import trio
 
+from ..config.validation import HostPort
 from .handshake import ENGINES, HANDSHAKE_S, HandshakeError, Service, ask_in
 
 logger = logging.getLogger(__name__)
@@ -22,28 +22,9 @@ AGAIN_S: Final = 1.0
 _WARN_EVERY_S: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeAddress:
-    """Where engines, or their directory, listen."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @classmethod
-    def parse(cls, text: str, *, lowest_port: int = 1) -> NodeAddress:
-        """HOST:PORT or [ADDRESS]:PORT. Raises ValueError."""
-        host, _, port = text.rpartition(":")
-        if not host or not port.isdecimal() or not lowest_port <= int(port) < 65_536:
-            raise ValueError(f"{text!r} is not HOST:PORT")
-        return cls(host.removeprefix("[").removesuffix("]"), int(port))
-
-
 async def connected(
     name: str,
-    address: NodeAddress,
+    address: HostPort,
     secret: bytes,
     tls: ssl.SSLContext | None = None,
     service: Service = ENGINES,
@@ -64,7 +45,7 @@ async def connected(
 
 
 async def _connect(
-    address: NodeAddress, secret: bytes, tls: ssl.SSLContext | None, service: Service
+    address: HostPort, secret: bytes, tls: ssl.SSLContext | None, service: Service
 ) -> trio.abc.Stream:
     tcp = await trio.open_tcp_stream(address.host, address.port)
     stream: trio.abc.Stream = tcp

@@ -16,8 +16,9 @@ import msgspec
 import trio
 
 from ...protocols.engine.histograms import Distribution
+from ..config.validation import HostPort
 from ..engine_process.multiplexer import Link, LinkLostError
-from .connecting import NodeAddress, connected
+from .connecting import connected
 from .handshake import DIRECTORY
 
 logger = logging.getLogger(__name__)
@@ -111,7 +112,7 @@ async def exchange(
 
 
 async def look_up(
-    address: NodeAddress,
+    address: HostPort,
     secret: bytes,
     take: Callable[[Listing], None],
     report: Callable[[], Report],

@@ -45,15 +45,16 @@ class HandshakeError(SensoriumError):
     """The other end is not who it has to be."""
 
 
-def read_secret(path: Path) -> bytes:
-    """The secret in a file, without the line's end. Raises ConfigError."""
+def read_secret(option: str, path: Path) -> bytes:
+    """The secret in the file of an option, without the line's end. Raises ConfigError."""
+    option = option.replace("_", "-")
     try:
         secret = path.read_bytes().strip()
     except OSError as error:
-        raise ConfigError(f"--engine-secret-file is {path}: {error.strerror}") from None
+        raise ConfigError(f"--{option} is {path}: {error.strerror}; allowed: a file with a secret") from None
     if len(secret) < MIN_SECRET_BYTES:
         raise ConfigError(
-            f"--engine-secret-file: {path} holds {len(secret)} bytes; allowed: {MIN_SECRET_BYTES} or more, "
+            f"--{option} is {path}, which holds {len(secret)} bytes; allowed: {MIN_SECRET_BYTES} or more, "
             "as of `openssl rand -hex 32`"
         )
     return secret

@@ -14,13 +14,13 @@ from typing import Final
 
 import trio
 
+from ..config.validation import HostPort
 from ..engine_process import messages
 from ..engine_process.child import SWITCH_INTERVAL_S, Open, OpenedT, open_all
 from ..engine_process.server import EngineServer
 from ..inference.engine import Engine
 from ..transport.listener import open_listener
 from ..worker_config import Orders
-from .connecting import NodeAddress
 from .entrance import Entrance, accept_all
 
 _SEND_TIMEOUT_S: Final = 10.0
@@ -56,7 +56,7 @@ class NodeServer:
 
 async def run_node(
     orders: Orders,
-    address: NodeAddress,
+    address: HostPort,
     secret: bytes,
     open_next: Open[OpenedT],
     *,
@@ -78,7 +78,7 @@ async def run_node(
             sockets = trio.SocketListener(trio.socket.from_stdlib_socket(listener))
             nursery.start_soon(accept_all, sockets, node.serve)
             host, port = listener.getsockname()[:2]
-            on_ready(str(NodeAddress(host, port)))
+            on_ready(str(HostPort(host, port)))
             await stop.wait()
             node.is_draining = True
             with trio.move_on_after(drain_s):

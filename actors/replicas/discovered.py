@@ -19,10 +19,11 @@ from ...engine.models.info import ModelInfo
 from ...protocols.engine.histograms import Distribution
 from ...protocols.errors import SensoriumError
 from ..config.server import ServerConfig
+from ..config.validation import HostPort, read_host_port
 from ..engine_process import messages
 from ..engine_process.peer import FilesChangedError, ReplacedError
 from ..nodes.client import EngineNode
-from ..nodes.connecting import AGAIN_S, NodeAddress
+from ..nodes.connecting import AGAIN_S
 from ..nodes.directory import Listing, Report, SeenEngine, look_up
 from ..nodes.handshake import read_secret
 from ..nodes.tls import tls_context
@@ -31,7 +32,7 @@ from .processes import LEFT_OUT_S, Replicas, agree_on
 logger = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.25
-_NOWHERE: Final = NodeAddress("", 0)
+_NOWHERE: Final = HostPort("", 0)
 
 
 class EngineSlot(EngineNode):
@@ -43,11 +44,11 @@ class EngineSlot(EngineNode):
     """When it was last ready, by trio's clock; else when it got its address."""
 
     @property
-    def target(self) -> NodeAddress | None:
+    def target(self) -> HostPort | None:
         """Where its engines are."""
         return None if self.address is _NOWHERE else self.address
 
-    def move(self, address: NodeAddress | None) -> None:
+    def move(self, address: HostPort | None) -> None:
         """Leave the engines it has, and take those at `address`, if any."""
         self.address = address or _NOWHERE
         self.name = self._supervisor.name = f"engines at {address}" if address else "engines of a free slot"
@@ -93,10 +94,14 @@ class DiscoveredEngines(Replicas[EngineSlot]):
         """As `config.process` says. Raises ConfigError for its secret and certificates."""
         where = config.process
         assert where.engine_secret_file is not None, "checked with the address"
-        self._directory = NodeAddress.parse(where.cluster)
-        self._secret = read_secret(where.engine_secret_file)
+        self._directory = read_host_port("cluster", where.cluster)
+        self._secret = read_secret("engine_secret_file", where.engine_secret_file)
         self._tls = tls_context(
-            where.engine_tls_cert, where.engine_tls_key, where.engine_tls_ca, is_server=False
+            where.engine_tls_cert,
+            where.engine_tls_key,
+            where.engine_tls_ca,
+            prefix="engine-tls",
+            is_server=False,
         )
         self._silence_s = where.engine_silence_s
         self._models = config.public_names
@@ -145,7 +150,6 @@ class DiscoveredEngines(Replicas[EngineSlot]):
     def _run_slot(self, index: int) -> None:
         assert self._nursery is not None, "called while it runs"
         self._nursery.start_soon(self._start_slot, self.processes[index])
-        self._nursery.start_soon(self._forget_lost, index, self.processes[index])
 
     async def _start_slot(self, slot: EngineSlot) -> None:
         assert self._nursery is not None
@@ -154,7 +158,7 @@ class DiscoveredEngines(Replicas[EngineSlot]):
 
     def _take(self, listing: Listing) -> None:
         """Have a slot for each engine that is listed, and none for others."""
-        listed = {NodeAddress.parse(each.address): each for each in listing.engines}
+        listed = {read_host_port("engines", each.address): each for each in listing.engines}
         for slot in self.processes:
             if slot.target is not None and slot.target not in listed:
                 logger.info("the %s have left the cluster", slot.name)

@@ -17,13 +17,13 @@ import trio
 
 from ...engine.models.info import ModelInfo
 from ..config.server import ServerConfig
+from ..config.validation import read_host_port
 from ..engine_process import messages
 from ..engine_process.client import RemoteEngine
 from ..engine_process.peer import EnginePeer, FilesChangedError
 from ..engine_process.process import EngineProcess
 from ..inference.client import EngineClient
 from ..nodes.client import EngineNode
-from ..nodes.connecting import NodeAddress
 from ..nodes.handshake import read_secret
 from ..nodes.tls import tls_context
 from ..telemetry.metrics import Metrics
@@ -115,6 +115,8 @@ class Replicas(Generic[PeerT]):
         self.processes: list[PeerT] = [
             make(index, partial(self._has_others, index)) for index in range(num_replicas)
         ]
+        for index, process in enumerate(self.processes):
+            process.on_lost = partial(self._forget, index)
         self.engines: Sequence[ReplicatedEngine] = [
             ReplicatedEngine(
                 name,
@@ -129,6 +131,7 @@ class Replicas(Generic[PeerT]):
         """One more, which is not started."""
         index = len(self.processes)
         process = self._make(index, partial(self._has_others, index))
+        process.on_lost = partial(self._forget, index)
         self.processes.append(process)
         for number, engine in enumerate(self.engines):
             engine.add(process.engines[number])
@@ -151,8 +154,6 @@ class Replicas(Generic[PeerT]):
         """See `EngineProcess.run`."""
         async with trio.open_nursery() as nursery:
             await self._start(nursery)
-            for index, process in enumerate(self.processes):
-                nursery.start_soon(self._forget_lost, index, process)
             task_status.started()
 
     async def _start(self, nursery: trio.Nursery) -> None:
@@ -195,15 +196,10 @@ class Replicas(Generic[PeerT]):
         finally:
             self._drained.discard(index)
 
-    async def _forget_lost(self, index: int, process: EnginePeer) -> None:
-        """A process that was started again has none of what was sent to the one before."""
-        num_restarts = 0
-        while True:
-            await trio.sleep(_CHECK_INTERVAL_S)
-            if process.num_restarts() > num_restarts:
-                num_restarts = process.num_restarts()
-                for engine in self.engines:
-                    engine.router.forget(index)
+    def _forget(self, index: int) -> None:
+        """A process that starts again has none of what was sent to the one before."""
+        for engine in self.engines:
+            engine.router.forget(index)
 
     def _has_others(self, index: int) -> bool:
         others = [process for number, process in enumerate(self.processes) if number != index]
@@ -222,13 +218,19 @@ class Nodes(Replicas[EngineNode]):
         """At the addresses of a configuration. Raises ConfigError for its secret and certificates."""
         where = config.process
         assert where.engine_secret_file is not None, "checked with the addresses"
-        secret = read_secret(where.engine_secret_file)
-        tls = tls_context(where.engine_tls_cert, where.engine_tls_key, where.engine_tls_ca, is_server=False)
+        secret = read_secret("engine_secret_file", where.engine_secret_file)
+        tls = tls_context(
+            where.engine_tls_cert,
+            where.engine_tls_key,
+            where.engine_tls_ca,
+            prefix="engine-tls",
+            is_server=False,
+        )
         self._first: EngineNode | None = None
 
         def make(index: int, has_others: Callable[[], bool]) -> EngineNode:
             return EngineNode(
-                NodeAddress.parse(where.engines[index]),
+                read_host_port("engines", where.engines[index]),
                 config.public_names,
                 secret,
                 silence_s=where.engine_silence_s,

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import msgspec
 
+from ...engine.models.memory import host_bytes
 from ..config.server import ServerConfig
 from ..engine_process.process import EngineProcess
 from ..worker_config import Orders, orders_of
@@ -30,6 +31,7 @@ def model_processes(config: ServerConfig) -> ModelProcesses:
     cores = shared_cores(num)
     devices = [shared_devices(order.config.device, num) for order in orders.models]
     num_sharing = -(-num // min(len(set(each)) for each in devices))
+    orders = msgspec.structs.replace(orders, host_bytes=host_bytes())  # before the first of them takes any
 
     def make(index: int, has_others: Callable[[], bool]) -> EngineProcess:
         return EngineProcess(

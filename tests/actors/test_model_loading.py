@@ -25,6 +25,7 @@ from sensorium.actors.served_model import LoadedModel
 from sensorium.actors.telemetry.logs import LogConfig
 from sensorium.actors.worker_config import ModelOrder, Orders
 from sensorium.engine.models.embedded import embedded_models
+from sensorium.engine.models.memory import MemoryPlan
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.kernels.gpu import jit as triton_jit
@@ -176,6 +177,27 @@ def test_what_does_not_fit_is_refused_with_what_would(folder: Path, monkeypatch:
     monkeypatch.setattr(models_module, "free_bytes", lambda device: 1000)
     with pytest.raises(ModelLoadError, match=r"^random: the weights take"):
         load_model("random", str(folder), CONFIG)
+
+
+def test_a_process_that_restarts_gets_the_share_of_its_first_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others hold theirs by then, so that less is free than at the first start."""
+    order = ModelOrder("random", str(folder), replace(CONFIG, num_blocks=0, kv_memory="auto"))
+    orders = Orders((order, order), 0, LogConfig(), num_sharing=2, host_bytes=1 << 30)
+
+    def start(free: int) -> list[MemoryPlan]:
+        monkeypatch.setattr(models_module, "free_bytes", lambda device: free)
+        first = open_next(orders, ())
+        return [first.memory, open_next(orders, (first,)).memory]
+
+    first, second = start(1 << 30)
+    assert start(1 << 20) == [first, second]
+    assert first.free_bytes == 1 << 29
+    assert second.free_bytes == first.free_bytes - first.weight_bytes - first.promised_bytes
+    monkeypatch.setattr(models_module, "free_bytes", lambda device: 1 << 20)
+    with pytest.raises(ModelLoadError, match="the weights take"):
+        open_next(replace_fields(orders, num_sharing=1 << 20), ())
 
 
 def test_clients_see_the_public_name_and_not_the_folder(folder: Path) -> None:

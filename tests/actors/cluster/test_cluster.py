@@ -15,9 +15,9 @@ from sensorium.actors.cluster.directory import Directory, directory_listener
 from sensorium.actors.config.cluster import ClusterConfig
 from sensorium.actors.config.engine import ProcessConfig
 from sensorium.actors.config.server import ServerConfig
+from sensorium.actors.config.validation import HostPort, read_host_port
 from sensorium.actors.errors import ConfigError
 from sensorium.actors.inference.engine import Engine
-from sensorium.actors.nodes.connecting import NodeAddress
 from sensorium.actors.nodes.directory import ListedEngine, Listing, Report, SeenEngine, look_up
 from sensorium.actors.nodes.server import run_node
 from sensorium.actors.replicas.discovered import DiscoveredEngines
@@ -90,7 +90,7 @@ class LocalLauncher:
 
     async def _run(self, engine: LocalEngine) -> None:
         def announce(where: str) -> None:
-            engine.proxy = CuttingProxy(NodeAddress.parse(where).port)
+            engine.proxy = CuttingProxy(read_host_port("listen", where).port)
             engine.is_started.set()
 
         def open_next(_: Orders, __: Sequence[Opened]) -> Opened:
@@ -98,7 +98,7 @@ class LocalLauncher:
 
         await run_node(
             orders("fake"),
-            NodeAddress("127.0.0.1", 0),
+            HostPort("127.0.0.1", 0),
             SECRET,
             open_next,
             stop=engine.is_stopped,
@@ -113,7 +113,7 @@ class Running:
     cluster: Cluster
     launcher: LocalLauncher
     directory: Directory
-    address: NodeAddress
+    address: HostPort
     stop: trio.Event
     nursery: trio.Nursery
 
@@ -124,13 +124,13 @@ async def running(launcher: LocalLauncher | None = None, **fields: float) -> Asy
     launcher, directory, stop = launcher or LocalLauncher(), Directory([NAME], SECRET), trio.Event()
     cluster = Cluster(launcher, directory, config, drain_s=0.1)
     async with trio.open_nursery() as nursery:
-        address = await nursery.start(directory.run, directory_listener(NodeAddress("127.0.0.1", 0)))
+        address = await nursery.start(directory.run, directory_listener(HostPort("127.0.0.1", 0)))
         await nursery.start(cluster.run, stop)
         yield Running(cluster, launcher, directory, address, stop, nursery)
         nursery.cancel_scope.cancel()
 
 
-def front_config(tmp_path: Path, address: NodeAddress) -> ServerConfig:
+def front_config(tmp_path: Path, address: HostPort) -> ServerConfig:
     (tmp_path / "secret").write_bytes(SECRET)
     process = ProcessConfig(cluster=str(address), engine_secret_file=tmp_path / "secret")
     return ServerConfig(models=(NAME,), process=process)
@@ -216,7 +216,7 @@ async def test_an_engine_whose_process_ends_is_replaced_at_once(tmp_path: Path) 
 async def test_servers_go_on_without_the_directory(tmp_path: Path) -> None:
     async with running() as cluster:
         proxy = CuttingProxy(cluster.address.port)
-        through = replace(cluster, address=NodeAddress.parse(proxy.url.removeprefix("http://")))
+        through = replace(cluster, address=read_host_port("engines", proxy.url.removeprefix("http://")))
         engines = await front(tmp_path, through)
         await until(lambda: cluster.directory.num_servers == 1)
         proxy.refusing = True
@@ -264,7 +264,7 @@ async def test_a_start_that_fails_is_tried_again_but_not_what_cannot_be_loaded()
 async def test_a_change_is_listed_at_once() -> None:
     directory, found = Directory([NAME], SECRET), list[Listing]()
     async with trio.open_nursery() as nursery:
-        address = await nursery.start(directory.run, directory_listener(NodeAddress("127.0.0.1", 0)))
+        address = await nursery.start(directory.run, directory_listener(HostPort("127.0.0.1", 0)))
         nursery.start_soon(partial(look_up, address, SECRET, found.append, lambda: Report(())))
         await until(lambda: bool(found))
         for state in ("ready", "draining"):

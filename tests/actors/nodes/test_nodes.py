@@ -12,11 +12,11 @@ import pytest
 import trio
 from sensorium.actors.config.engine import ProcessConfig
 from sensorium.actors.config.server import ServerConfig
+from sensorium.actors.config.validation import HostPort, read_host_port
 from sensorium.actors.engine_process.peer import EnginePeer, FilesChangedError
 from sensorium.actors.errors import ConfigError
 from sensorium.actors.inference.engine import Engine
 from sensorium.actors.nodes.client import EngineNode
-from sensorium.actors.nodes.connecting import NodeAddress
 from sensorium.actors.nodes.entrance import MAX_PENDING
 from sensorium.actors.nodes.handshake import DIRECTORY, ENGINES, HandshakeError, ask_in, let_in, read_secret
 from sensorium.actors.nodes.server import run_node
@@ -48,13 +48,13 @@ def open_next(name: str, _: Orders, __: Sequence[Opened]) -> Opened:
 @asynccontextmanager
 async def node(
     *, secret: bytes = SECRET, name: str = NAME, drain_s: float = 0.0, port: int = 0
-) -> AsyncIterator[tuple[NodeAddress, trio.Event]]:
+) -> AsyncIterator[tuple[HostPort, trio.Event]]:
     """Engines that listen, until the context is left or the event is set."""
     stop, found = trio.Event(), []
     ready = trio.Event()
 
     def announce(where: str) -> None:
-        found.append(NodeAddress.parse(where))
+        found.append(read_host_port("engines", where))
         ready.set()
 
     async with trio.open_nursery() as nursery:
@@ -62,7 +62,7 @@ async def node(
             partial(
                 run_node,
                 orders("fake"),
-                NodeAddress("127.0.0.1", port),
+                HostPort("127.0.0.1", port),
                 secret,
                 partial(open_next, name),
                 stop=stop,
@@ -75,7 +75,7 @@ async def node(
         nursery.cancel_scope.cancel()
 
 
-def connected(address: NodeAddress, secret: bytes = SECRET) -> EngineNode:
+def connected(address: HostPort, secret: bytes = SECRET) -> EngineNode:
     found = EngineNode(address, [NAME], secret, silence_s=20.0, left_out_s=1.0)
     found.engines[0].set_info(INFO)
     return found
@@ -153,7 +153,7 @@ async def test_requests_are_answered_across_the_network() -> None:
 async def test_a_connection_that_is_cut_or_stalls_is_made_again() -> None:
     async with node() as (address, _), trio.open_nursery() as nursery:
         proxy = CuttingProxy(address.port)
-        peer = connected(NodeAddress.parse(proxy.url.removeprefix("http://")))
+        peer = connected(read_host_port("engines", proxy.url.removeprefix("http://")))
         await nursery.start(peer.run)
         await ask(peer, "a")
         proxy.cut()
@@ -219,7 +219,7 @@ async def test_one_that_ends_takes_nothing_new() -> None:
         nursery.cancel_scope.cancel()
 
 
-def config(tmp_path: Path, *addresses: NodeAddress) -> ServerConfig:
+def config(tmp_path: Path, *addresses: HostPort) -> ServerConfig:
     (tmp_path / "secret").write_bytes(SECRET + b"\n")
     process = ProcessConfig(engines=tuple(map(str, addresses)), engine_secret_file=tmp_path / "secret")
     return ServerConfig(models=(NAME,), process=process)
@@ -227,7 +227,7 @@ def config(tmp_path: Path, *addresses: NodeAddress) -> ServerConfig:
 
 async def test_a_server_uses_those_that_are_there(tmp_path: Path) -> None:
     async with node() as (first, stop), node() as (second, _), trio.open_nursery() as nursery:
-        nodes = Nodes(config(tmp_path, first, second, NodeAddress("127.0.0.1", 9)))
+        nodes = Nodes(config(tmp_path, first, second, HostPort("127.0.0.1", 9)))
         await nursery.start(nodes.run)
         nodes.set_info(0, INFO)
         (engine,) = nodes.engines
@@ -248,11 +248,18 @@ def test_what_has_to_be_given_is_said(tmp_path: Path) -> None:
         ProcessConfig(engines=("nowhere",), engine_secret_file=tmp_path)
     with pytest.raises(ConfigError, match="allowed: no --replicas"):
         ProcessConfig(engines=("10.0.0.2:9000",), engine_secret_file=tmp_path, replicas=2)
-    with pytest.raises(ConfigError, match="No such file"):
-        read_secret(tmp_path / "none")
+    with pytest.raises(ConfigError, match=r"--secret-file is .*No such file"):
+        read_secret("secret_file", tmp_path / "none")
     (tmp_path / "short").write_text("secret\n")
-    with pytest.raises(ConfigError, match="holds 6 bytes; allowed: 16 or more"):
-        read_secret(tmp_path / "short")
-    with pytest.raises(ConfigError, match="--engine-tls-cert is given without the others"):
-        tls_context(tmp_path, None, None, is_server=True)
-    assert tls_context(None, None, None, is_server=True) is None
+    with pytest.raises(ConfigError, match=r"--secret-file is .* holds 6 bytes; allowed: 16 or more"):
+        read_secret("secret_file", tmp_path / "short")
+    missing, no_ca = tmp_path / "cert.pem", tmp_path / "short"
+    with pytest.raises(
+        ConfigError, match=r"--engine-tls-cert is .*cert.pem, --engine-tls-key is .*No such file"
+    ):
+        tls_context(missing, missing, no_ca, prefix="engine-tls", is_server=False)
+    with pytest.raises(
+        ConfigError, match="--tls-cert is given without the others; allowed: --tls-cert, --tls-key"
+    ):
+        tls_context(tmp_path, None, None, prefix="tls", is_server=True)
+    assert tls_context(None, None, None, prefix="tls", is_server=True) is None

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import trio
 from sensorium.actors.config.server import ProcessConfig, ServerConfig
 from sensorium.actors.engine_process.process import EngineProcess
 from sensorium.actors.errors import ConfigError
+from sensorium.actors.replicas import processes
 from sensorium.actors.replicas.client import ReplicatedEngine
-from sensorium.actors.replicas.processes import Replicas
+from sensorium.actors.replicas.processes import Replicas, model_processes
 from sensorium.actors.runtime.supervisor import RestartPolicy
 from sensorium.actors.telemetry.metrics import Metrics
+from sensorium.actors.worker_config import Orders
 from support.fake_engine import request, run_whole
 from support.fake_process import COMMAND, orders
 from support.fake_runner import INFO, answer_alone
@@ -34,6 +38,14 @@ def make(index: int, has_others: Callable[[], bool]) -> EngineProcess:
         command=COMMAND,
         name=f"engines of replica {index}",
     )
+
+
+class RecordedProcess(EngineProcess):
+    """Keeps its orders in sight."""
+
+    def __init__(self, orders: Orders, **options: Any) -> None:  # noqa: ANN401 (passed on)
+        super().__init__(orders, **options)
+        self.orders = orders
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
@@ -73,6 +85,35 @@ async def test_one_is_killed(replicas: Replicas) -> None:
     assert replicas.processes[1].pid() == second
     for number in range(4):
         await ask(engine, f"again {number}")
+
+
+async def test_what_was_sent_to_one_that_is_lost_is_forgotten_at_once(replicas: Replicas) -> None:
+    (engine,) = replicas.engines
+    keys = [f"session {number}" for number in range(4)]
+    places = {key: engine.router.choose((0, 1), key) for key in keys}
+    victim = replicas.processes[0].pid()
+    assert victim is not None
+    os.kill(victim, signal.SIGKILL)
+    await until(lambda: engine.engines[0].health != "ready")
+    assert [engine.router.place_of(key) for key in keys] == [place or None for place in places.values()]
+    await until(lambda: replicas.processes[0].health == "ready")
+    moved = {engine.router.choose((0, 1), key) for key in keys}
+    replicas.processes[1].replace()
+    await until(lambda: engine.engines[1].health != "ready")
+    assert moved == {0, 1}
+    assert {engine.router.place_of(key) for key in keys} == {0, None}
+
+
+async def test_cancelling_ends_all_processes() -> None:
+    replicas, lost = Replicas(make, 2, CONFIG), list[int]()
+    for index, process in enumerate(replicas.processes):
+        process.on_lost = partial(lost.append, index)
+    with replicas.begun(), trio.fail_after(60):
+        async with trio.open_nursery() as running:
+            await running.start(replicas.run)
+            running.cancel_scope.cancel()
+    assert sorted(lost) == [0, 1]
+    assert pids(replicas) == [None, None]
 
 
 async def test_one_is_stopped_and_goes_on(replicas: Replicas) -> None:
@@ -126,6 +167,16 @@ async def test_metrics_tell_them_apart(replicas: Replicas) -> None:
         assert f'sensorium_engine_process_restarts_total{{replica="{replica}"}} 0.0' in text
         assert f'sensorium_replica_placed_total{{model="fake0",replica="{replica}"}} 1.0' in text
         assert f'sensorium_engine_process_resident_memory_bytes{{replica="{replica}"}}' in text
+
+
+def test_all_share_what_was_free_before_the_first_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = iter((4096, 1024))
+    monkeypatch.setattr(processes, "host_bytes", lambda: next(free))
+    monkeypatch.setattr(processes, "EngineProcess", RecordedProcess)
+    replicas = model_processes(CONFIG)
+    received = [each.orders for each in replicas.processes if isinstance(each, RecordedProcess)]
+    assert [(each.num_sharing, each.host_bytes) for each in received] == [(2, 4096)] * 2
+    assert next(free) == 1024, "measured once"
 
 
 def test_what_does_not_go_together_is_said() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 from sensorium.actors.replicas.cores import shared_cores, shared_devices
-from sensorium.actors.replicas.router import BLOCK, MAX_KEYS, SLACK, Router, prompt_names
+from sensorium.actors.replicas.router import BLOCK, MAX_BLOCKS, MAX_KEYS, SLACK, Router, prompt_names
 from sensorium.protocols.engine.messages import ContentHash, EncoderItem, Features, MediaSpan
 
 BOTH = (0, 1)
@@ -38,6 +38,25 @@ def test_media_are_part_of_the_blocks_that_they_touch() -> None:
     items = [EncoderItem(ContentHash(name), Features((), b""), 8) for name in "ab"]
     in_front = [prompt_names(prompt, items=[item]) for item in items]
     assert not set(in_front[0]) & set(in_front[1])
+
+
+def test_a_medium_is_part_of_every_block_that_it_touches() -> None:
+    long = MediaSpan(ContentHash("a"), BLOCK + 3, 2 * BLOCK)
+    with_it, without = prompt_names(tokens(0, 5), [long]), prompt_names(tokens(0, 5))
+    assert with_it[0] == without[0]
+    moved = prompt_names(tokens(0, 5), [MediaSpan(long.content_hash, BLOCK + 4, long.num_tokens)])
+    assert not set(with_it[1:]) & {*moved[1:], *without}
+
+
+def test_the_beginning_of_a_long_prompt_decides() -> None:
+    """Naming blocks holds the event loop: there are no more of a longer prompt."""
+    names = prompt_names(tokens(0, MAX_BLOCKS + 2))
+    assert len(names) == MAX_BLOCKS
+    assert names == prompt_names((*tokens(0, MAX_BLOCKS), *tokens(7, 2)))
+    everywhere = [
+        MediaSpan(ContentHash("a"), start, BLOCK) for start in range(0, 4 * MAX_BLOCKS * BLOCK, BLOCK)
+    ]
+    assert len(set(prompt_names(tokens(0, 4 * MAX_BLOCKS), everywhere))) == MAX_BLOCKS
 
 
 def test_new_sessions_are_shared_out_and_stay() -> None:
