@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, Literal
 
 import msgspec
@@ -51,30 +52,36 @@ class EngineActor:
                 f"Ray runs without RAY_AUTH_MODE=token on {host}; allowed: `ray start` with it on every "
                 "machine, or --allow-unauthenticated-ray"
             )
-        process, ours = self._spawn()
+        ours = self._spawn()
         send(ours, Start(self._order, host))
         match receive(ours):
             case Started(address):
                 return "started", address
             case NotStarted(reason, kind):
+                self.ended()
                 return kind, reason
         return (
             "other",
-            f"its process ended with status {process.wait()} while it started; Ray's logs have more",
+            f"its process ended with status {self.ended()} while it started; Ray's logs have more",
         )
 
     def ended(self) -> int:
         """The status of the engine's process, once it has ended; negative: the signal that ended it."""
         assert self._process is not None, "it was started"
-        return self._process.wait()
+        assert self._ours is not None
+        status = self._process.wait()
+        self._ours.close()
+        return status
 
     def stop(self) -> int:
         """Have the engine finish what it does, and end; its status."""
         assert self._ours is not None, "it was started"
-        send(self._ours, Stop())
+        with suppress(OSError):  # it has ended already
+            send(self._ours, Stop())
         return self.ended()
 
-    def _spawn(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    def _spawn(self) -> socket.socket:
+        """Our end of the pair."""
         environment = dict(os.environ)
         set_library_defaults(environment)
         ours, theirs = socket.socketpair()
@@ -88,4 +95,4 @@ class EngineActor:
                 env=environment,
             )
         self._ours = ours
-        return self._process, ours
+        return ours

@@ -90,7 +90,8 @@ class RayLauncher:
             scheduling_strategy="SPREAD",
         ).remote(self._order, needs_token=not self._config.allow_unauthenticated_ray)
         try:
-            yield RayEngine(self._ray, actor, self._resources())
+            host = LOCAL if self._config.address == "local" else ""
+            yield RayEngine(self._ray, actor, self._resources(), host)
         finally:
             with trio.CancelScope(shield=True), trio.move_on_after(_KILL_S):
                 await trio.to_thread.run_sync(self._kill, actor, abandon_on_cancel=True)
@@ -107,7 +108,9 @@ class RayLauncher:
 class RayEngine:
     """See `LaunchedEngine`."""
 
-    def __init__(self, ray: Any, actor: Any, resources: str) -> None:  # noqa: ANN401
+    def __init__(self, ray: Any, actor: Any, resources: str, host: str) -> None:  # noqa: ANN401
+        """It listens on `host`; empty: on the address of its machine."""
+        self._host = host
         self._ray = ray
         self._actor = actor
         self._resources = resources
@@ -118,7 +121,7 @@ class RayEngine:
             nursery.start_soon(self._report_pending)
             host = await self._got(self._actor.host.remote())
             nursery.cancel_scope.cancel()
-        kind, text = await self._got(self._actor.start.remote(host))
+        kind, text = await self._got(self._actor.start.remote(self._host or host))
         match kind:
             case "started":
                 return str(text)

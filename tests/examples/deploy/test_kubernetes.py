@@ -73,8 +73,10 @@ def test_the_image_runs_the_command() -> None:
     project = tomllib.loads((DEPLOY.parents[1] / "pyproject.toml").read_text())["project"]
     (entrance,) = re.findall(r'^ENTRYPOINT \["(\w+)"\]$', text, re.MULTILINE)
     assert entrance in project["scripts"]
-    assert re.search(r'/src/engine/checkpoints "/src\[serve\]"', text)
-    assert "serve" in project["optional-dependencies"]
+    assert re.search(r'/src/engine/checkpoints "/src\[\$EXTRAS\]"', text)
+    (extra,) = re.findall(r"^ARG EXTRAS=(\w+)$", text, re.MULTILINE)
+    assert extra == "serve"
+    assert {extra, "cluster"} <= project["optional-dependencies"].keys()
 
 
 @pytest.mark.slow
