@@ -171,6 +171,7 @@ _OVERRIDES: Final[dict[str, dict[str, Any]]] = {
     "mimo_v2_flash": {"v_head_dim": 8, "swa_v_head_dim": 8},
     "nemotron_h": {
         "layer_types": ["linear_attention", "full_attention", "mlp", "linear_attention"],
+        "num_key_value_heads": 2,
         "mamba_num_heads": 8,
         "mamba_head_dim": 8,
         "n_groups": 2,
