@@ -35,7 +35,7 @@ def gated_delta_rule(
     `queries` and `keys` are [rows, key heads, key size], each key head for as many heads; `values` [rows,
     heads, value size]; `g` (a logarithm of a decay, at most 0) and `beta` [rows, heads]; `states` [sequences,
     heads, key size, value size]. Queries and keys are taken as they are: whoever wants them normed and scaled
-    does it before. Computed in the states' dtype, and in their memory where each sequence has one row: `states`
+    does it before. Computed in the states' dtype, and in their memory where each sequence has one row: they
     are not to be used again. `lengths` are the rows of each sequence.
     """
     heads, key_heads = values.shape[1], keys.shape[1]
