@@ -165,6 +165,7 @@ _OVERRIDES: Final[dict[str, dict[str, Any]]] = {
         "num_hidden_layers": 3,
         "layer_types": ["linear_attention", "full_attention", "linear_attention"],
     },
+    "hrm_text": {"num_hidden_layers": 1, "L_cycles": 2},
     "jamba": {"attn_layer_period": 3, "attn_layer_offset": 1},
     "lfm2_moe": {"layer_types": ["conv", "full_attention", "conv"]},
     "mamba2": _MAMBA | {"num_heads": 8, "head_dim": 16, "n_groups": 2},
