@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from kernel_ceilings import Clock, measure_ceilings
 from sensorium.engine.models import registry
-from sensorium.engine.models.base import Model, StepBatch
+from sensorium.engine.models.base import Model, RecurrentModel, RowContext, StepBatch
 from sensorium.engine.models.source import Opening
 from sensorium.engine.models.transformers.source import open_source
 from sensorium.kernels.attention.kv_quantization import CODED
@@ -58,6 +58,9 @@ class Steps:
         shape = model.kv_shape.cache_shape(self._groups * num_sequences * self._blocks, BLOCK_SIZE, dtype)
         # Written to, since zeros nobody wrote are one page of memory for all; 60 twice is a scale of 0.01.
         self._cache = torch.full(shape, 60, dtype=dtype)
+        self._has_states = isinstance(model, RecurrentModel)
+        if isinstance(model, RecurrentModel):
+            model.make_states(num_sequences)
 
     def seconds(self, num_sequences: int, start: int, num_rows: int) -> float:
         """Of one step of `num_rows` tokens each, behind `start` others."""
@@ -68,7 +71,8 @@ class Steps:
         more = tuple(with_tables(paged, each) for each in of_groups[1:])
         token_ids = torch.randint(0, self._model.info.vocab_size, (num_sequences * num_rows,))
         positions = torch.arange(start, start + num_rows).repeat(num_sequences)
-        batch = StepBatch(token_ids, positions, paged, more_paged=more)
+        rows = RowContext(torch.arange(num_sequences) if self._has_states else None)
+        batch = StepBatch(token_ids, positions, paged, more_paged=more, rows=rows)
         began = self._clock()
         hidden = self._model.forward(batch, self._cache)
         self._model.logits(hidden[num_rows - 1 :: num_rows])

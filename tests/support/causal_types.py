@@ -165,10 +165,19 @@ _OVERRIDES: Final[dict[str, dict[str, Any]]] = {
         "num_hidden_layers": 3,
         "layer_types": ["linear_attention", "full_attention", "linear_attention"],
     },
+    "hrm_text": {"num_hidden_layers": 1, "L_cycles": 2},
     "jamba": {"attn_layer_period": 3, "attn_layer_offset": 1},
     "lfm2_moe": {"layer_types": ["conv", "full_attention", "conv"]},
     "mamba2": _MAMBA | {"num_heads": 8, "head_dim": 16, "n_groups": 2},
     "mimo_v2_flash": {"v_head_dim": 8, "swa_v_head_dim": 8},
+    "nemotron_h": {
+        "layer_types": ["linear_attention", "full_attention", "mlp", "linear_attention"],
+        "num_key_value_heads": 2,
+        "mamba_num_heads": 8,
+        "mamba_head_dim": 8,
+        "n_groups": 2,
+        "ssm_state_size": 8,
+    },
     "qwen4_exp_text": {
         "indexer_n_heads": 2,
         "indexer_kv_heads": 1,
@@ -195,7 +204,7 @@ def tiny_config(model_type: str) -> PreTrainedConfig:
             fields[field] = size
     depth_name = names.get("num_hidden_layers", "num_hidden_layers")
     depth_name = depth_name if depth_name in known else "num_layers"
-    if depth_name not in known:  # several decoders in one
+    if depth_name not in known:  # several decoders in one, or the list of layers says it
         return kind(**fields | _OVERRIDES[model_type])
     depth = known[depth_name]
     lists = {

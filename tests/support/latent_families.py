@@ -102,7 +102,27 @@ CASES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
         "hy_v4",
         _EXPERTS | _CHOICE | {"n_group": 1, "topk_group": 1, "learnable_sink_init": 0.5},
     ),
-    "dots3_note_text": ("dots3_note_text", _EXPERTS | _CHOICE | {"n_group": 1, "topk_group": 1}),
+    "dots3_note_text": (
+        "dots3_note_text",
+        _EXPERTS
+        | _CHOICE
+        | {
+            "n_group": 1,
+            "topk_group": 1,
+            "shared_experts_intermediate_size": 24,
+            "per_layer_config": {  # of the layer with a window, whose heads are of 256 numbers
+                "2": {
+                    "num_attention_heads": 2,
+                    "num_key_value_heads": 2,
+                    "q_lora_rank": 12,
+                    "kv_lora_rank": 24,
+                    "qk_nope_head_dim": 192,
+                    "v_head_dim": 6,
+                    "qk_rope_head_dim": 64,
+                }
+            },
+        },
+    ),
 }
 """By a name: the type of model, and what its config has besides."""
 

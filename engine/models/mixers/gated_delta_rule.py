@@ -35,7 +35,8 @@ def gated_delta_rule(
     `queries` and `keys` are [rows, key heads, key size], each key head for as many heads; `values` [rows,
     heads, value size]; `g` (a logarithm of a decay, at most 0) and `beta` [rows, heads]; `states` [sequences,
     heads, key size, value size]. Queries and keys are taken as they are: whoever wants them normed and scaled
-    does it before. Computed in the states' dtype. `lengths` are the rows of each sequence.
+    does it before. Computed in the states' dtype, and in their memory where each sequence has one row: they
+    are not to be used again. `lengths` are the rows of each sequence.
     """
     heads, key_heads = values.shape[1], keys.shape[1]
     assert heads % key_heads == 0, "heads share key heads evenly"
@@ -45,11 +46,14 @@ def gated_delta_rule(
 
     def step(inputs: Inputs, state: Tensor) -> tuple[Tensor, Tensor]:
         queries, keys, values, g, beta = inputs
-        queries, keys = of_heads(queries)[..., None, :], of_heads(keys)
-        state = state * g.exp()[..., None, None]
-        corrections = beta[..., None] * (values - (keys[..., None, :] @ state)[..., 0, :])
-        state = state + keys[..., None] * corrections[..., None, :]
-        return (queries @ state)[..., 0, :], state
+        queries, keys, decays = of_heads(queries), of_heads(keys), g.exp()[..., None]
+        # The state is large, so it is read once for both products and changed in place: Sᵀq of the new one
+        # is that of the old one, and what the row's own correction adds.
+        recalled, answered = (torch.stack((keys, queries), -2) @ state).unbind(-2)
+        corrections = beta[..., None] * (values - decays * recalled)
+        output = decays * answered + (queries * keys).sum(-1, keepdim=True) * corrections
+        state.mul_(decays[..., None]).addcmul_(keys[..., None], corrections[..., None, :])
+        return output, state
 
     def prompt(inputs: Inputs, state: Tensor) -> tuple[Tensor, Tensor]:
         return each_chunk(inputs, state, _CHUNK, chunk)

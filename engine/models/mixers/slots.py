@@ -42,6 +42,8 @@ class MixerStates:
         """Rows of each sequence of the step."""
         self._numbers = torch.empty(0, 0)
         self._slots = torch.empty(0, dtype=torch.int64)
+        self._lent = torch.empty(0)
+        """What `lend` gives, kept from step to step."""
 
     def __bool__(self) -> bool:
         return self.num_numbers > 0
@@ -71,8 +73,20 @@ class MixerStates:
         assert self.lengths, "states are read within a step"
         return self._of_layer(place).index_select(0, self._slots).view(-1, *place.shape)
 
+    def lend(self, place: Place) -> Tensor:
+        """As `read`, in memory that the next `lend` of any place writes to: states of megabytes would have
+        pages of memory that are new in every layer and step."""
+        assert self.lengths, "states are read within a step"
+        num_numbers = len(self._slots) * place.size
+        if len(self._lent) < num_numbers or self._lent.device != self._numbers.device:
+            with torch.inference_mode(mode=False):  # so that it can be written to in either mode
+                self._lent = torch.empty(num_numbers, device=self._numbers.device)
+        lent = self._lent[:num_numbers].view(-1, place.size)
+        torch.index_select(self._of_layer(place), 0, self._slots, out=lent)
+        return lent.view(-1, *place.shape)
+
     def write(self, place: Place, states: Tensor) -> None:
-        """Replace what `read` gave."""
+        """Replace what `read` or `lend` gave."""
         self._of_layer(place).index_copy_(0, self._slots, states.reshape(-1, place.size))
 
     def _of_layer(self, place: Place) -> Tensor:

@@ -217,7 +217,7 @@ class DeltaNet(Mixer):
             of_heads(values, self._value_size),
             -self.A_log.float().exp() * softplus(a.float() + self.dt_bias),
             b.float().sigmoid() * self.most_beta,
-            self.states.read(self._state),
+            self.states.lend(self._state),
             lengths=self.states.lengths,
         )
         self.states.write(self._state, states)
