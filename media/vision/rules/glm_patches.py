@@ -12,13 +12,15 @@ from ..config import CLIP_MEAN, CLIP_STD, PixelConfig, read_pixels
 from ..images import PixelArray, patch_item, resize, smart_resize
 from .still_rule import StillRule, Values, image_fields
 
-_KINDS: Final = {"Glm4vImageProcessor": None, "Glm46VImageProcessor": None}
+_KINDS: Final = {"Glm4vImageProcessor": None, "Glm46VImageProcessor": None, "GlmgaImageProcessor": None}
 
 
 def open_rule(folder: Path) -> GlmPatches:
     """See `pixel_rule.open_rule`."""
     fields = image_fields(folder)
     fields.kind(_KINDS)
+    if fields.integer("patch_expand_factor", 1) != 1:
+        raise fields.fault("patch_expand_factor", "1")
     config = read_pixels(fields, 14, 112 * 112, 28 * 28 * 15_000, CLIP_MEAN, CLIP_STD, old_names=False)
     return GlmPatches(values=Values.read(fields), config=config)
 
