@@ -1,6 +1,6 @@
 """A picture as tiles of one size and, if there are several, the whole picture behind them: the rule of
-InternVL, Aya Vision and others. Equal to what transformers' `GotOcr2ImageProcessorPil` makes of it; as many
-tiles as transformers' `Cohere2VisionImageProcessor` cuts. Each tile is an item, float32 [3, height, width]."""
+InternVL, Aya Vision and others. Equal to what transformers' `GotOcr2ImageProcessorPil` makes of it, or as
+many tiles as its `Cohere2VisionImageProcessor` cuts. Each tile is an item, float32 [3, height, width]."""
 
 from __future__ import annotations
 

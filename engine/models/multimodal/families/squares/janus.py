@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .....protocols.engine.messages import MediaItems
-from ...prompts import IMAGES, MediaRules
-from ..family import Checkpoint, MediaFamily, Place, pooled
+from ......protocols.engine.messages import MediaItems
+from ....prompts import IMAGES, MediaRules
+from ...family import Checkpoint, MediaFamily, Place, pooled
 
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:

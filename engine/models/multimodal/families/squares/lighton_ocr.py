@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...prompts import IMAGES, MediaRules
-from ..family import Checkpoint, EncodeBatch, MediaFamily, Place, one_each
+from ....prompts import IMAGES, MediaRules
+from ...family import Checkpoint, EncodeBatch, MediaFamily, Place, one_each
 
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ....planning.positions import plain_positions
-from ..family import Checkpoint, MediaFamily
-from .merged_patches import family_of
+from .....planning.positions import plain_positions
+from ...family import Checkpoint, MediaFamily
+from ..merged_patches import family_of
 
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..family import Checkpoint, MediaFamily
-from .merged_patches import family_of
+from ...family import Checkpoint, MediaFamily
+from ..merged_patches import family_of
 
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from .....protocols.engine.messages import Features
-from ..family import Checkpoint, EncodeBatch, MediaFamily
-from .merged_patches import family_of
-from .plain_patches import in_line
+from ......protocols.engine.messages import Features
+from ...family import Checkpoint, EncodeBatch, MediaFamily
+from ..merged_patches import family_of
+from .in_line import in_line
 
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..family import Checkpoint, MediaFamily
-from .merged_patches import family_of
-from .plain_patches import in_line
+from ...family import Checkpoint, MediaFamily
+from ..merged_patches import family_of
+from .in_line import in_line
 
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:
