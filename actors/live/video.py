@@ -116,7 +116,9 @@ class SessionVideo:
         items, files = dict[str, MediaItems](), dict[ContentHash, tuple[bytes, ...]]()
         for parts in clips:
             pairs = [self._pairs[pair_id] for pair_id in parts.pairs]
-            items[parts.param] = MediaItems("video", tuple(pair.item for pair in pairs), parts.times_s)
+            items[parts.param] = MediaItems(
+                "video", tuple(pair.item for pair in pairs), parts.times_s, starts_s=parts.starts_s
+            )
             files |= {pair.item.content_hash: pair.data for pair in pairs}
         return VideoSnapshot(items, files)
 

@@ -93,6 +93,8 @@ class MediaRules:
     (".merged_patches") or an absolute one that imports no engine."""
     pixel_kinds: frozenset[MediaKind] = IMAGES | {"video"}
     """What the module opens for it."""
+    is_live: bool = True
+    """Where videos are taken, so are live frames, in pairs."""
     audio: AudioWindows | None = None
     embeds: EmbedsRule | None = None
     """Of images, or of audio where the model takes no images."""

@@ -285,6 +285,11 @@ def _check_media(spans: tuple[MediaSpan, ...], num_prompt: int) -> None:
                 raise BadRequestError(
                     f"{where} has a grid of {time}×{height}×{width} for {span.num_tokens} tokens"
                 )
+        if span.since_start is not None and (span.since_start < 0 or span.grid is None or not number):
+            raise BadRequestError(
+                f"{where} has since_start {span.since_start}; allowed: at least 0, for an item with a grid "
+                "after the first of its video"
+            )
 
 
 def _check_ngram(ngram: NgramDraft) -> None:

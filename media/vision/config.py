@@ -52,6 +52,8 @@ class PixelConfig:
     ceiling: int | None = None
     """Pixels that memory was planned for, beyond which an image is not made larger to reach a wished least:
     the reference rounds up."""
+    lengthens_sides: bool = False
+    """An image with a side shorter than one token's is made larger until it is not, and then resized."""
 
     @property
     def factor(self) -> int:
@@ -80,6 +82,11 @@ class VideoConfig:
     """Tokens a frame may have then."""
     max_frame_pixels: int | None = None
     """An operator's bound on one frame's area."""
+    bounds_frames: bool = False
+    """The bounds of `pixels` are of one frame, and `max_video_tokens` of all together."""
+    frame_size: tuple[int, int] | None = None
+    """Height and width of every frame, which is then no patches but [3, height, width]; frames of one
+    temporal patch are an item [frames, 3, height, width], or where that is one frame [3, height, width]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +99,8 @@ class VisionConfig:
     @property
     def max_item_pixels(self) -> int:
         """Pixels of the largest picture that is encoded at once: an image, or the frame of a video."""
-        frame = self.video.pixels.max_pixels // self.video.pixels.temporal_patch_size
+        pixels = self.video.pixels
+        frame = pixels.max_pixels // (1 if self.video.bounds_frames else pixels.temporal_patch_size)
         return max(self.image.max_pixels, min(frame, self.video.max_frame_pixels or frame))
 
     def on(self, background: Background) -> VisionConfig:
@@ -117,20 +125,45 @@ class VisionConfig:
 def read_vision_config(folder: Path) -> VisionConfig:
     """Read and check the files of a model folder. Raises ModelLoadError naming the file and field."""
     image = ProcessorFields(folder, "image_processor", ("preprocessor_config.json",))
-    video = ProcessorFields(
-        folder, "video_processor", ("video_preprocessor_config.json", "preprocessor_config.json")
-    )
+    video = video_fields(folder)
     return VisionConfig(
         image=read_pixels(image, 14, 56 * 56, 28 * 28 * 1280, CLIP_MEAN, CLIP_STD, old_names=True),
-        video=VideoConfig(
-            pixels=read_pixels(video, 16, 128 * 32 * 32, 32 * 32 * 768, HALF, HALF, old_names=False),
-            fps=video.number("fps", 2.0) if video.get("fps", 2.0) is not None else None,
-            num_frames=video.integer("num_frames", 1) if video.get("num_frames") is not None else None,
-            min_frames=video.integer("min_frames", 4),
-            max_frames=video.integer("max_frames", 768),
-            cap_pixels_per_frame=video.flag("cap_pixels_per_frame", default=False),
-            max_video_tokens=video.integer("max_video_tokens", 768),
+        video=read_video(
+            video, read_pixels(video, 16, 128 * 32 * 32, 32 * 32 * 768, HALF, HALF, old_names=False)
         ),
+    )
+
+
+def video_fields(folder: Path) -> ProcessorFields:
+    """The video processor's of a folder; where it has none, the image processor's."""
+    names = ("video_preprocessor_config.json", "preprocessor_config.json")
+    return ProcessorFields(folder, "video_processor", names)
+
+
+def read_video(
+    fields: ProcessorFields,
+    pixels: PixelConfig,
+    *,
+    fps: float | None = 2.0,
+    num_frames: int | None = None,
+    min_frames: int = 4,
+    max_frames: int = 768,
+    caps: bool = False,
+    max_video_tokens: int = 768,
+) -> VideoConfig:
+    """Which frames a processor whose class has these defaults looks at. A rate counts where the file says
+    no number."""
+    has_number = fields.get("num_frames") is not None or (
+        num_frames is not None and fields.get("fps") is None
+    )
+    return VideoConfig(
+        pixels=pixels,
+        fps=fields.number("fps", fps or 2.0) if fields.get("fps", fps) is not None else None,
+        num_frames=fields.integer("num_frames", num_frames or 1) if has_number else None,
+        min_frames=fields.integer("min_frames", min_frames),
+        max_frames=fields.integer("max_frames", max_frames),
+        cap_pixels_per_frame=fields.flag("cap_pixels_per_frame", default=caps),
+        max_video_tokens=fields.integer("max_video_tokens", max_video_tokens),
     )
 
 
@@ -149,6 +182,21 @@ class ProcessorFields:
                 self.path, self._values = folder / name, values
                 return
         raise ModelLoadError(f"{folder}: no {names[0]}, and no processor_config.json with {part!r}")
+
+    @classmethod
+    def optional(cls, folder: Path, part: str, name: str) -> ProcessorFields:
+        """Of a folder that may have no such processor: without fields then."""
+        combined = _read_object(folder / "processor_config.json") or {}
+        if not isinstance(combined.get(part), dict) and not (folder / name).is_file():
+            found = cls.__new__(cls)
+            found.path, found._values = folder / name, {}
+            return found
+        return cls(folder, part, (name,))
+
+    @property
+    def is_empty(self) -> bool:
+        """It says nothing."""
+        return not self._values
 
     def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 (JSON)
         return self._values.get(name, default)

@@ -95,6 +95,9 @@ def _new_size(height: int, width: int, config: PixelConfig) -> tuple[int, int]:
     """Raises TooLargeError for a picture that is not to be resized, and is larger than it may be."""
     if config.do_resize:
         least, most, factor = config.min_pixels, config.max_pixels, config.factor
+        if config.lengthens_sides and min(height, width) < factor:
+            scale = factor / min(height, width)
+            height, width = int(height * scale), int(width * scale)
         height, width = smart_resize(height, width, factor=factor, min_pixels=least, max_pixels=most)
         if config.ceiling is None or height * width <= config.ceiling:
             return height, width
@@ -300,6 +303,12 @@ def patch_item(frames: Sequence[PixelArray], config: PixelConfig, modality: Moda
     rows = grid[1] * grid[2]
     features = out.reshape(rows, 3 * depth * size * size)
     return encoder_item(features, modality=modality, grid=grid, num_tokens=rows // merge**2)
+
+
+def plane_values(picture: PixelArray, config: PixelConfig) -> FloatArray:
+    """uint8 [height, width, 3] → float32 [3, height, width]."""
+    tables = _value_tables(config)
+    return np.stack([tables[channel][picture[:, :, channel]] for channel in range(3)])
 
 
 def _value_tables(config: PixelConfig) -> FloatArray:

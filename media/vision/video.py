@@ -16,14 +16,27 @@ import msgspec
 import numpy as np
 
 from ...protocols.chat.frame_list import is_frame_list, unpack_frames
-from ...protocols.engine.messages import MediaItems, Replaced
+from ...protocols.engine.messages import EncoderItem, MediaItems, Replaced
 from ...protocols.errors import MediaError, TooLargeError
+from ..hashing import encoder_item
 from .config import PixelConfig, VideoConfig
-from .images import ImageLimits, PixelArray, check_ratio, patch_item, picture_size, read_image, resize
+from .images import (
+    ImageLimits,
+    PixelArray,
+    check_ratio,
+    patch_item,
+    picture_size,
+    plane_values,
+    read_image,
+    resize,
+    smart_resize,
+)
 from .video_container import VideoLimits, fault, too_large
 from .video_file import DEFAULT_FPS, Pictures, list_pictures, read_pictures
 
 _JPEG: Final = b"\xff\xd8\xff"
+_SHARE: Final = 0.9
+"""Of the tokens that a model takes, those that a video may have."""
 
 
 def prepare_video(data: bytes, config: VideoConfig, limits: VideoLimits | None = None) -> MediaItems:
@@ -130,7 +143,8 @@ def _times(pictures: Pictures) -> Sequence[float]:
 def video_bytes(num_frames: int, height: int, width: int, config: VideoConfig) -> int:
     """Bytes of the features of so many chosen frames of this size."""
     height, width = target_size(num_frames, height, width, config)
-    whole = -(-num_frames // config.pixels.temporal_patch_size) * config.pixels.temporal_patch_size
+    depth = config.pixels.temporal_patch_size if config.frame_size is None else 1
+    whole = -(-num_frames // depth) * depth
     return whole * height * width * config.pixels.bytes_per_pixel
 
 
@@ -149,10 +163,18 @@ def prepare_frames(frames: Sequence[PixelArray], times_s: Sequence[float], confi
 def _patches(frames: Sequence[PixelArray], times_s: Sequence[float], config: VideoConfig) -> MediaItems:
     depth = config.pixels.temporal_patch_size
     items = tuple(
-        patch_item(frames[first : first + depth], config.pixels, "video")
-        for first in range(0, len(frames), depth)
+        frames_item(frames[first : first + depth], config) for first in range(0, len(frames), depth)
     )
-    return MediaItems("video", items, patch_times(times_s, depth))
+    return MediaItems("video", items, patch_times(times_s, depth), starts_s=tuple(times_s[::depth]))
+
+
+def frames_item(frames: Sequence[PixelArray], config: VideoConfig) -> EncoderItem:
+    """Frames of one temporal patch, uint8 [height, width, 3] of the size that they are encoded in → one item.
+    Raises MediaError (param `video`) if no whole number of tokens covers them."""
+    if config.frame_size is None:
+        return patch_item(frames, config.pixels, "video")
+    values = np.stack([plane_values(frame, config.pixels) for frame in frames])
+    return encoder_item(values[0] if config.pixels.temporal_patch_size == 1 else values, modality="video")
 
 
 def sample_indices(num_frames: int, fps: float, config: VideoConfig) -> list[int]:
@@ -171,9 +193,14 @@ def sample_indices(num_frames: int, fps: float, config: VideoConfig) -> list[int
 def target_size(num_frames: int, height: int, width: int, config: VideoConfig) -> tuple[int, int]:
     """(height, width) of every frame, so that the area of all together is within the bounds."""
     pixels = config.pixels
+    if config.frame_size is not None:
+        check_ratio(height, width, "video")
+        return config.frame_size
     if not pixels.do_resize:
         _check_unresized(num_frames, height, width, config)
         return height, width
+    if config.bounds_frames:
+        return _fit_frame(num_frames, height, width, config)
     max_pixels = pixels.max_pixels
     # A single frame is shown twice.
     num_frames = max(num_frames, pixels.temporal_patch_size)
@@ -185,9 +212,27 @@ def target_size(num_frames: int, height: int, width: int, config: VideoConfig) -
     return _fit(num_frames, height, width, pixels, max_pixels)
 
 
+def _fit_frame(num_frames: int, height: int, width: int, config: VideoConfig) -> tuple[int, int]:
+    """Of one frame, whose bounds the config's are; as Qwen2VLVideoProcessor does it."""
+    pixels, factor = config.pixels, config.pixels.factor
+    most = pixels.max_pixels
+    if config.cap_pixels_per_frame:
+        together = int(config.max_video_tokens * factor**2 * _SHARE)
+        most = max(
+            min(most, together * pixels.temporal_patch_size // num_frames), int(pixels.min_pixels * 1.05)
+        )
+    if config.max_frame_pixels is not None:
+        most = min(most, config.max_frame_pixels)
+    check_ratio(height, width, "video")
+    least = min(pixels.min_pixels, most)
+    return smart_resize(height, width, factor=factor, min_pixels=least, max_pixels=most)
+
+
 def _check_unresized(num_frames: int, height: int, width: int, config: VideoConfig) -> None:
     area = height * width
     frame, whole = config.max_frame_pixels or config.pixels.max_pixels, config.pixels.max_pixels
+    if config.bounds_frames:
+        whole *= config.max_frames
     if area > frame or area * num_frames > whole:
         raise too_large(
             f"The video's {num_frames} frames are {width} x {height} pixels; without resizing the limit is "

@@ -97,6 +97,8 @@ class MediaItems(msgspec.Struct, frozen=True):
     items: tuple[EncoderItem, ...]
     times_s: tuple[float, ...] = ()
     replaced: tuple[Replaced, ...] = ()
+    starts_s: tuple[float, ...] = ()
+    """Of what moves: the time of each item's first frame, where `times_s` has the mean of all."""
 
     def lean(self) -> MediaItems:
         """Without the features' values: what finds the encodings of items that were sent before."""
@@ -116,6 +118,9 @@ class MediaSpan(msgspec.Struct, frozen=True):
     grid: tuple[int, int, int] | None = None
     kind: MediaKind | None = None
     """None: of pictures if there is a grid, or else of audio."""
+    since_start: int | None = None
+    """Of an item that goes on with a video: how many positions in time it lies behind the video's first item,
+    with whose place it shares the rest. None: it begins where the text in front of it ends."""
 
     @property
     def is_visual(self) -> bool:

@@ -35,6 +35,8 @@ class Fault:
     param: str
     problem: str
     kind: Literal["missing", "unknown", "choice", "invalid"] = "invalid"
+    allowed: str = ""
+    """The names of the fields that are known where an unknown one lies inside another."""
 
 
 def read_fault(message: str, prefix: str = "", kind: object = None) -> Fault:
@@ -50,24 +52,36 @@ def read_fault(message: str, prefix: str = "", kind: object = None) -> Fault:
     if missing := _MISSING.match(problem):
         return Fault(f"{param}.{missing['field']}".lstrip("."), problem, "missing")
     if unknown := _UNKNOWN.match(problem):
-        return Fault(f"{param}.{shortened(unknown['field'])}".lstrip("."), problem, "unknown")
+        allowed = ", ".join(_fields(kind, path)) if path else ""
+        return Fault(f"{param}.{shortened(unknown['field'])}".lstrip("."), problem, "unknown", allowed)
     if _CHOICE.match(problem) and (choices := dict.fromkeys(map(str, _choices(kind, path)))):
         allowed = ", ".join(choices)
         return Fault(param, f"{shortened(problem)}; allowed: {allowed}", "choice")
     return Fault(param, problem)
 
 
-def _choices(kind: object, path: str) -> Iterator[object]:
-    """What the literals or tags at `path` of a type are; of all of a union's, whichever was meant."""
+def _fields(kind: object, path: str) -> Iterator[str]:
+    """The names of the fields at `path` of a type, if one type may be there."""
+    found = [each for each in _at(kind, path) if isinstance(each, type) and issubclass(each, msgspec.Struct)]
+    if len(found) == 1:
+        yield from (field.encode_name for field in msgspec.structs.fields(found[0]))
+
+
+def _at(kind: object, path: str) -> Iterator[object]:
+    """The types that may be at `path` of a type."""
     kinds = [kind]
     for step in _STEP.findall(path):
         kinds = [inner for outer in kinds for each in _alternatives(outer) for inner in _inside(each, step)]
-    for outer in kinds:
-        for each in _alternatives(outer):
-            if get_origin(each) is Literal:
-                yield from get_args(each)
-            elif isinstance(each, str):
-                yield each
+    return (each for outer in kinds for each in _alternatives(outer))
+
+
+def _choices(kind: object, path: str) -> Iterator[object]:
+    """What the literals or tags at `path` of a type are; of all of a union's, whichever was meant."""
+    for each in _at(kind, path):
+        if get_origin(each) is Literal:
+            yield from get_args(each)
+        elif isinstance(each, str):
+            yield each
 
 
 def _alternatives(kind: object) -> Iterator[object]:

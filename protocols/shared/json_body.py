@@ -96,6 +96,8 @@ def _explain(message: str, prefix: str, kind: object, body: bytes) -> BadRequest
     if fault.kind == "missing":
         return missing(param)
     if fault.kind == "unknown":
+        if fault.allowed:
+            return wrong(param, f"is not a known field; allowed: {fault.allowed}", code="unknown_parameter")
         hint = "" if prefix or "." in param else _meant(param, kind, body)
         end = "" if hint.endswith("?") else "."
         return wrong(param, f"is not a known field{hint}{end}", code="unknown_parameter")

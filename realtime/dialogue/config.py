@@ -12,7 +12,7 @@ class VideoConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of live video; what a client may change begins as it is here."""
 
     max_fps: float = 0.0
-    """Frames of a second; 0: the model takes no video."""
+    """Frames of a second; 0: the model takes no live frames."""
     max_frame_bytes: int = 4 * 1024 * 1024
     max_waiting: int = 16
     """Frames that wait to be looked at."""

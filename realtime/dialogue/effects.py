@@ -28,12 +28,13 @@ class ForgetMedia(msgspec.Struct, frozen=True):
 
 
 class ClipParts(msgspec.Struct, frozen=True):
-    """What the part `param` of a conversation stands for: pairs of live video, and when each was, in
-    seconds."""
+    """What the part `param` of a conversation stands for: pairs of live video, and when each was and
+    began, in seconds."""
 
     param: str
     pairs: tuple[str, ...]
     times_s: tuple[float, ...]
+    starts_s: tuple[float, ...]
 
 
 class Respond(msgspec.Struct, frozen=True):

@@ -32,7 +32,9 @@ def clip_parts(items: Iterable[Item], origin_ms: int, *, is_ahead: bool = False)
                 round((sum(pair.timestamps_ms) / len(pair.timestamps_ms) - origin_ms) / 1000, 3)
                 for pair in pairs
             )
-            found.append(ClipParts(f"{item.id}.content[0]", tuple(pair.id for pair in pairs), times))
+            starts = tuple(round((pair.timestamps_ms[0] - origin_ms) / 1000, 3) for pair in pairs)
+            names = tuple(pair.id for pair in pairs)
+            found.append(ClipParts(f"{item.id}.content[0]", names, times, starts))
     return tuple(found)
 
 

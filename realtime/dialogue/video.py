@@ -92,7 +92,11 @@ class Video:
                 f"`image` is {len(data)} bytes; the limit is {config.max_frame_bytes}", param="image"
             )
         if not config.max_fps:
-            raise BadRequestError("the model takes no video", code="unsupported_media", param="image")
+            raise BadRequestError(
+                "the model takes no live frames; send pictures as items of the conversation",
+                code="unsupported_media",
+                param="image",
+            )
         given = event.timestamp_ms
         timestamp = self._clock.checked(given if isinstance(given, int) else None, now=now)
         if len(self._waiting) >= config.max_waiting:

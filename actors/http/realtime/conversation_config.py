@@ -32,6 +32,6 @@ def dialogue_config(answers: TextModel, aliases: tuple[str, ...]) -> DialogueCon
 def _video_config(answers: TextModel) -> VideoConfig:
     """What may be shown to the model, and how much of it is remembered."""
     builder, config = answers.prompter.builder, VideoConfig()
-    if "video" not in builder.media.kinds:
+    if "video" not in builder.media.kinds or not builder.media.is_live:
         return config
     return msgspec.structs.replace(config, max_fps=answers.prompter.video_fps or _LIVE_FPS)

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
-from ....protocols.engine.messages import Features, MediaItems, MediaKind
+from ....protocols.engine.messages import EncoderItem, Features, MediaItems, MediaKind
 from ....protocols.errors import ModelLoadError
 from ....protocols.shared.json_file import read_json
 from ...planning.positions import PositionRule, plain_positions
@@ -35,6 +35,10 @@ class EncodeBatch(Protocol):
     @property
     def joined(self) -> Any:  # noqa: ANN401
         """Features of all items, one behind the other in their first dimension."""
+
+    @property
+    def grid(self) -> tuple[int, int, int] | None:
+        """What the first item's `grid` says; of all of them unless the family batches any."""
 
     @property
     def grids(self) -> Any:  # noqa: ANN401
@@ -60,7 +64,12 @@ class Place:
     text_of: Callable[[MediaItems], str]
     """What stands there instead: text with one `token` for each item, in order."""
     token: str
-    """Becomes a placeholder for each row of its item."""
+    """Becomes a placeholder for each row of its item. Several kinds may share one."""
+    closing: EncoderItem | None = None
+    """One more item behind those of each medium."""
+    later: Callable[[Sequence[float]], Sequence[int]] | None = None
+    """For items of a video that lie on the axes of one place: from when they begin, in seconds, to positions
+    in time since the first. None: each begins where the text in front of it ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,10 +176,14 @@ class Checkpoint:
             raise self.fault(" or ".join(paths), token_id, "the id of one of the tokenizer's tokens")
         return self.known(name)
 
+    def has_control(self, name: str) -> bool:
+        """Whether its tokenizer has this control token."""
+        token_id = self.text.id_of(name)
+        return token_id is not None and self.text.is_control(token_id)
+
     def known(self, name: str) -> str:
         """A control token: text of clients can never become one."""
-        token_id = self.text.id_of(name)
-        if token_id is None or not self.text.is_control(token_id):
+        if not self.has_control(name):
             raise ModelLoadError(
                 f"{self.folder}: its tokenizer has no control token {name!r}, by which prompts have media"
             )

@@ -47,6 +47,10 @@ class _Batch:
     def joined(self) -> Tensor:
         return torch.cat(self.values)
 
+    @property
+    def grid(self) -> tuple[int, int, int] | None:
+        return self.items[0].grid
+
     @cached_property
     def grids(self) -> Tensor:
         return torch.tensor([each.grid or (1, 1, 1) for each in self.items], device=self.values[0].device)

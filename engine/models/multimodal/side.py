@@ -7,13 +7,14 @@ for each item, and each of those becomes as many placeholders as its item has ro
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from itertools import chain
 
 import msgspec
 
 from ....protocols.chat.request import Conversation
-from ....protocols.engine.messages import EncoderItem, Features, MediaItems, MediaSpan
+from ....protocols.engine.messages import EncoderItem, Features, MediaItems, MediaKind, MediaSpan
 from ....protocols.errors import BadRequestError
 from ...text.tokenizer import TextTokenizer
 from ..info import ModelInfo
@@ -22,6 +23,8 @@ from ..side import ModelSide
 from .family import Checkpoint, MediaFamily, open_family
 
 INFO = ModelInfo
+_Placed = tuple[MediaKind, EncoderItem, int | None]
+"""An item, and `MediaSpan.since_start`."""
 
 
 def open_side(info: ModelInfo) -> ModelSide:
@@ -44,59 +47,81 @@ class MediaPrompts(TextPrompts):
         self._places = {place.written: kind for kind, place in family.places.items()}
         self._pattern = re.compile("|".join(map(re.escape, sorted(self._places, key=len, reverse=True))))
         self._ids = {kind: text.id_of(place.token) or 0 for kind, place in family.places.items()}
+        self._tokens = frozenset(self._ids.values())
         self._vocab_size = vocab_size
 
     def chat(self, conversation: Conversation, media: Sequence[MediaItems]) -> Prompt:
         """See `ChatPrompts`."""
         if not media:
             return Prompt(self.template.encode(conversation))
-        ids = self.template.encode(conversation, partial(self.with_media, media=media))
-        return self.expand(ids, media)
+        placed: list[MediaItems] = []
 
-    def with_media(self, rendered: str, media: Sequence[MediaItems]) -> str:
-        """What a template wrote with the text of each medium in its place. Raises BadRequestError if there
-        are more or fewer places than media."""
-        left = {kind: [each for each in media if each.kind == kind] for kind in self._places.values()}
-        taken = dict.fromkeys(left, 0)
+        def rewrite(rendered: str) -> str:
+            found, placed[:] = self.with_media(rendered, media)
+            return found
+
+        ids = self.template.encode(conversation, rewrite)
+        return self.expand(ids, placed)
+
+    def with_media(self, rendered: str, media: Sequence[MediaItems]) -> tuple[str, list[MediaItems]]:
+        """What a template wrote with the text of each medium in its place, and the media in the order of
+        their places. Raises BadRequestError if there are more or fewer places than media."""
+        left = {kind: deque(each for each in media if each.kind == kind) for kind in self._places.values()}
+        numbers = {kind: len(given) for kind, given in left.items()}
+        places = dict.fromkeys(left, 0)
+        placed: list[MediaItems] = []
 
         def place(match: re.Match[str]) -> str:
             kind = self._places[match[0]]
-            number, taken[kind] = taken[kind], taken[kind] + 1
-            given = left[kind]
-            return self._family.places[kind].text_of(given[number]) if number < len(given) else ""
+            places[kind] += 1
+            if not left[kind]:
+                return ""
+            placed.append(left[kind].popleft())
+            return self._family.places[kind].text_of(placed[-1])
 
         found = self._pattern.sub(place, rendered)
-        for kind, given in left.items():
-            if taken[kind] != len(given):
+        for kind, number in numbers.items():
+            if places[kind] != number:
                 raise BadRequestError(
-                    f"The prompt has {taken[kind]} places for {kind}, but {len(given)} were given.",
+                    f"The prompt has {places[kind]} places for {kind}, but {number} were given.",
                     param="messages",
                 )
-        return found
+        return found, placed
 
     def expand(self, token_ids: Sequence[int], media: Sequence[MediaItems]) -> Prompt:
-        """A prompt with one token for each item → with placeholders for its rows."""
-        left = {
-            token_id: (kind, iter([item for each in media if each.kind == kind for item in each.items]))
-            for kind, token_id in self._ids.items()
-        }
+        """A prompt with one token for each item → with placeholders for its rows; `media` in the order of
+        their places."""
+        left = chain.from_iterable(map(self._spread, media))
         ids: list[int] = []
         items: list[EncoderItem] = []
         spans: list[MediaSpan] = []
         for token_id in token_ids:
-            if token_id not in left:
+            if token_id not in self._tokens:
                 ids.append(token_id)
                 continue
-            kind, left_items = left[token_id]
-            item = self._with_rows(_next(left_items))
+            kind, item, since_start = _next(left)
+            if token_id != self._ids[kind]:
+                raise _mismatch()
+            item = self._with_rows(item)
             grid = merged_grid(item.features, self._family.merge_size)
-            spans.append(MediaSpan(item.content_hash, len(ids), item.num_tokens, grid, kind))
+            spans.append(MediaSpan(item.content_hash, len(ids), item.num_tokens, grid, kind, since_start))
             items.append(item)
             # Their embeddings are never looked up, and some families' tokens have none.
             ids += self._row_ids(token_id, item)
-        if any(next(each, None) is not None for _, each in left.values()):
+        if next(left, None) is not None:
             raise _mismatch()
         return Prompt(tuple(ids), unique(items), tuple(spans))
+
+    def _spread(self, media: MediaItems) -> Iterable[_Placed]:
+        """A medium's items, with the positions in time by which each follows the first of them."""
+        place = self._family.places[media.kind]
+        later: list[int | None] = [None] * len(media.items)
+        if place.later is not None:
+            later[1:] = place.later(media.starts_s)[1:]
+        for item, since_start in zip(media.items, later, strict=True):
+            yield media.kind, item, since_start
+        if place.closing is not None:
+            yield media.kind, place.closing, None
 
     def _row_ids(self, token_id: int, item: EncoderItem) -> Iterable[int]:
         if self._family.row_tokens is None:
@@ -118,7 +143,7 @@ def merged_grid(features: Features, merge_size: int | None) -> tuple[int, int, i
     return time, height // merge_size, width // merge_size
 
 
-def _next(items: Iterator[EncoderItem]) -> EncoderItem:
+def _next(items: Iterator[_Placed]) -> _Placed:
     item = next(items, None)
     if item is None:
         raise _mismatch()

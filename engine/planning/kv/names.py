@@ -67,13 +67,15 @@ class BlockHasher:
 
     def _media(self, start: int, end: int) -> bytes:
         """Each item that touches the block, where it begins relative to it, and where in it it ends."""
-        touching: list[tuple[str, str, int, int, tuple[int, int, int] | None]] = []
+        touching: list[tuple[str, str, int, int, tuple[int, int, int] | None, int | None]] = []
         for span in self._spans[self._next_span :]:
             if span.start >= end:
                 break
             span_end = span.start + span.num_tokens
             here = min(span_end, end) - start
-            touching.append(("media", span.content_hash, span.start - start, here, span.grid))
+            touching.append(
+                ("media", span.content_hash, span.start - start, here, span.grid, span.since_start)
+            )
             if span_end <= end:
                 self._next_span += 1
         return msgspec.msgpack.encode(touching) if touching else b""

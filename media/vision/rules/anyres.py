@@ -2,7 +2,8 @@
 LLaVA-OneVision. Equal to what transformers' processors of those make of one picture.
 
 All of it is one item, float32 [1 + tiles, 3, side, side], whose grid is (1, height, width) of the picture
-itself: how many rows it becomes depends on that.
+itself: how many rows it becomes depends on that. Two frames of a video are one, [2, 3, side, side], without a
+grid.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from ....protocols.engine.messages import EncoderItem
 from ...hashing import encoder_item
 from ..config import CLIP_MEAN, CLIP_STD
 from ..images import PixelArray
-from .still_rule import StillRule, Values, image_fields
+from .framed_rule import FramedRule, read_frames
+from .still_rule import Values, image_fields
 
 _KINDS: Final = {"LlavaNextImageProcessor": 224, "LlavaOnevisionImageProcessor": 384}
+_NUM_FRAMES: Final = 32
+"""Of a video, as many as LLaVA-OneVision was trained with."""
 _MAX_SIZES: Final = 1000
 Size = tuple[int, int]
 """Height and width."""
@@ -41,8 +45,10 @@ def open_rule(folder: Path) -> AnyResolution:
         or not all(_is_grid(each, height) for each in sizes)
     ):
         raise fields.fault("image_grid_pinpoints", f"pairs of multiples of {height}, {_MAX_SIZES} at most")
+    values = Values.read(fields, CLIP_MEAN, CLIP_STD)
     return AnyResolution(
-        values=Values.read(fields, CLIP_MEAN, CLIP_STD),
+        values=values,
+        videos=read_frames(folder, height, height, values, num_frames=_NUM_FRAMES, together=2),
         side=height,
         sizes=tuple((each[0], each[1]) for each in sizes),
     )
@@ -69,7 +75,7 @@ def best_size(picture: Size, sizes: tuple[Size, ...]) -> Size:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnyResolution(StillRule):
+class AnyResolution(FramedRule):
     """See the module."""
 
     side: int

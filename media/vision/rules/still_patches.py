@@ -1,6 +1,6 @@
-"""Pictures as patches of any grid, bounded by the pixels of a picture: the rule of PaddleOCR-VL, VideoLLaMA 3,
-Cohere Compass and others. Equal to what the image processors of `transformers` that `_KINDS` lists make of one
-picture."""
+"""Pictures as patches of any grid, bounded by the pixels of a picture: the rule of PaddleOCR-VL,
+VideoLLaMA 3, Cohere Compass and others. Equal to what the image processors of `transformers` that `_KINDS`
+lists make of one picture."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ Numbers come from the JSON files of the folder. Read next: `media/vision/rules/s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
@@ -13,7 +13,7 @@ from typing import Final, Self
 import numpy as np
 from PIL import Image
 
-from ....protocols.chat.processor_options import FIELD, OptionValue, ProcessorOptions
+from ....protocols.chat.processor_options import FIELD, MediaOptions, OptionValue, ProcessorOptions
 from ....protocols.engine.messages import EncoderItem, MediaItems
 from ....protocols.shared.json_body import unsupported
 from ..config import CLIP_MEAN, CLIP_STD, NUM_FILTERS, WHITE, Background, ProcessorFields, Rgb
@@ -79,6 +79,18 @@ def image_fields(folder: Path) -> ProcessorFields:
     return ProcessorFields(folder, "image_processor", ("preprocessor_config.json",))
 
 
+def refuse_options(options: MediaOptions, allowed: Collection[str] = ()) -> None:
+    """Raise BadRequestError naming the first key that is given and not `allowed`."""
+    for name in options.__struct_fields__:
+        value = getattr(options, name)
+        if value is not None and name not in allowed:
+            only = f"; allowed: {', '.join(allowed)}, of videos" if allowed else ""
+            param = value.param if isinstance(value, OptionValue) else f"{FIELD}.{name}"
+            raise unsupported(
+                param, f"does not apply to this model, which looks at pictures in one size{only}"
+            )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StillRule:
     """A `PixelRule` of images; what differs is what becomes of one picture."""
@@ -114,14 +126,9 @@ class StillRule:
 
     def with_options(self, options: ProcessorOptions) -> Self:
         """See `PixelRule`: nothing can be asked for."""
-        given = [
-            getattr(each, name) for each in (options.image, options.video) for name in each.__struct_fields__
-        ]
-        asked = next((each for each in given if each is not None), None)
-        if asked is None:
-            return self
-        param = asked.param if isinstance(asked, OptionValue) else FIELD
-        raise unsupported(param, "does not apply to this model, which looks at pictures in one size")
+        refuse_options(options.image)
+        refuse_options(options.video)
+        return self
 
     def low_detail(self) -> Self:
         """See `PixelRule`."""

@@ -1,6 +1,7 @@
 """A picture as tiles of one size and, if there are several, the whole picture behind them: the rule of
 InternVL, Aya Vision and others. Equal to what transformers' `GotOcr2ImageProcessorPil` makes of it, or as
-many tiles as its `Cohere2VisionImageProcessor` cuts. Each tile is an item, float32 [3, height, width]."""
+many tiles as its `Cohere2VisionImageProcessor` cuts. Each tile is an item, float32 [3, height, width], and so
+is each frame of a video, which is not cut."""
 
 from __future__ import annotations
 
@@ -12,11 +13,14 @@ from typing import Final, Self
 from ....protocols.engine.messages import EncoderItem
 from ...hashing import encoder_item
 from ..images import PixelArray
-from .still_rule import StillRule, Values, image_fields
+from .framed_rule import FramedRule, read_frames
+from .still_rule import Values, image_fields
 
 _SIDE: Final = 384
 _MOST: Final = 12
 _LIMIT: Final = 256
+_NUM_FRAMES: Final = 16
+"""Of a video."""
 _KINDS: Final = {"GotOcr2ImageProcessor": False, "Cohere2VisionImageProcessor": True}
 """Of each class whether it chooses tiles by size."""
 _COHERE_SIDE: Final = 512
@@ -34,11 +38,14 @@ def open_rule(folder: Path) -> Tiles:
     if not least <= most <= _LIMIT:
         raise fields.fault("max_patches", f"min_patches to {_LIMIT}")
     values = Values.read(fields)
-    return Tiles(values=values, height=height, width=width, least=least, most=most, by_size=by_size)
+    videos = read_frames(folder, height, width, values, num_frames=_NUM_FRAMES)
+    return Tiles(
+        values=values, videos=videos, height=height, width=width, least=least, most=most, by_size=by_size
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tiles(StillRule):
+class Tiles(FramedRule):
     """See the module."""
 
     height: int

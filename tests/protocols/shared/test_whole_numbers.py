@@ -120,4 +120,9 @@ def test_neutral_fields_of_other_servers_pass_and_others_are_named() -> None:
 def test_a_suggestion_is_served_and_takes_the_value(field: str, value: object, meant: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         parse_completion(json.dumps({"prompt": "a", field: value}).encode())
-    assert caught.value.message.endswith(f"did you mean `{meant}`?" if meant else "is not a known field.")
+    message = caught.value.message
+    if meant:
+        assert message.endswith(f"did you mean `{meant}`?")
+    else:
+        assert "is not a known field" in message
+        assert "did you mean" not in message

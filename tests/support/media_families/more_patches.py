@@ -70,6 +70,7 @@ _MOE = {
     "topk_group": 1,
     "first_k_dense_replace": 1,
 }
+_WHOLE = {"rope_parameters": MROPE["rope_parameters"] | {"partial_rotary_factor": 1.0}}
 _GLM_PLACE = "<|begin_of_image|><|image|><|end_of_image|>"
 FAMILIES = (
     Family(
@@ -78,7 +79,7 @@ FAMILIES = (
         GLM_TOKENS,
         GLM_IDS | {"vision_config": GLM_TOWER},
         GLM_PIXELS,
-        {"model_type": "glm4v_moe_text", "head_dim": 16, **_MOE, **MROPE},
+        {"model_type": "glm4v_moe_text", "head_dim": 8, **_MOE, **_WHOLE},
         patches,
     ),
     *(
@@ -88,7 +89,7 @@ FAMILIES = (
             GLM_TOKENS,
             GLM_IDS | {"vision_config": {"model_type": "glm4v_vision"} | GLM_TOWER},
             GLM_PIXELS | {"image_processor_type": processor},
-            {"model_type": "glm4v_text", "head_dim": 16, **MROPE},
+            {"model_type": "glm4v_text", "head_dim": 8, **MROPE},
             patches,
         )
         for model_type, processor in (("glm46v", "Glm46VImageProcessor"), ("glmga", "GlmgaImageProcessor"))

@@ -1,10 +1,15 @@
-"""InternVL: a picture is tiles and the whole of it, each with the same number of rows."""
+"""InternVL: a picture is tiles and the whole of it, each with the same number of rows; a video is its frames,
+each behind its number."""
 
 from __future__ import annotations
 
-from .....protocols.engine.messages import MediaItems
-from ...prompts import IMAGES, MediaRules
+from typing import Final
+
+from .....protocols.engine.messages import MediaItems, MediaKind
+from ...prompts import MediaRules
 from ..family import Checkpoint, MediaFamily, Place, pooled
+
+_VIDEO: Final = "<video>"
 
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:
@@ -19,10 +24,17 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
     def text_of(media: MediaItems) -> str:
         return f"{start}{token * len(media.items)}{end}"
 
+    def film_of(media: MediaItems) -> str:
+        frames = enumerate(media.items, 1)
+        return "\n".join(f"Frame{number}: {start}{token}{end}" for number, _ in frames)
+
+    places: dict[MediaKind, Place] = {"image": Place(written=token, text_of=text_of, token=token)}
+    if checkpoint.has_control(_VIDEO):
+        places["video"] = Place(written=_VIDEO, text_of=film_of, token=token)
     return MediaFamily(
-        purpose="chat · text, images",
-        media=MediaRules(pixels=".rules.tiles", pixel_kinds=IMAGES),
-        places={"image": Place(written=token, text_of=text_of, token=token)},
+        purpose="chat · text, images" + (", video" if "video" in places else ""),
+        media=MediaRules(pixels=".rules.tiles", pixel_kinds=frozenset(places), is_live=False),
+        places=places,
         num_rows=lambda _: rows,
         encode=pooled,
         row_width=checkpoint.size("text_config.hidden_size"),

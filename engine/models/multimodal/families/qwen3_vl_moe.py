@@ -4,10 +4,15 @@ well."""
 from __future__ import annotations
 
 from ..family import Checkpoint, MediaFamily
-from .merged_patches import family_of
+from .merged_patches import behind_times, family_of
 
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:
     """See `family.py`."""
     levels = checkpoint.value("vision_config.deepstack_visual_indexes", (8, 16, 24))
-    return family_of(checkpoint, width="text_config.hidden_size", num_levels=1 + len(levels))
+    return family_of(
+        checkpoint,
+        width="text_config.hidden_size",
+        num_levels=1 + len(levels),
+        video=behind_times(checkpoint),
+    )

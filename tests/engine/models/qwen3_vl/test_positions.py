@@ -56,6 +56,35 @@ def test_prompt_and_answer_are_placed_as_transformers_does(
     assert [list(axis) for axis in positions.rows(len(kinds), 3)] == [answer] * 3
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 5), st.integers(1, 3), st.integers(1, 4), st.integers(1, 4)), max_size=3
+    ),
+    st.floats(0.1, 4),
+    st.integers(1, 5),
+)
+def test_a_video_of_several_items_is_placed_as_one(
+    videos: list[tuple[int, int, int, int]], interval: float, num_tail: int
+) -> None:
+    """Each item at once, as the published rule has it: text goes on behind the largest position."""
+    spans: list[MediaSpan] = []
+    expected: list[tuple[int, int, int]] = []
+    for num_text, num_items, height, width in videos:
+        base = max((max(each) + 1 for each in expected), default=0)
+        expected += [(base + index,) * 3 for index in range(num_text)]
+        base += num_text
+        for item in range(num_items):
+            later = int(item * interval)
+            since = later if item else None
+            grid = (1, height, width)
+            spans.append(MediaSpan(ContentHash("A"), len(expected), height * width, grid, since_start=since))
+            expected += [(base + later, base + y, base + x) for y in range(height) for x in range(width)]
+    base = max((max(each) + 1 for each in expected), default=0)
+    expected += [(base + index,) * 3 for index in range(num_tail)]
+    rows = RotaryPositions(spans).rows(0, len(expected))
+    assert list(zip(*rows, strict=True)) == expected
+
+
 @given(pieces, st.data())
 def test_any_chunk_has_the_rows_of_the_whole(
     parts: list[tuple[int, int, int, bool]], data: st.DataObject
