@@ -285,6 +285,21 @@ def check_every_way(
     check.in_sessions()
 
 
+def check_some_ways(
+    model: Model,
+    cases: Sequence[Case],
+    *,
+    seed: int,
+    sees_whole_items: bool = False,
+    positions: PositionRule = rotary_positions,
+) -> None:
+    """Each case's tokens alone, and in pieces among others of which some are preempted: what depends on the
+    model. How an engine plans is the same for all of one kind, and `check_every_way` is for one of each."""
+    check = _Check(model, cases, random.Random(seed), (), None, sees_whole_items, positions)
+    check.alone()
+    check.in_chunks_and_preempted()
+
+
 class _Check:
     def __init__(
         self,
