@@ -21,6 +21,7 @@ from sensorium.engine.models.qwen3_vl.positions import rotary_positions
 from sensorium.engine.planning.kv.groups import HOLE, PagedGroup
 from sensorium.engine.planning.limits import SchedulerConfig
 from sensorium.engine.planning.plan import Slot
+from sensorium.engine.planning.positions import PositionRule
 from sensorium.engine.planning.scheduler import Scheduler
 from sensorium.kernels.attention.paged_attention import PagedSequence, paged_batch, with_tables
 from sensorium.protocols.engine.messages import (
@@ -182,6 +183,7 @@ class Engine:
         parked: int | None = None,
         kv_dtype: torch.dtype | None = None,
         sees_whole_items: bool = False,
+        positions: PositionRule = rotary_positions,
     ) -> None:
         num_state_slots = _NUM_STATE_SLOTS if isinstance(model, RecurrentModel) else 0
         self.runner = Runner(
@@ -197,7 +199,7 @@ class Engine:
             num_state_slots=num_state_slots,
             snapshot_interval=1,
             block_size=BLOCK_SIZE,
-            positions=rotary_positions,
+            positions=positions,
             max_context=model.info.max_context,
             max_prefill_chunk=chunk,
             sees_whole_items=sees_whole_items,
@@ -269,17 +271,33 @@ def check_every_way(
     stop_token_ids: tuple[int, ...] = (),
     kv_dtype: torch.dtype | None = None,
     sees_whole_items: bool = False,
+    positions: PositionRule = rotary_positions,
 ) -> None:
     """Each case's tokens again under every condition of this file's docstring.
 
     `stop_token_ids` and `kv_dtype` are those the cases were made with. The prompts should be of more than one
     block.
     """
-    check = _Check(model, cases, random.Random(seed), stop_token_ids, kv_dtype, sees_whole_items)
+    check = _Check(model, cases, random.Random(seed), stop_token_ids, kv_dtype, sees_whole_items, positions)
     check.alone()
     check.among_strangers_and_from_cache()
     check.in_chunks_and_preempted()
     check.in_sessions()
+
+
+def check_some_ways(
+    model: Model,
+    cases: Sequence[Case],
+    *,
+    seed: int,
+    sees_whole_items: bool = False,
+    positions: PositionRule = rotary_positions,
+) -> None:
+    """Each case's tokens alone, and in pieces among others of which some are preempted: what depends on the
+    model. How an engine plans is the same for all of one kind, and `check_every_way` is for one of each."""
+    check = _Check(model, cases, random.Random(seed), (), None, sees_whole_items, positions)
+    check.alone()
+    check.in_chunks_and_preempted()
 
 
 class _Check:
@@ -291,8 +309,10 @@ class _Check:
         stop_token_ids: tuple[int, ...],
         kv_dtype: torch.dtype | None,
         sees_whole_items: bool,
+        positions: PositionRule,
     ) -> None:
         self.model = model
+        self.positions = positions
         self.sees_whole_items = sees_whole_items
         self.kv_dtype = kv_dtype
         self.cases = cases
@@ -378,7 +398,13 @@ class _Check:
         assert engine.scheduler.statistics().num_sessions_parked == 0
 
     def _engine(self, **options: Any) -> Engine:  # noqa: ANN401
-        return Engine(self.model, kv_dtype=self.kv_dtype, sees_whole_items=self.sees_whole_items, **options)
+        return Engine(
+            self.model,
+            kv_dtype=self.kv_dtype,
+            sees_whole_items=self.sees_whole_items,
+            positions=self.positions,
+            **options,
+        )
 
     def _submit(self, engine: Engine, case: Case, **options: Any) -> RequestId:  # noqa: ANN401
         return engine.submit(case, stop_token_ids=self.stop, **options)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -164,11 +165,11 @@ def make_media_folder(path: Path, family: Family, *, seed: int = 0) -> Path:
         "eos_token_id": end,
         "bos_token_id": None,
         "pad_token_id": None,
-        **family.text,
+        **deepcopy(dict(family.text)),  # configs write into what they are given
     }
     fields = {
         name: tokenizer.token_to_id(value) if isinstance(value, str) and value in family.tokens else value
-        for name, value in family.config.items()
+        for name, value in deepcopy(dict(family.config)).items()
     }
     config = CONFIG_MAPPING[family.model_type](text_config=text, tie_word_embeddings=False, **fields)
     model = model_class(family)(config)

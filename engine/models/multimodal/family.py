@@ -97,6 +97,8 @@ class MediaFamily:
     """Which token each row stands for, where they differ."""
     batches_any_grid: bool = False
     """Items of different grids go into one batch."""
+    media_mask: str | None = None
+    """By which name the decoder is given which rows of a step are of media; None: it does not ask."""
     sees_whole_items: bool = False
     """Rows of an item attend to all of it, and so are fed in one step."""
 

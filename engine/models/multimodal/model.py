@@ -162,6 +162,8 @@ class MultimodalModel(TransformersModel):
             levels.append([each[rows] for each in output.deepstack])
             is_media[place] = True
         inputs: dict[str, Any] = {"inputs_embeds": x[None], "position_ids": positions}
+        if self._family.media_mask is not None:
+            inputs[self._family.media_mask] = is_media[None]
         if levels[0]:
             inputs["visual_pos_masks"] = is_media[None]
             inputs["deepstack_visual_embeds"] = [torch.cat(level) for level in zip(*levels, strict=True)]

@@ -14,7 +14,7 @@ from ..config import CLIP_MEAN, CLIP_STD, VisionConfig, read_pixels, read_video,
 from ..merged_patches import MergedPatches
 from .still_rule import image_fields
 
-_KINDS: Final = {"Glm4vImageProcessor": None, "Glm46VImageProcessor": None}
+_KINDS: Final = {"Glm4vImageProcessor": None, "Glm46VImageProcessor": None, "GlmgaImageProcessor": None}
 _TOKEN: Final = 28 * 28
 _LEAST: Final = 112 * 112
 _MOST_FRAMES: Final = 600
@@ -24,6 +24,8 @@ def open_rule(folder: Path) -> MergedPatches:
     """See `pixel_rule.open_rule`."""
     fields, clips = image_fields(folder), video_fields(folder)
     fields.kind(_KINDS)
+    if fields.integer("patch_expand_factor", 1) != 1:
+        raise fields.fault("patch_expand_factor", "1")
     image = read_pixels(fields, 14, _LEAST, 15_000 * _TOKEN, CLIP_MEAN, CLIP_STD, old_names=False)
     # Of each of the equal frames of a temporal patch its part.
     depth = image.temporal_patch_size

@@ -35,7 +35,10 @@ class _Defaults(NamedTuple):
 _CLIP: Final = _Defaults(CLIP_MEAN, CLIP_STD, crops=True)
 _KINDS: Final = {
     "CLIPImageProcessor": _CLIP,
+    "GotOcr2ImageProcessor": _Defaults(CLIP_MEAN, CLIP_STD),
     "LlavaImageProcessor": _CLIP,
+    "PPChart2TableImageProcessor": _Defaults(CLIP_MEAN, CLIP_STD),
+    "VideoLlavaImageProcessor": _CLIP,
     "SiglipImageProcessor": _Defaults(HALF, HALF),
     "Gemma3ImageProcessor": _Defaults(HALF, HALF, BILINEAR),
 }
@@ -47,6 +50,8 @@ def open_rule(folder: Path) -> Squares:
     defaults = fields.kind(_KINDS)
     if fields.get("do_pan_and_scan"):
         raise fields.fault("do_pan_and_scan", "false")
+    if fields.get("crop_to_patches"):
+        raise fields.fault("crop_to_patches", "false")
     square = {"height": _SIDE, "width": _SIDE}
     size = fields.sides("size", {"shortest_edge": _SIDE} if defaults.crops else square)
     crop = (

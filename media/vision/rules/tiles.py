@@ -1,6 +1,7 @@
 """A picture as tiles of one size and, if there are several, the whole picture behind them: the rule of
-InternVL, Aya Vision and others. Equal to what transformers' `GotOcr2ImageProcessorPil` makes of it. Each
-tile is an item, float32 [3, height, width], and so is each frame of a video, which is not cut."""
+InternVL, Aya Vision and others. Equal to what transformers' `GotOcr2ImageProcessorPil` makes of it, or as
+many tiles as its `Cohere2VisionImageProcessor` cuts. Each tile is an item, float32 [3, height, width], and so
+is each frame of a video, which is not cut."""
 
 from __future__ import annotations
 
@@ -20,14 +21,17 @@ _MOST: Final = 12
 _LIMIT: Final = 256
 _NUM_FRAMES: Final = 16
 """Of a video."""
-_KINDS: Final = {"GotOcr2ImageProcessor": None}
+_KINDS: Final = {"GotOcr2ImageProcessor": False, "Cohere2VisionImageProcessor": True}
+"""Of each class whether it chooses tiles by size."""
+_COHERE_SIDE: Final = 512
 
 
 def open_rule(folder: Path) -> Tiles:
     """See `pixel_rule.open_rule`."""
     fields = image_fields(folder)
-    fields.kind(_KINDS)
-    height, width = fields.sides("size", {"height": _SIDE, "width": _SIDE})
+    by_size = fields.kind(_KINDS)
+    side = _COHERE_SIDE if by_size else _SIDE
+    height, width = fields.sides("size", {"height": side, "width": side})
     if width is None:
         raise fields.fault("size", "an object with height and width")
     least, most = fields.integer("min_patches", 1), fields.integer("max_patches", _MOST)
@@ -35,7 +39,9 @@ def open_rule(folder: Path) -> Tiles:
         raise fields.fault("max_patches", f"min_patches to {_LIMIT}")
     values = Values.read(fields)
     videos = read_frames(folder, height, width, values, num_frames=_NUM_FRAMES)
-    return Tiles(values=values, videos=videos, height=height, width=width, least=least, most=most)
+    return Tiles(
+        values=values, videos=videos, height=height, width=width, least=least, most=most, by_size=by_size
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +53,9 @@ class Tiles(FramedRule):
     least: int
     """Tiles, the whole picture not counted."""
     most: int
+    by_size: bool = False
+    """Of the grids into which a picture fits the one that needs the least enlarging, or else the least
+    shrinking; not that of the nearest shape."""
 
     @property
     def max_item_pixels(self) -> int:
@@ -88,6 +97,8 @@ class Tiles(FramedRule):
     def _grid(self, height: int, width: int) -> tuple[int, int]:
         """Columns and rows whose shape is nearest to the picture's; of equal ones the larger, unless it
         has more than twice the picture's pixels."""
+        if self.by_size:
+            return self._grid_by_size(height, width)
         best, least = (1, 1), float("inf")
         for columns, rows in _grids(self.least, self.most):
             difference = abs(width / height - columns / rows)
@@ -95,6 +106,15 @@ class Tiles(FramedRule):
             if difference < least or (difference == least and height * width > 0.5 * area):
                 best, least = (columns, rows), difference
         return best
+
+    def _grid_by_size(self, height: int, width: int) -> tuple[int, int]:
+        def scale(grid: tuple[int, int]) -> float:
+            columns, rows = grid
+            return min(columns * self.height / width, rows * self.height / height)
+
+        grids = _grids(1, self.most)
+        enlarging = [grid for grid in grids if scale(grid) >= 1]
+        return min(enlarging, key=scale) if enlarging else max(grids, key=scale)
 
 
 @cache

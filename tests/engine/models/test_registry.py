@@ -109,7 +109,7 @@ def test_other_architectures_are_refused_with_what_is_supported(
     ("architecture", "model_type"),
     [
         ("Phi4MultimodalForCausalLM", "phi4_multimodal"),
-        ("GotOcr2ForConditionalGeneration", "got_ocr2"),
+        ("GitForCausalLM", "git"),
         ("Gemma3nForConditionalGeneration", "gemma3n"),
         ("FuyuForCausalLM", "fuyu"),
         (None, "gemma3n"),

@@ -8,22 +8,22 @@ from support.media_family import Family, patches
 from support.recurrent_families import FAMILIES as RECURRENT
 
 MROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 1, 1]}}
-_QWEN_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
-_QWEN_IDS = {
+QWEN_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+QWEN_IDS = {
     "vision_start_token_id": "<|vision_start|>",
     "vision_end_token_id": "<|vision_end|>",
     "image_token_id": "<|image_pad|>",
     "video_token_id": "<|video_pad|>",
 }
-_QWEN_PLACE = "<|vision_start|><|image_pad|><|vision_end|>"
-_QWEN_PIXELS = {
+QWEN_PLACE = "<|vision_start|><|image_pad|><|vision_end|>"
+QWEN_PIXELS = {
     "image_processor_type": "Qwen2VLImageProcessor",
     "patch_size": 4,
     "merge_size": 2,
     "temporal_patch_size": 2,
     "size": {"shortest_edge": 8 * 8 * 2, "longest_edge": 8 * 8 * 24},
 }
-_QWEN3_TOWER = {
+QWEN3_TOWER = {
     "depth": 2,
     "hidden_size": 16,
     "intermediate_size": 24,
@@ -33,14 +33,14 @@ _QWEN3_TOWER = {
     "spatial_merge_size": 2,
     "num_position_embeddings": 36,
 }
-_GLM_TOKENS = ("<|begin_of_image|>", "<|end_of_image|>", "<|image|>", "<|video|>")
-_GLM_IDS = {
+GLM_TOKENS = ("<|begin_of_image|>", "<|end_of_image|>", "<|image|>", "<|video|>")
+GLM_IDS = {
     "image_token_id": "<|image|>",
     "video_token_id": "<|video|>",
     "image_start_token_id": "<|begin_of_image|>",
     "image_end_token_id": "<|end_of_image|>",
 }
-_GLM_TOWER = {
+GLM_TOWER = {
     "depth": 2,
     "hidden_size": 16,
     "intermediate_size": 24,
@@ -50,7 +50,7 @@ _GLM_TOWER = {
     "image_size": 16,
     "spatial_merge_size": 2,
 }
-_GLM_PIXELS = {
+GLM_PIXELS = {
     "image_processor_type": "Glm4vImageProcessor",
     "patch_size": 4,
     "merge_size": 2,
@@ -67,19 +67,19 @@ FAMILIES = (
     Family(
         "glm4v",
         "<|begin_of_image|><|image|><|end_of_image|>",
-        _GLM_TOKENS,
-        _GLM_IDS | {"vision_config": _GLM_TOWER},
-        _GLM_PIXELS,
+        GLM_TOKENS,
+        GLM_IDS | {"vision_config": GLM_TOWER},
+        GLM_PIXELS,
         {"model_type": "glm4v_text", "head_dim": 8, **MROPE},
         patches,
     ),
     *(
         Family(
             model_type,
-            _QWEN_PLACE,
-            _QWEN_TOKENS,
-            _QWEN_IDS | {"vision_config": _QWEN3_TOWER},
-            _QWEN_PIXELS,
+            QWEN_PLACE,
+            QWEN_TOKENS,
+            QWEN_IDS | {"vision_config": QWEN3_TOWER},
+            QWEN_PIXELS,
             _of_text(model_type)
             | {
                 "rope_parameters": MROPE["rope_parameters"] | {"partial_rotary_factor": 1.0},
@@ -93,9 +93,9 @@ FAMILIES = (
         Family(
             model_type,
             "<|begin_of_image|><|image|><|end_of_image|>",
-            _GLM_TOKENS,
-            _GLM_IDS | {"vision_config": _GLM_TOWER},
-            _GLM_PIXELS,
+            GLM_TOKENS,
+            GLM_IDS | {"vision_config": GLM_TOWER},
+            GLM_PIXELS,
             {"model_type": f"{model_type}_text", "head_dim": 8, **MROPE},
             patches,
         )
@@ -103,9 +103,9 @@ FAMILIES = (
     ),
     Family(
         "qwen2_vl",
-        _QWEN_PLACE,
-        _QWEN_TOKENS,
-        _QWEN_IDS
+        QWEN_PLACE,
+        QWEN_TOKENS,
+        QWEN_IDS
         | {
             "vision_config": {
                 "depth": 2,
@@ -117,15 +117,15 @@ FAMILIES = (
                 "spatial_merge_size": 2,
             }
         },
-        _QWEN_PIXELS,
+        QWEN_PIXELS,
         {"model_type": "qwen2_vl_text", **MROPE},
         patches,
     ),
     Family(
         "qwen2_5_vl",
-        _QWEN_PLACE,
-        _QWEN_TOKENS,
-        _QWEN_IDS
+        QWEN_PLACE,
+        QWEN_TOKENS,
+        QWEN_IDS
         | {
             "vision_config": {
                 "depth": 2,
@@ -139,15 +139,15 @@ FAMILIES = (
                 "fullatt_block_indexes": [1],
             }
         },
-        _QWEN_PIXELS,
+        QWEN_PIXELS,
         {"model_type": "qwen2_5_vl_text", **MROPE},
         patches,
     ),
     Family(
         "qwen3_vl_moe",
-        _QWEN_PLACE,
-        _QWEN_TOKENS,
-        _QWEN_IDS
+        QWEN_PLACE,
+        QWEN_TOKENS,
+        QWEN_IDS
         | {
             "vision_config": {
                 "depth": 3,
@@ -161,7 +161,7 @@ FAMILIES = (
                 "deepstack_visual_indexes": [0, 2],
             }
         },
-        _QWEN_PIXELS,
+        QWEN_PIXELS,
         {
             "model_type": "qwen3_vl_moe_text",
             "head_dim": 8,

@@ -17,18 +17,32 @@ from sensorium.protocols.engine.messages import EncoderItem
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
 from support.vision_files import picture, png
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.cohere_compass.image_processing_pil_cohere_compass import (
+    CohereCompassImageProcessorPil,
+)
+from transformers.models.cosmos3_edge.image_processing_pil_cosmos3_edge import Cosmos3EdgeImageProcessorPil
+from transformers.models.ernie4_5_vl_moe.image_processing_pil_ernie4_5_vl_moe import (
+    Ernie4_5_VLMoeImageProcessorPil,
+)
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
+from transformers.models.glmga.image_processing_pil_glmga import GlmgaImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.janus.image_processing_pil_janus import JanusImageProcessorPil
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
 from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
     LlavaOnevisionImageProcessorPil,
 )
+from transformers.models.paddleocr_vl.image_processing_pil_paddleocr_vl import PaddleOCRVLImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
+from transformers.models.pp_chart2table.image_processing_pil_pp_chart2table import (
+    PPChart2TableImageProcessorPil,
+)
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
+from transformers.models.video_llama_3.image_processing_pil_video_llama_3 import VideoLlama3ImageProcessorPil
 
 SIZES = (
     *((40, 60), (60, 40), (33, 33), (20, 90), (31, 30), (300, 200), (16, 16), (100, 9)),
@@ -36,6 +50,7 @@ SIZES = (
 )
 PINPOINTS = [[32, 64], [64, 32], [64, 64], [96, 32], [32, 96]]
 SQUARE = {"height": 30, "width": 30}
+SMALL = {"patch_size": 4, "size": {"shortest_edge": 256, "longest_edge": 2048}}
 Array = npt.NDArray[np.float32]
 
 
@@ -51,8 +66,27 @@ def as_a_whole(found: Any) -> list[Array]:  # noqa: ANN401
     return [np.array(found["pixel_values"])]
 
 
+def in_rows(found: Any) -> list[Array]:  # noqa: ANN401
+    pixels = np.array(found["pixel_values"])
+    return [pixels.reshape(len(pixels), -1)]
+
+
+def channels_first(found: Any) -> list[Array]:  # noqa: ANN401
+    pixels = np.array(found["pixel_values"]).reshape(-1, 4, 4, 3)
+    return [pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1)]
+
+
 Case = tuple[str, Callable[..., Any], dict[str, Any], Callable[[Any], list[Array]]]
 CASES: tuple[Case, ...] = (
+    (".rules.squares", GotOcr2ImageProcessorPil, {"size": SQUARE}, in_one_batch),
+    (".rules.squares", PPChart2TableImageProcessorPil, {"size": SQUARE}, in_one_batch),
+    (".rules.framed_square", JanusImageProcessorPil, {"size": SQUARE}, in_one_batch),
+    (".rules.still_patches", VideoLlama3ImageProcessorPil, SMALL, as_a_whole),
+    (".rules.still_patches", CohereCompassImageProcessorPil, SMALL, as_a_whole),
+    (".rules.still_patches", Ernie4_5_VLMoeImageProcessorPil, SMALL, as_a_whole),
+    (".rules.still_patches", PaddleOCRVLImageProcessorPil, SMALL, in_rows),
+    (".rules.still_patches", Cosmos3EdgeImageProcessorPil, SMALL, channels_first),
+    (".rules.glm_patches", GlmgaImageProcessorPil, SMALL, as_a_whole),
     (".rules.squares", CLIPImageProcessorPil, {}, in_one_batch),
     (
         ".rules.squares",

@@ -1,0 +1,1 @@
+"""Families whose pictures are patches of any grid, with something of their own."""

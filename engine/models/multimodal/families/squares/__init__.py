@@ -1,0 +1,1 @@
+"""Families whose pictures are squares, or in a shape of their own."""
