@@ -14,8 +14,15 @@ class MediaEntry(NamedTuple):
     """For a config that names no architecture."""
     module: str
     """Its file in `engine/models/multimodal/families/`."""
+    part: str | None = None
+    """The field of a config that has the config of the model which reads, sees and hears, where models that
+    speak lie beside it."""
+    part_architecture: str | None = None
+    """Of that model."""
 
 
+_QWEN2_5_THINKER: Final = ("thinker_config", "Qwen2_5OmniThinkerForConditionalGeneration")
+_QWEN3_THINKER: Final = ("thinker_config", "Qwen3OmniMoeThinkerForConditionalGeneration")
 ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("AudioFlamingo3ForConditionalGeneration", "audioflamingo3", ".audioflamingo3"),
     MediaEntry("AyaVisionForConditionalGeneration", "aya_vision", ".aya_vision"),
@@ -34,6 +41,8 @@ ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("GlmAsrForConditionalGeneration", "glmasr", ".glmasr"),
     MediaEntry("GotOcr2ForConditionalGeneration", "got_ocr2", ".squares.got_ocr2"),
     MediaEntry("HyperCLOVAXVisionV2ForConditionalGeneration", "hyperclovax_vision_v2", ".patches.in_line"),
+    MediaEntry("GraniteSpeechForConditionalGeneration", "granite_speech", ".granite_speech"),
+    MediaEntry("GraniteSpeechPlusForConditionalGeneration", "granite_speech_plus", ".granite_speech"),
     MediaEntry("Idefics3ForConditionalGeneration", "idefics3", ".idefics3"),
     MediaEntry("InternVLForConditionalGeneration", "internvl", ".internvl"),
     MediaEntry("JanusForConditionalGeneration", "janus", ".squares.janus"),
@@ -48,6 +57,11 @@ ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("QianfanOCRForConditionalGeneration", "qianfan_ocr", ".squares.qianfan_ocr"),
     MediaEntry("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", ".merged_patches"),
     MediaEntry("Qwen2AudioForConditionalGeneration", "qwen2_audio", ".qwen2_audio"),
+    MediaEntry("Qwen2_5OmniForConditionalGeneration", "qwen2_5_omni", ".qwen2_5_omni", *_QWEN2_5_THINKER),
+    MediaEntry("Qwen2_5OmniModel", "qwen2_5_omni", ".qwen2_5_omni", *_QWEN2_5_THINKER),
+    MediaEntry("Qwen2_5OmniThinkerForConditionalGeneration", "qwen2_5_omni_thinker", ".qwen2_5_omni"),
+    MediaEntry("Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe", ".qwen3_omni_moe", *_QWEN3_THINKER),
+    MediaEntry("Qwen3OmniMoeThinkerForConditionalGeneration", "qwen3_omni_moe_thinker", ".qwen3_omni_moe"),
     MediaEntry("Qwen2VLForConditionalGeneration", "qwen2_vl", ".merged_patches"),
     MediaEntry("Qwen3_5ForConditionalGeneration", "qwen3_5", ".qwen3_5"),
     MediaEntry("Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe", ".qwen3_5"),
@@ -68,3 +82,15 @@ def entry_of(config: Mapping[str, Any]) -> MediaEntry | None:
         if architecture == entry.architecture or (architecture is None and model_type == entry.model_type):
             return entry
     return None
+
+
+def own_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """That of the model which reads, sees and hears: the config itself, or its part. Raises ValueError naming
+    the field."""
+    entry = entry_of(config)
+    if entry is None or entry.part is None:
+        return dict(config)
+    part = config.get(entry.part)
+    if not isinstance(part, dict):
+        raise ValueError(f"{entry.part} is {part!r}; allowed: an object")
+    return part | {"architectures": [entry.part_architecture]}

@@ -52,9 +52,10 @@ class Prompt:
         return dataclasses.replace(self, token_ids=self.token_ids + token_ids)
 
 
-AudioCut = Literal["shorter", "padded", "apart"]
-"""Of audio in windows: the last is as long as what is left; it is filled up with silence; or each one is
-filled up, and computed as if there were no other. See `media/audio/encoder_windows.py`."""
+AudioCut = Literal["shorter", "padded", "trimmed", "apart"]
+"""Of audio in windows: the last is as long as what is left ("trimmed": with silence behind it); it is filled
+up with silence; or each one is filled up, and computed as if there were no other. See
+`media/audio/encoder_windows.py`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,18 @@ class AudioWindows:
     extractors: Mapping[str, int] = field(default_factory=dict)
     """The feature extractors that a checkpoint may name, with their mel bins; empty: those of its
     `ModelInfo`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AudioClips:
+    """Audio becomes what a rule makes of the whole of it."""
+
+    rule: str
+    """The module whose `open_rule(folder)` gives an `AudioRule`, a name in `sensorium.media.audio`."""
+    num_tokens: Callable[[int], int]
+    """Of an item whose features have so many rows."""
+    max_seconds: float
+    """Of one recording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +108,7 @@ class MediaRules:
     """What the module opens for it."""
     is_live: bool = True
     """Where videos are taken, so are live frames, in pairs."""
-    audio: AudioWindows | None = None
+    audio: AudioWindows | AudioClips | None = None
     embeds: EmbedsRule | None = None
     """Of images, or of audio where the model takes no images."""
 

@@ -153,22 +153,41 @@ def windows_of(
     *,
     window_frames: int,
     num_tokens: Callable[[int], int],
-    cut: Literal["shorter", "padded", "apart"] = "shorter",
+    cut: Literal["shorter", "padded", "trimmed", "apart"] = "shorter",
 ) -> tuple[EncoderItem, ...]:
     """The windows of a whole recording. `shorter`: the last one has the frames that are left. `padded`:
-    silence fills it up. `apart`: each one is computed as if there were no other, silence fills it up, and
-    its grid is (1, 1, frames that are audio)."""
+    silence fills it up. `trimmed`: frames are those of the extractor's own window, which silence fills up,
+    and the last one has those that are audio. `apart`: each one is computed as if there were no other,
+    silence fills it up, and its grid is (1, 1, frames that are audio)."""
     window = window_frames * config.hop_length
     if cut == "apart":
         return tuple(
             _window_apart(samples[start : start + window], config, num_tokens)
             for start in range(0, max(len(samples), 1), window)
         )
+    if cut == "trimmed":
+        return tuple(_trimmed(samples, config, window_frames, num_tokens))
     windows = WindowedLogMel(config, window_frames=window_frames, num_tokens=num_tokens)
     windows.append(samples)
     if cut == "padded":
         windows.append(np.zeros(-len(samples) % window, np.float32))
     return windows.items()
+
+
+def _trimmed(
+    samples: FloatArray, config: FeatureConfig, window_frames: int, num_tokens: Callable[[int], int]
+) -> Iterator[EncoderItem]:
+    """Windows of at most the extractor's own, but those too short for a token."""
+    source = RawLogMel(config)
+    final = source.append(samples)
+    touched = -(-(len(samples) + config.n_fft // 2) // config.hop_length)
+    edge = source.edge(min(touched, config.window_frames), config.window_samples)
+    raw = np.concatenate((final, edge), axis=1)
+    features = normalise(raw, raw.max())[:, : -(-len(samples) // config.hop_length)]
+    for start in range(0, features.shape[1], window_frames):
+        window = features[:, start : start + window_frames]
+        if num_tokens(window.shape[1]):
+            yield encoder_item(window, num_tokens=num_tokens(window.shape[1]))
 
 
 def _window_apart(

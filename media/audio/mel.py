@@ -1,7 +1,8 @@
-"""The Slaney mel filter bank, as float64 numbers and in the sparse form that `media/audio/features.py`
-applies.
+"""Mel filter banks, Slaney's and HTK's, as float64 numbers and in the sparse form in which they are applied.
 
-Source: M. Slaney, Auditory Toolbox (1998): linear below 1 kHz, logarithmic above, each triangle of unit area.
+Sources: M. Slaney, Auditory Toolbox (1998): linear below 1 kHz, logarithmic above, each triangle of unit
+area.
+S. Young et al., The HTK Book, §5.6: logarithmic everywhere, each triangle of height 1.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ _LINEAR_HZ_PER_MEL: Final = 200 / 3
 _BREAK_HZ: Final = 1000.0
 _BREAK_MEL: Final = _BREAK_HZ / _LINEAR_HZ_PER_MEL
 _MELS_PER_E_FOLD: Final = 27 / np.log(6.4)
+_HTK_HZ: Final = 700.0
+_HTK_MELS: Final = 2595.0
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -32,13 +35,25 @@ def _mel_to_hz(mel: Float64Array) -> Float64Array:
 
 def mel_filters(*, num_bins: int, num_mels: int, sampling_rate: int, max_hz: float) -> Float64Array:
     """Weights [num_mels, num_bins] from the power of FFT bins (0 Hz to Nyquist) to mel bands."""
-    bin_hz = np.linspace(0, sampling_rate // 2, num_bins)
     corner_hz = _mel_to_hz(np.linspace(0.0, _hz_to_mel(max_hz), num_mels + 2))
+    area: Float64Array = 2.0 / (corner_hz[2:, None] - corner_hz[:-2, None])
+    return _triangles(corner_hz, num_bins, sampling_rate) * area
+
+
+def htk_filters(*, num_bins: int, num_mels: int, sampling_rate: int, max_hz: float) -> Float64Array:
+    """The same on HTK's scale, not normalised."""
+    highest = _HTK_MELS * np.log10(1 + max_hz / _HTK_HZ)
+    mels = np.linspace(0.0, highest, num_mels + 2)
+    corner_hz: Float64Array = _HTK_HZ * (10 ** (mels / _HTK_MELS) - 1)
+    return _triangles(corner_hz, num_bins, sampling_rate)
+
+
+def _triangles(corner_hz: Float64Array, num_bins: int, sampling_rate: int) -> Float64Array:
+    bin_hz = np.linspace(0, sampling_rate // 2, num_bins)
     left, centre, right = corner_hz[:-2, None], corner_hz[1:-1, None], corner_hz[2:, None]
     rising = (bin_hz - left) / (centre - left)
     falling = (right - bin_hz) / (right - centre)
-    area: Float64Array = 2.0 / (right - left)
-    return np.maximum(0.0, np.minimum(rising, falling)) * area
+    return np.maximum(0.0, np.minimum(rising, falling))
 
 
 class SparseFilters:

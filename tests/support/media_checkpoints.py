@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from sensorium.engine.models.prompts import AudioClips
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.source import ModelSource
+from sensorium.media.audio.audio_rule import open_audio_rule
 from sensorium.media.audio.encoder_windows import windows_of
 from sensorium.media.audio.features import FeatureConfig
 from sensorium.media.vision.pixel_rule import open_rule
@@ -38,6 +40,9 @@ class Checkpoint:
         rules = self.prompts.media
         if isinstance(content, Sound):
             assert rules.audio is not None
+            if isinstance(rules.audio, AudioClips):
+                rule = open_audio_rule(rules.audio.rule, self._folder)
+                return MediaItems("audio", rule.items(content.samples, rules.audio.num_tokens))
             config = FeatureConfig.from_folder(self._folder, rules.audio.extractors)
             items = windows_of(
                 content.samples,

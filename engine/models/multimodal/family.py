@@ -19,7 +19,7 @@ from ....protocols.errors import ModelLoadError
 from ....protocols.shared.json_file import read_json
 from ...planning.positions import PositionRule, plain_positions
 from ...text.tokenizer import TextTokenizer
-from ..media_families import entry_of
+from ..media_families import entry_of, own_config
 from ..prompts import MediaRules
 
 _FILES: Final = ("processor_config.json", "preprocessor_config.json")
@@ -73,6 +73,18 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AudioEncoding:
+    """How a family that sees as well encodes sound. Items of one shape come in one batch."""
+
+    is_audio: Callable[[Features], bool]
+    """Whether features are those of sound."""
+    encode: Callable[[Any, EncodeBatch], Iterable[Any]]
+    """See `MediaFamily.encode`."""
+    feature_shape: tuple[int | None, ...]
+    """Of an item's features; None: any size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MediaFamily:
     """How one checkpoint's media become rows of its prompts."""
 
@@ -101,6 +113,16 @@ class MediaFamily:
     """By which name the decoder is given which rows of a step are of media; None: it does not ask."""
     sees_whole_items: bool = False
     """Rows of an item attend to all of it, and so are fed in one step."""
+    audio: AudioEncoding | None = None
+    """How sound beside pictures is encoded; the fields above are about pictures then. None: there is one kind
+    of features."""
+
+
+def is_of_shape(features: Features, wanted: Sequence[int | None]) -> bool:
+    """Whether features are of a shape, in which None is any size."""
+    return len(features.shape) == len(wanted) and all(
+        size > 0 and least in (None, size) for size, least in zip(features.shape, wanted, strict=True)
+    )
 
 
 def one_each(token: str) -> Callable[[MediaItems], str]:
@@ -131,7 +153,11 @@ class Checkpoint:
         for name in reversed(_FILES):
             path = folder / name
             processor |= read_json(path) if path.is_file() else {}
-        return cls(folder, read_json(folder / "config.json"), text, processor)
+        path = folder / "config.json"
+        try:
+            return cls(folder, own_config(read_json(path)), text, processor)
+        except ValueError as error:
+            raise ModelLoadError(f"{path}: {error}") from error
 
     def size(self, path: str, default: int | None = None) -> int:
         """A positive number of `config.json`, by its path: `vision_config.patch_size`."""

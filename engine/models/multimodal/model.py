@@ -29,7 +29,7 @@ from ..info import ModelInfo
 from ..source import ModelSource, Opening
 from ..transformers.model import RecurrentTransformersModel, TransformersModel
 from ..transformers.source import open_with_decoder
-from .family import Checkpoint, MediaFamily, open_family
+from .family import AudioEncoding, Checkpoint, MediaFamily, is_of_shape, open_family
 from .side import side_of
 
 
@@ -94,14 +94,12 @@ class MultimodalModel(TransformersModel):
 
     def check_features(self, features: Features) -> None:
         """See `engine/models/base.py`."""
-        shape, wanted = features.shape, self._family.feature_shape
-        fits = len(shape) == len(wanted) and all(
-            size > 0 and least in (None, size) for size, least in zip(shape, wanted, strict=True)
-        )
-        if features.encoded is not None or not fits:
+        audio = self._audio_of(features)
+        shape, wanted = features.shape, (audio or self._family).feature_shape
+        if features.encoded is not None or not is_of_shape(features, wanted):
             shown = ", ".join("any" if size is None else str(size) for size in wanted)
             raise ValueError(f"features have shape {list(shape)}; {self.info.name} takes [{shown}]")
-        merge, grid = self._family.merge_size, features.grid
+        merge, grid = self._family.merge_size if audio is None else None, features.grid
         if merge is not None:
             if grid is None or min(grid) < 1 or math.prod(grid) != shape[0]:
                 raise ValueError(f"{shape[0]} patches do not fill a grid of {grid}")
@@ -117,17 +115,25 @@ class MultimodalModel(TransformersModel):
         found: dict[int, EncoderOutput] = {}
         groups: dict[tuple[object, ...], list[int]] = {}
         for index, item in enumerate(items):
-            shape = None if self._family.merge_size is not None else item.shape
-            grid = None if self._family.batches_any_grid else item.grid
-            groups.setdefault((shape, grid), []).append(index)
-        for indices in groups.values():
+            audio = self._audio_of(item)
+            shape = item.shape if audio is not None or self._family.merge_size is None else None
+            grid = None if audio is not None or self._family.batches_any_grid else item.grid
+            groups.setdefault((audio is None, shape, grid), []).append(index)
+        for (is_visual, *_), indices in groups.items():
             chosen = tuple(items[index] for index in indices)
             values = tuple(values_of(each).to(self.device, self.dtype) for each in chosen)
-            rows = self._family.encode(self._base, _Batch(values, chosen))
+            encoding = self._family if is_visual else self._family.audio
+            assert encoding is not None, "that is how it was found"
+            rows = encoding.encode(self._base, _Batch(values, chosen))
             for index, each in zip(indices, rows, strict=True):
                 first, *levels = each if isinstance(each, tuple) else (each,)
                 found[index] = EmbeddedRows(self._kept(first), tuple(map(self._kept, levels)))
         return [found[index] for index in range(len(items))]
+
+    def _audio_of(self, features: Features) -> AudioEncoding | None:
+        """How such features are encoded where that is not as pictures are."""
+        audio = self._family.audio
+        return audio if audio is not None and audio.is_audio(features) else None
 
     def _kept(self, rows: Tensor) -> Tensor:
         """A copy: slices would keep each other in memory."""
@@ -159,12 +165,14 @@ class MultimodalModel(TransformersModel):
             place = slice(span.first_row, span.first_row + span.num_rows)
             rows = slice(span.offset, span.offset + span.num_rows)
             x[place] = output.rows[rows]
-            levels.append([each[rows] for each in output.deepstack])
-            is_media[place] = True
+            if output.deepstack:
+                levels.append([each[rows] for each in output.deepstack])
+            if output.deepstack or self._family.media_mask is not None:
+                is_media[place] = True
         inputs: dict[str, Any] = {"inputs_embeds": x[None], "position_ids": positions}
         if self._family.media_mask is not None:
             inputs[self._family.media_mask] = is_media[None]
-        if levels[0]:
+        if levels:
             inputs["visual_pos_masks"] = is_media[None]
             inputs["deepstack_visual_embeds"] = [torch.cat(level) for level in zip(*levels, strict=True)]
         return inputs
@@ -183,6 +191,7 @@ def open_source(opening: Opening) -> ModelSource:
     """Check a folder of one of the families: config, tokenizer, what its layers keep of a token."""
     text = TextTokenizer.from_folder(opening.folder)
     checkpoint = Checkpoint.of(opening.folder, text)
+    opening = replace(opening, config=checkpoint.config)
     family = open_family(checkpoint)
     kinds = (partial(MultimodalModel, family), partial(RecurrentMultimodalModel, family))
     source = open_with_decoder(opening, text, kinds, family.purpose)
