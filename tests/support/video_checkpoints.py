@@ -145,7 +145,7 @@ class VideoCheckpoint(Checkpoint):
 
     def film_case(self, *content: Shown, place_as_published: bool = False) -> Case:
         """A question of texts, pictures and films, with the reference's answer; `place_as_published`: text
-        behind a film goes on after its largest position, as Qwen2-VL was trained (`transformers` goes on
+        behind a film goes on after its largest position, as Qwen2-VL was published (`transformers` goes on
         after the frames' sides, however long the film is)."""
         media = [self.shown(each) for each in content if not isinstance(each, str)]
         prompt = self.prompts.chat(conversation(content), media)
