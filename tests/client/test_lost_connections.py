@@ -17,6 +17,7 @@ from sensorium.client import AsyncClient, AsyncRealtimeSession, Client, Event, R
 from sensorium.client.options import client_options
 from sensorium.client.realtime.async_socket import open_socket
 from sensorium.client.realtime.socket import open_connection
+from sensorium.client.realtime.transcription_machine import SessionOptions
 from sensorium.protocols.realtime.codec import decode_client_event, encode_event
 from sensorium.protocols.realtime.events import Error, ErrorDetail, SessionCreated, SessionUpdated
 from sensorium.protocols.realtime.lifecycle import SessionResume, SessionResumed
@@ -32,9 +33,13 @@ GRACE_S = 1.0
 PATIENCE_S = 120.0
 """Longer than a busy machine takes, and shorter than for ever."""
 CHUNK = bytes(4_800)
-VIEW = msgspec.convert(
-    SESSION | {"resume_token": "t", "limits": SESSION["limits"] | {"resume_grace_s": GRACE_S}}, SessionView
-)
+VIEW, PATIENT_VIEW = [
+    msgspec.convert(
+        SESSION | {"resume_token": "t", "limits": SESSION["limits"] | {"resume_grace_s": grace_s}},
+        SessionView,
+    )
+    for grace_s in (GRACE_S, PATIENCE_S)
+]
 
 
 @dataclass
@@ -84,8 +89,16 @@ def serving(second: Second) -> Iterator[str]:
 
 WHYS = [
     ("silent", "nobody answered in time", GRACE_S),
+    ("refusing", "it is gone", 0.0),
     ("unauthorized", "no such key", 0.0),
 ]
+
+
+def options(second: Second) -> SessionOptions:
+    """A session that is gone begins again at another one, but where its audio is in a container."""
+    if second == "refusing":
+        return {"turn_detection": None, "audio_format": "audio/ogg"}
+    return {"turn_detection": None}
 
 
 @pytest.mark.parametrize(("second", "why", "least_s"), WHYS)
@@ -93,7 +106,7 @@ def test_the_error_says_why_a_session_did_not_go_on(second: Second, why: str, le
     with (
         serving(second) as url,
         Client(url, timeout=0.3) as client,
-        client.realtime(turn_detection=None) as session,
+        client.realtime(**options(second)) as session,
     ):
         started = time.monotonic()
         with pytest.raises(SessionClosedError, match=f"1001.*could not be resumed: .*{why}"):
@@ -109,7 +122,7 @@ async def test_the_error_comes_even_where_the_timeout_is_shorter_than_the_grace(
     second: Second, why: str, least_s: float
 ) -> None:
     with serving(second) as url:
-        async with AsyncClient(url, timeout=0.3) as client, client.realtime(turn_detection=None) as session:
+        async with AsyncClient(url, timeout=0.3) as client, client.realtime(**options(second)) as session:
             started = anyio.current_time()
             with (
                 anyio.fail_after(PATIENCE_S),
@@ -153,7 +166,7 @@ def test_an_error_in_the_source_while_the_connection_is_lost_is_raised() -> None
     with serving("resuming") as url:
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
-        thread.join(10)
+        thread.join(PATIENCE_S)
     assert [type(error) for error in raised] == [KeyError]
 
 
@@ -165,7 +178,7 @@ def test_a_session_that_is_closed_while_it_comes_back_stays_closed() -> None:
         thread.start()
         time.sleep(0.15)  # half-way through the answer to the wish
         session.close()
-        thread.join(5)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
     assert all(isinstance(event, SessionCreated | Resumed) for event in events)
 
@@ -181,15 +194,15 @@ class StuckDialog(FakeDialog):
         if self.first is None:
             self.received.append(frame)
             if isinstance(frame, bytes):
-                assert self.go_on.wait(10)
+                assert self.go_on.wait(PATIENCE_S)
             elif "commit" in frame:
                 raise DialogClosedError(1001, "a proxy goes away")
             elif "session.update" in frame:
-                return [encode_event(SessionUpdated(session=VIEW))]
+                return [encode_event(SessionUpdated(session=PATIENT_VIEW))]
             return []
         taken = len(self.first.received)
         answer = SessionResumed(
-            session=VIEW, after_seq=1, last_seq=1, received_events=taken, received_audio_bytes=0
+            session=PATIENT_VIEW, after_seq=1, last_seq=1, received_events=taken, received_audio_bytes=0
         )
         return [encode_event(answer)] if isinstance(frame, str) and "resume" in frame else []
 
@@ -200,13 +213,13 @@ async def test_a_cancelled_send_tears_nothing_and_the_session_can_still_be_resum
 
     def make() -> FakeDialog:
         first = dialogs[0] if dialogs else None
-        dialogs.append(StuckDialog(greeting=encode_event(SessionCreated(session=VIEW)), first=first))
+        dialogs.append(StuckDialog(greeting=encode_event(SessionCreated(session=PATIENT_VIEW)), first=first))
         return dialogs[-1]
 
     with serve_realtime(make) as url:
         async with AsyncClient(url) as client, client.realtime(turn_detection=None) as session:
             sent: list[bytes] = []
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE_S):
                 was_cancelled = False
                 while not was_cancelled:
                     sent.append(len(sent).to_bytes(4, "big") * 16_384)
@@ -229,15 +242,15 @@ def test_a_network_that_vanished_is_noticed_by_the_kernel() -> None:
         return connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) / 1000
 
     async def body() -> None:
-        async with open_socket(options.realtime_url(), options, 30.0) as opened:
+        async with open_socket(named.realtime_url(), named, 30.0) as opened:
             connection: Any = opened
             trio_stream = getattr(connection, "stream", None)
             connected = trio_stream.socket if trio_stream else connection.transport.get_extra_info("socket")
             assert 10 <= limit_s(connected) <= 60
 
     with serve_realtime() as url:
-        options = client_options(url)
-        with open_connection(options.realtime_url(), options, 30.0) as connection:
+        named = client_options(url)
+        with open_connection(named.realtime_url(), named, 30.0) as connection:
             assert 10 <= limit_s(connection.socket) <= 60
         for backend in ("asyncio", "trio"):
             anyio.run(body, backend=backend)

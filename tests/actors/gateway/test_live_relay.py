@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 import trio
 from sensorium.actors.gateway.affinity import Affinity
-from support.gateways import CONFIG, WAIT_S, Gateway, Receive, Send, Stub, echo_socket, gateway
+from support.gateways import CONFIG, WAIT_S, Gateway, Receive, Send, Stub, echo_socket, gateway, reply
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Close, Frame, Opcode
 from websockets.trio.client import connect
@@ -349,6 +350,22 @@ async def test_what_comes_together_with_the_handshake_is_relayed(*, closes: bool
             if closes:
                 assert await client.close_code() == 4001
         nursery.cancel_scope.cancel()
+
+
+async def test_an_ephemeral_key_opens_sessions_at_the_server_that_made_it() -> None:
+    async def make(stub: Stub, scope: dict[str, Any], body: bytes, receive: Receive, send: Send) -> None:
+        await reply(send, {"value": f"ek_{stub.name}_12345678"})
+
+    stubs = [Stub(name, answer=make) for name in ("one", "two", "three")]
+    async with gateway(*stubs) as front, httpx.AsyncClient(base_url=front.url) as asking:
+        for _ in range(3):
+            key = (await asking.post("/v1/realtime/client_secrets", json={})).json()["value"]
+            for options in (
+                {"additional_headers": {"authorization": f"Bearer {key}"}},
+                {"subprotocols": ["realtime", f"openai-insecure-api-key.{key}"]},
+            ):
+                async with opened(front, **options) as client:
+                    assert (await client.next())["server"] == key.split("_")[1]
 
 
 async def test_a_slow_reader_holds_up_its_server() -> None:
