@@ -23,7 +23,7 @@ import httpx
 from bench_lanes import serving
 
 MODEL: Final = "tiny-qwen3-vl"
-WORDS: Final = [
+WORDS: Final = (
     "river",
     "lamp",
     "stone",
@@ -36,7 +36,7 @@ WORDS: Final = [
     "apple",
     "north",
     "candle",
-]
+)
 WORDS_PER_TURN: Final = 24
 ANSWER_TOKENS: Final = 16
 _COUNTER: Final = re.compile(r"^sensorium_prefix_cache_(hits|queries)_total(?:{[^}]*})? (\S+)$", re.MULTILINE)
