@@ -38,10 +38,10 @@ WIDTH = 32
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> native.Native:
-    """Compiled once for all processes of this user, as the ordinary ones are."""
+    """Compiled once for all processes of this user, as the ordinary ones are; in a third of the time."""
     folder = tmp_path_factory.mktemp("written_out")
     compiler = folder / "cc"
-    compiler.write_text(f'#!/bin/sh\nexec {shutil.which("cc")} -DWRITTEN_OUT "$@"\n')
+    compiler.write_text(f'#!/bin/sh\nexec {shutil.which("cc")} -DWRITTEN_OUT "$@" -O1\n')
     compiler.chmod(0o755)
     kept = (native.user_cache() or folder) / "written_out"
     kept.mkdir(exist_ok=True)

@@ -111,7 +111,8 @@ def test_other_families_answer_as_the_numbers_they_stand_for(
     source, ours = (open_model(each, device="cpu", dtype="float32") for each in (folder, plain))
     want, got = logits_of(open_model(twin, device="cpu", dtype="float32").load()), logits_of(source.load())
     assert float((got - want).norm() / want.norm()) < (CLOSE if name in CODES else 1e-5)
-    assert (source.weight_bytes < ours.weight_bytes) == (name in CODES), "codes are held as codes"
+    is_narrow = name == "mxfp4" and kind == "other"  # numbers that fit into 16 bits, which are read as those
+    assert (source.weight_bytes < ours.weight_bytes) == (name in CODES or is_narrow), "codes stay codes"
 
 
 @pytest.mark.parametrize("name", PACKINGS)
