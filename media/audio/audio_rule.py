@@ -26,6 +26,6 @@ class _RuleModule(Protocol):
 
 
 def open_audio_rule(module: str, folder: Path) -> AudioRule:
-    """The rule of a `module`, a name in this package (".granite_features") or an absolute one, for the
+    """The rule of a `module`, a name in this package (".rules.granite_speech") or an absolute one, for the
     checkpoint in `folder`. Raises ModelLoadError naming the file and the field at fault."""
     return cast(_RuleModule, import_module(module, __package__)).open_rule(folder)

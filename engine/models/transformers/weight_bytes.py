@@ -121,6 +121,9 @@ class _Plan:
         that is known is as all the others are."""
         if name in self._types:
             return {self._types[name]} in _NARROW
-        parts = revert_weight_conversion(self._skeleton, {name: weight})
+        try:
+            parts = revert_weight_conversion(self._skeleton, {name: weight})
+        except ValueError:  # it is made of several
+            parts = {}
         found = {self._types[part] for part in parts if part in self._types}
         return (found or set(self._types.values())) in _NARROW

@@ -14,9 +14,9 @@ from sensorium.actors.cluster.pipe import EngineOrder
 from sensorium.actors.cluster.ray_actor import EngineActor
 from sensorium.actors.cluster.ray_launcher import check_authentication, connect
 from sensorium.actors.config.cluster import ClusterConfig
+from sensorium.actors.config.validation import read_host_port
 from sensorium.actors.errors import ConfigError
 from sensorium.actors.nodes.client import EngineNode
-from sensorium.actors.nodes.connecting import NodeAddress
 from support.fake_cluster_child import COMMAND
 from support.fake_engine import request, run_whole
 from support.fake_process import orders
@@ -41,7 +41,7 @@ def started() -> Iterator[tuple[EngineActor, str]]:
 
 async def test_it_serves_who_knows_the_secret(started: tuple[EngineActor, str]) -> None:
     async with trio.open_nursery() as nursery:
-        node = EngineNode(NodeAddress.parse(started[1]), [INFO.name], SECRET, silence_s=20.0)
+        node = EngineNode(read_host_port("listen", started[1]), [INFO.name], SECRET, silence_s=20.0)
         node.engines[0].set_info(INFO)
         with trio.fail_after(30):
             await nursery.start(node.run)

@@ -13,9 +13,10 @@ import trio
 from sensorium.actors.config.server import ProcessConfig, ServerConfig
 from sensorium.actors.engine_process.process import EngineProcess
 from sensorium.actors.errors import ConfigError
-from sensorium.actors.replicas import processes
+from sensorium.actors.replicas import selection
 from sensorium.actors.replicas.client import ReplicatedEngine
-from sensorium.actors.replicas.processes import Replicas, model_processes
+from sensorium.actors.replicas.processes import Replicas
+from sensorium.actors.replicas.selection import model_processes
 from sensorium.actors.runtime.supervisor import RestartPolicy
 from sensorium.actors.telemetry.metrics import Metrics
 from sensorium.actors.worker_config import Orders
@@ -168,8 +169,8 @@ async def test_metrics_tell_them_apart(replicas: Replicas) -> None:
 
 def test_all_share_what_was_free_before_the_first_start(monkeypatch: pytest.MonkeyPatch) -> None:
     free = iter((4096, 1024))
-    monkeypatch.setattr(processes, "host_bytes", lambda: next(free))
-    monkeypatch.setattr(processes, "EngineProcess", RecordedProcess)
+    monkeypatch.setattr(selection, "host_bytes", lambda: next(free))
+    monkeypatch.setattr(selection, "EngineProcess", RecordedProcess)
     replicas = model_processes(CONFIG)
     received = [each.orders for each in replicas.processes if isinstance(each, RecordedProcess)]
     assert [(each.num_sharing, each.host_bytes) for each in received] == [(2, 4096)] * 2

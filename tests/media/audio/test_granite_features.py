@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from sensorium.media.audio.granite_features import GraniteFeatures
+from sensorium.media.audio.rules.granite_speech import GraniteFeatures
 from support.media_family import Sound
 from transformers.audio_utils import mel_filter_bank
 

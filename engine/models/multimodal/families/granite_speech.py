@@ -39,7 +39,7 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
 
     return MediaFamily(
         purpose="chat · text, audio",
-        media=MediaRules(audio=AudioClips(".granite_features", num_tokens, _MAX_SECONDS)),
+        media=MediaRules(audio=AudioClips(".rules.granite_speech", num_tokens, _MAX_SECONDS)),
         places={"audio": Place(written=token, text_of=one_each(token), token=token)},
         num_rows=num_rows,
         encode=encode,

@@ -16,12 +16,12 @@ from typing import Final
 
 import numpy as np
 
-from ...protocols.engine.messages import EncoderItem
-from ...protocols.errors import ModelLoadError
-from ...protocols.shared.audio_format import INTERNAL_RATE
-from ..hashing import encoder_item
-from .features import DYNAMIC_RANGE, MAX_HZ, FloatArray, extractor_values, positive_int
-from .mel import Float64Array, SparseFilters, htk_filters
+from ....protocols.engine.messages import EncoderItem
+from ....protocols.errors import ModelLoadError
+from ....protocols.shared.audio_format import INTERNAL_RATE
+from ...hashing import encoder_item
+from ..features import DYNAMIC_RANGE, MAX_HZ, FloatArray, extractor_values, positive_int
+from ..mel import Float64Array, SparseFilters, htk_filters
 
 EXTRACTORS: Final[Mapping[str, int]] = {"GraniteSpeechFeatureExtractor": 80}
 _DEFAULTS: Final = {"sampling_rate": INTERNAL_RATE, "hop_length": 160, "n_fft": 512, "win_length": 400}
