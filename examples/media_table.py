@@ -212,7 +212,7 @@ def write_table(results: dict[str, Result]) -> None:
         ("Audio, without pictures", [*AUDIO_TYPES, "audioflamingo3"]),
     ):
         lines += ["", f"## {title}", "", "| type | | through, or why not |", "|---|---|---|"]
-        lines += [_row(name, results[name]) for name in names if name in results]
+        lines += [_row(name, results.get(name, {"state": "not checked", "words": ""})) for name in names]
     TABLE.write_text("\n".join(lines) + "\n")
 
 

@@ -146,7 +146,7 @@ def write_table(results: dict[str, Result]) -> None:
         (
             "`examples/model_table.py` writes this page. `sensorium models FOLDER` says of a folder at hand "
             "whether it would be served, through which code and with what memory, before any weights are "
-            "read."
+            "read. [media_models.md](media_models.md) lists the types that see or hear."
         ),
         "",
         "| type | | through, or why not |",

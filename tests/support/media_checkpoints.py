@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from sensorium.engine.models.prompts import AudioClips
+from sensorium.engine.models.prompts import AudioClips, Prompt
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.source import ModelSource
 from sensorium.media.audio.audio_rule import open_audio_rule
@@ -56,10 +56,15 @@ class Checkpoint:
         assert rules.pixels is not None
         return open_rule(rules.pixels, self._folder).prepare_picture(picture(*content))
 
+    def prompt(self, *content: Content) -> Prompt:
+        """A question of texts and media."""
+        return self.prompts.chat(
+            _conversation(content), [self.opened(c) for c in content if not isinstance(c, str)]
+        )
+
     def case(self, *content: Content) -> Case:
         """A question of texts and media, with the reference's answer."""
-        media = [self.opened(each) for each in content if not isinstance(each, str)]
-        prompt = self.prompts.chat(_conversation(content), media)
+        prompt = self.prompt(*content)
         by_hash = {item.content_hash: item for item in prompt.items}
         items = [by_hash[span.content_hash] for span in prompt.spans]
         ids = torch.tensor([prompt.token_ids])
