@@ -209,7 +209,7 @@ def _check_hints(options: TranscriptionOptions) -> None:
         if getattr(options, name):
             raise BadRequestError(
                 f"this model transcribes by a prompt of its own: leave out `{name}`, or use a chat with an "
-                "input_audio part",
+                "`input_audio` part",
                 param=name,
                 code="unsupported_parameter",
             )
