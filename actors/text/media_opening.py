@@ -16,11 +16,8 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from ...engine.models.prompts import AudioClips, AudioWindows, PromptBuilder
-from ...media.audio.audio_rule import AudioRule, open_audio_rule
+from ...engine.models.prompts import PromptBuilder
 from ...media.audio.decode import DecodeLimits, FloatArray
-from ...media.audio.encoder_windows import windows_of
-from ...media.audio.features import FeatureConfig
 from ...media.embeds import embeds_item
 from ...media.vision.config import WHITE, Background
 from ...media.vision.images import PixelArray
@@ -34,6 +31,7 @@ from ...protocols.errors import BadRequestError, MediaError, SensoriumError, Too
 from ...protocols.shared.audio_format import INTERNAL_RATE
 from ...protocols.shared.json_body import unsupported
 from ..config.server import SAMPLE_BYTES_PER_S
+from ..media_decoding.audio_items import AudioItems
 from ..media_decoding.cache import MediaCache, MediaKey, digest_of
 from ..media_decoding.memory_budget import MediaBudget, Reservation
 from ..runtime.compute_pool import compute
@@ -119,20 +117,14 @@ class MediaOpening:
         self._audio_limits = DecodeLimits(max_seconds=limits.max_clip_s)
         self._video_limits = VideoLimits(max_seconds=limits.max_clip_s)
         self._pixels: PixelRule | None = None
-        self._audio: FeatureConfig | AudioRule | None = None
+        self._audio: AudioItems | None = None
         if builder.media.pixels is not None:
             rule = open_rule(builder.media.pixels, builder.info.folder)
             self._pixels = rule.bounded(limits.max_image_pixels).on(limits.background)
-        match builder.media.audio:
-            case AudioClips(rule=clip_rule):
-                self._audio = open_audio_rule(clip_rule, builder.info.folder)
-            case AudioWindows(extractors=extractors):
-                self._audio = FeatureConfig.from_folder(
-                    builder.info.folder, extractors or builder.info.extractors
-                )
-            case None:
-                pass
-        ways = (self._video_limits, self._audio, builder.media.audio)
+        if builder.media.audio is not None:
+            self._audio = AudioItems(builder.media.audio, builder.info)
+        features = None if self._audio is None else self._audio.features
+        ways = (self._video_limits, features, builder.media.audio)
         self._way = repr((ways, self._audio_limits))
 
     @asynccontextmanager
@@ -234,7 +226,8 @@ class MediaOpening:
                     seconds = await opener.measure_audio(source, limits=self._audio_limits)
                 case Samples(samples):
                     seconds = len(samples) / INTERNAL_RATE
-            self._check_length(seconds)
+            assert self._audio is not None, "kinds are checked"
+            self._audio.check_length(seconds)
             return int(seconds * (SAMPLE_BYTES_PER_S + _FEATURE_BYTES_PER_S))
         assert pixels is not None, "kinds are checked"
         match part.kind, source:
@@ -296,46 +289,11 @@ class MediaOpening:
                     )
             case _:
                 raise BadRequestError(f"{type(source).__name__} is not a supported type of audio.")
-        return await compute(self._windows, samples)
+        return await compute(self._items, samples)
 
-    def _windows(self, samples: FloatArray) -> MediaItems:
-        rule = self.builder.media.audio
+    def _items(self, samples: FloatArray) -> MediaItems:
         assert self._audio is not None, "kinds are checked"
-        assert rule is not None
-        self._check_length(len(samples) / INTERNAL_RATE)
-        if isinstance(rule, AudioWindows):
-            assert isinstance(self._audio, FeatureConfig), "that is what was opened for it"
-            items = windows_of(
-                samples,
-                self._audio,
-                window_frames=rule.window_frames,
-                num_tokens=rule.num_tokens,
-                cut=rule.cut,
-            )
-        else:
-            assert not isinstance(self._audio, FeatureConfig), "that is what was opened for it"
-            items = self._audio.items(samples, rule.num_tokens)
-        if not any(item.num_tokens for item in items):
-            raise MediaError(
-                f"The audio has {1000 * len(samples) / INTERNAL_RATE:.0f} ms, too few for the model; send "
-                "more of it.",
-                code="audio_too_short",
-            )
-        return MediaItems("audio", items)
-
-    def _check_length(self, seconds: float) -> None:
-        """Raise TooLargeError for a recording that is longer than the model takes."""
-        match self.builder.media.audio, self._audio:
-            case AudioClips(max_seconds=most), _:
-                pass
-            case AudioWindows(window_frames=frames, max_windows=int(number)), FeatureConfig(hop_length=hop):
-                most = number * frames * hop / INTERNAL_RATE
-            case _:
-                return
-        if seconds > most:
-            raise TooLargeError(
-                f"The audio has {seconds:.1f} s; the model takes up to {most:g} s at once. Send a part of it."
-            )
+        return MediaItems("audio", self._audio.items(samples))
 
 
 def media_bytes(media: MediaItems) -> int:

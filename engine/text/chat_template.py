@@ -8,7 +8,7 @@ none, the ids are exactly those of `apply_chat_template`. Read next: `engine/mod
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from itertools import chain, count, groupby
 from pathlib import Path
@@ -62,7 +62,9 @@ def read_template(path: Path) -> str:
 class ChatTemplate:
     """Renders conversations for one tokenizer. Thread-safe; a long conversation takes a while, so use one."""
 
-    def __init__(self, text: TextTokenizer) -> None:
+    def __init__(self, text: TextTokenizer, places: Mapping[str, str] | None = None) -> None:
+        """`places` is what stands for a medium of each kind in the string of a template that takes no parts.
+        Raises BadRequestError if there is no template."""
         if text.chat_template is None:
             raise BadRequestError(
                 "The model has no chat template; use /v1/completions.",
@@ -70,6 +72,7 @@ class ChatTemplate:
                 code="no_chat_template",
             )
         self._text = text
+        self._places = places or {}
         added = text.backend.get_added_tokens_decoder()
         control = {
             token.content: token.special for token_id, token in added.items() if text.is_control(token_id)
@@ -170,9 +173,16 @@ class ChatTemplate:
             return hider.hide(content or "", pattern)
         if self.takes_parts:
             return hider.hide_parts(content, pattern)
-        if media := next((part for part in content if isinstance(part, MediaPart)), None):
-            raise BadRequestError(f"`{media.param}`: the model takes text only", param=media.param)
-        return hider.hide("\n".join(part.text for part in content if isinstance(part, TextPart)), pattern)
+        joined, is_behind_text = "", False
+        for part in content:
+            if isinstance(part, TextPart):
+                joined += "\n" * is_behind_text + hider.hide(part.text, pattern)
+            elif isinstance(part, MediaPart):
+                if part.kind not in self._places:
+                    raise BadRequestError(f"`{part.param}`: the model takes text only", param=part.param)
+                joined += self._places[part.kind]
+            is_behind_text = isinstance(part, TextPart)
+        return joined
 
     def _encode(self, rendered: str, hider: _Hider) -> tuple[int, ...]:
         if not hider.has_hidden:

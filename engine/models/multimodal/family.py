@@ -85,6 +85,19 @@ class AudioEncoding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptionRule:
+    """How a family's models transcribe, as their cards have it."""
+
+    languages: tuple[str, ...]
+    """ISO codes."""
+    instruction: str = ""
+    """What a user writes behind the recording."""
+    written: Callable[[str, str | None], str] | None = None
+    """The whole prompt, of the recording's text and a language's code or None, where that is not one of the
+    chat template."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MediaFamily:
     """How one checkpoint's media become rows of its prompts."""
 
@@ -113,6 +126,8 @@ class MediaFamily:
     """By which name the decoder is given which rows of a step are of media; None: it does not ask."""
     sees_whole_items: bool = False
     """Rows of an item attend to all of it, and so are fed in one step."""
+    transcription: TranscriptionRule | None = None
+    """How it transcribes, if it was made for that."""
     audio: AudioEncoding | None = None
     """How sound beside pictures is encoded; the fields above are about pictures then. None: there is one kind
     of features."""

@@ -199,7 +199,7 @@ def open_source(opening: Opening) -> ModelSource:
     row_bytes = family.row_width * opening.dtype.itemsize
     return replace(
         source,
-        side=side_of(text, family, source.info.vocab_size),
+        side=side_of(text, family, source.info),
         encoder_bytes=lambda num_tokens: num_tokens * row_bytes,
         activation_bytes=lambda num_pixels: num_pixels // side**2 * patch_bytes,
         positions=family.positions,

@@ -9,15 +9,18 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import chain
 
 import msgspec
 
+from ....protocols.chat.content import ChatMessage, MediaPart, TextPart
 from ....protocols.chat.request import Conversation
 from ....protocols.engine.messages import EncoderItem, Features, MediaItems, MediaKind, MediaSpan
 from ....protocols.errors import BadRequestError
+from ...text.chat_template import ChatTemplate
 from ...text.tokenizer import TextTokenizer
-from ..info import ModelInfo
+from ..info import ModelInfo, SpeechEntry
 from ..prompts import Prompt, TextPrompts, unique
 from ..side import ModelSide
 from .family import Checkpoint, MediaFamily, open_family
@@ -30,12 +33,16 @@ _Placed = tuple[MediaKind, EncoderItem, int | None]
 def open_side(info: ModelInfo) -> ModelSide:
     """Read the tokenizer and the JSON files. Raises ModelLoadError naming the file or field at fault."""
     text = TextTokenizer.from_folder(info.folder)
-    return side_of(text, open_family(Checkpoint.of(info.folder, text)), info.vocab_size)
+    return side_of(text, open_family(Checkpoint.of(info.folder, text)), info)
 
 
-def side_of(text: TextTokenizer, family: MediaFamily, vocab_size: int) -> ModelSide:
-    """It answers prompts of text and media."""
-    return ModelSide(text=text, prompts=MediaPrompts(text, family, vocab_size))
+def side_of(text: TextTokenizer, family: MediaFamily, info: ModelInfo) -> ModelSide:
+    """It answers prompts of text and media, and may transcribe."""
+    prompts = MediaPrompts(text, family, info.vocab_size)
+    speech = None
+    if family.transcription is not None:
+        speech = SpeechEntry(".audio_lm", TranscriptionPrompts(prompts, family, info.stop_token_ids))
+    return ModelSide(text=text, prompts=prompts, speech=speech)
 
 
 class MediaPrompts(TextPrompts):
@@ -49,6 +56,11 @@ class MediaPrompts(TextPrompts):
         self._ids = {kind: text.id_of(place.token) or 0 for kind, place in family.places.items()}
         self._tokens = frozenset(self._ids.values())
         self._vocab_size = vocab_size
+
+    @cached_property
+    def template(self) -> ChatTemplate:
+        """See `TextPrompts`. One that takes no parts gets each medium's place in its string."""
+        return ChatTemplate(self.text, {kind: written for written, kind in self._places.items()})
 
     def chat(self, conversation: Conversation, media: Sequence[MediaItems]) -> Prompt:
         """See `ChatPrompts`."""
@@ -133,6 +145,30 @@ class MediaPrompts(TextPrompts):
     def _with_rows(self, item: EncoderItem) -> EncoderItem:
         """An item as who prepared it has it knows nothing of what becomes of it."""
         return msgspec.structs.replace(item, num_tokens=self._family.num_rows(item.features))
+
+
+class TranscriptionPrompts:
+    """Prompts that ask for the transcript of a recording."""
+
+    def __init__(self, prompts: MediaPrompts, family: MediaFamily, stop_token_ids: Sequence[int]) -> None:
+        assert family.transcription is not None, "that is why it is made"
+        self.rule = family.transcription
+        self.media = family.media
+        self.text = prompts.text
+        self.stop_token_ids = tuple(stop_token_ids)
+        self._prompts = prompts
+        self._place = family.places["audio"]
+
+    def prompt(self, items: Sequence[EncoderItem], language: str | None) -> Prompt:
+        """The question about a recording with these items, whose language may be known. Raises
+        BadRequestError."""
+        media = MediaItems("audio", tuple(items))
+        if self.rule.written is not None:
+            written = self.rule.written(self._place.text_of(media), language)
+            return self._prompts.expand(self.text.encode(written, allow_special=True), [media])
+        parts = (MediaPart("audio", b"", param="file"), TextPart(self.rule.instruction))
+        message = ChatMessage(role="user", content=parts, extra={}, param="file")
+        return self._prompts.chat(Conversation(messages=(message,), template_kwargs={}), [media])
 
 
 def merged_grid(features: Features, merge_size: int | None) -> tuple[int, int, int] | None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from .....protocols.engine.messages import Features
 from ...prompts import AudioCut, AudioWindows, MediaRules
-from ..family import Checkpoint, EncodeBatch, MediaFamily, Place, one_each
+from ..family import Checkpoint, EncodeBatch, MediaFamily, Place, TranscriptionRule, one_each
 
 EXTRACTORS: Final = {"WhisperFeatureExtractor": 128}
 
@@ -19,6 +19,7 @@ def family_of(
     encode: Callable[[Any, EncodeBatch], Iterable[Any]],
     cut: AudioCut = "apart",
     max_seconds: float | None = None,
+    transcription: TranscriptionRule | None = None,
 ) -> MediaFamily:
     """One whose windows of so many frames have `num_tokens` rows."""
     token = checkpoint.token("audio_token_id", "audio_token_index")
@@ -41,6 +42,7 @@ def family_of(
         row_width=checkpoint.size("text_config.hidden_size"),
         feature_shape=(num_mel_bins, frames),
         batches_any_grid=True,
+        transcription=transcription,
     )
 
 

@@ -12,10 +12,12 @@ from typing import Any, Final
 from .....protocols.engine.messages import Features
 from .....protocols.errors import ModelLoadError
 from ...prompts import AudioClips, MediaRules
-from ..family import Checkpoint, EncodeBatch, MediaFamily, Place, one_each
+from ..family import Checkpoint, EncodeBatch, MediaFamily, Place, TranscriptionRule, one_each
 
 _MAX_SECONDS: Final = 600.0
 """Of one recording: what encoding it takes grows with it."""
+_LANGUAGES: Final = ("en", "fr", "de", "es", "pt", "ja")
+_INSTRUCTION: Final = "can you transcribe the speech into a written format?"
 _ADAPTER: Final = "adapter_config.json"
 
 
@@ -44,6 +46,7 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
         num_rows=num_rows,
         encode=encode,
         row_width=checkpoint.size("text_config.hidden_size"),
+        transcription=TranscriptionRule(languages=_LANGUAGES, instruction=_INSTRUCTION),
         feature_shape=(None, checkpoint.size("encoder_config.input_dim", 160)),
     )
 
