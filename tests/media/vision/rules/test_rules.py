@@ -17,6 +17,7 @@ from sensorium.protocols.engine.messages import EncoderItem
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
 from support.vision_files import picture, png
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.deepseek_vl.image_processing_pil_deepseek_vl import DeepseekVLImageProcessorPil
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
@@ -26,6 +27,7 @@ from transformers.models.llava_next.image_processing_pil_llava_next import Llava
 from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
     LlavaOnevisionImageProcessorPil,
 )
+from transformers.models.ovis2.image_processing_pil_ovis2 import Ovis2ImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
@@ -53,6 +55,14 @@ def as_a_whole(found: Any) -> list[Array]:  # noqa: ANN401
 
 Case = tuple[str, Callable[..., Any], dict[str, Any], Callable[[Any], list[Array]]]
 CASES: tuple[Case, ...] = (
+    (".rules.framed_square", DeepseekVLImageProcessorPil, {"size": SQUARE}, in_one_batch),
+    (".rules.covering_tiles", Ovis2ImageProcessorPil, {"size": SQUARE}, as_a_whole),
+    (
+        ".rules.covering_tiles",
+        Ovis2ImageProcessorPil,
+        {"size": SQUARE, "crop_to_patches": True, "max_patches": 7},
+        as_a_whole,
+    ),
     (".rules.squares", CLIPImageProcessorPil, {}, in_one_batch),
     (
         ".rules.squares",

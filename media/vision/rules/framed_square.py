@@ -1,0 +1,64 @@
+"""A picture in its own shape in the middle of a square of the mean colour: the rule of DeepSeek-VL. Equal to
+what transformers' `DeepseekVLImageProcessorPil` makes of it: float32 [3, side, side]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ....protocols.engine.messages import EncoderItem
+from ...hashing import encoder_item
+from ..images import PixelArray
+from .still_rule import StillRule, Values, image_fields
+
+_SIDE: Final = 384
+_LEAST: Final = 14
+_KINDS: Final = {"DeepseekVLImageProcessor": None}
+
+
+def open_rule(folder: Path) -> FramedSquare:
+    """See `pixel_rule.open_rule`."""
+    fields = image_fields(folder)
+    fields.kind(_KINDS)
+    height, width = fields.sides("size", {"height": _SIDE, "width": _SIDE})
+    if height != width:
+        raise fields.fault("size", "an object with equal height and width")
+    for name in ("do_resize", "do_pad"):
+        if not fields.flag(name, default=True):
+            raise fields.fault(name, "true")
+    least = fields.integer("min_size", _LEAST)
+    if least > height:
+        raise fields.fault("min_size", f"an integer of at most {height}")
+    return FramedSquare(values=Values.read(fields), side=height, least=least)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FramedSquare(StillRule):
+    """See the module."""
+
+    side: int
+    least: int
+    """Pixels of the picture's shorter side."""
+
+    @property
+    def max_item_pixels(self) -> int:
+        """See `PixelRule`."""
+        return self.side**2
+
+    def num_values(self, height: int, width: int) -> int:  # noqa: ARG002 (all have one size)
+        """See `StillRule`."""
+        return 3 * self.max_item_pixels
+
+    def make_items(self, picture: PixelArray) -> tuple[EncoderItem, ...]:
+        """See `StillRule`."""
+        height, width = picture.shape[:2]
+        scale = self.side / max(height, width)
+        height, width = (max(round(each * scale), self.least) for each in (height, width))
+        square = np.empty((self.side, self.side, 3), np.uint8)
+        square[:] = [int(each * 255) for each in self.values.mean]
+        top, left = (self.side - height) // 2, (self.side - width) // 2
+        square[top : top + height, left : left + width] = self.values.resize(picture, height, width)
+        return (encoder_item(self.values.of(square), modality="image"),)
