@@ -19,6 +19,7 @@ class MediaEntry(NamedTuple):
 ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("AudioFlamingo3ForConditionalGeneration", "audioflamingo3", ".audioflamingo3"),
     MediaEntry("AyaVisionForConditionalGeneration", "aya_vision", ".aya_vision"),
+    MediaEntry("DeepseekVLForConditionalGeneration", "deepseek_vl", ".deepseek_vl"),
     MediaEntry("Gemma3ForConditionalGeneration", "gemma3", ".gemma3"),
     MediaEntry("Glm4vForConditionalGeneration", "glm4v", ".glm4v"),
     MediaEntry("GlmOcrForConditionalGeneration", "glm_ocr", ".glm4v"),
