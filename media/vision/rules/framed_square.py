@@ -1,5 +1,5 @@
-"""A whole picture in the middle of a square, on the colour that becomes zero: the rule of Janus. Equal to
-what transformers' `JanusImageProcessorPil` makes of it: float32 [3, side, side]."""
+"""A picture in its own shape in the middle of a square of the mean colour: the rule of DeepSeek-VL and Janus.
+Equal to what transformers' `…ImageProcessorPil` of either makes of it: float32 [3, side, side]."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .still_rule import StillRule, Values, image_fields
 
 _SIDE: Final = 384
 _LEAST: Final = 14
-_KINDS: Final = {"JanusImageProcessor": None}
+_KINDS: Final = {"DeepseekVLImageProcessor": None, "JanusImageProcessor": None}
 
 
 def open_rule(folder: Path) -> FramedSquare:
@@ -24,11 +24,14 @@ def open_rule(folder: Path) -> FramedSquare:
     fields = image_fields(folder)
     fields.kind(_KINDS)
     height, width = fields.sides("size", {"height": _SIDE, "width": _SIDE})
+    if height != width:
+        raise fields.fault("size", "an object with equal height and width")
+    for name in ("do_resize", "do_pad"):
+        if not fields.flag(name, default=True):
+            raise fields.fault(name, "true")
     least = fields.integer("min_size", _LEAST)
-    if height != width or least > height:
-        raise fields.fault("size", "an object with equal height and width, min_size at least")
-    if not all(fields.flag(name, default=True) for name in ("do_resize", "do_pad")):
-        raise fields.fault("do_resize", "true, and so must be do_pad")
+    if least > height:
+        raise fields.fault("min_size", f"an integer of at most {height}")
     return FramedSquare(values=Values.read(fields), side=height, least=least)
 
 
@@ -38,7 +41,7 @@ class FramedSquare(StillRule):
 
     side: int
     least: int
-    """Pixels of the shorter side."""
+    """Pixels of the picture's shorter side."""
 
     @property
     def max_item_pixels(self) -> int:
@@ -51,8 +54,9 @@ class FramedSquare(StillRule):
 
     def make_items(self, picture: PixelArray) -> tuple[EncoderItem, ...]:
         """See `StillRule`."""
-        scale = self.side / max(picture.shape[:2])
-        height, width = (max(round(side * scale), self.least) for side in picture.shape[:2])
+        height, width = picture.shape[:2]
+        scale = self.side / max(height, width)
+        height, width = (max(round(each * scale), self.least) for each in (height, width))
         square = np.empty((self.side, self.side, 3), np.uint8)
         square[:] = [int(each * 255) for each in self.values.mean]
         top, left = (self.side - height) // 2, (self.side - width) // 2

@@ -21,6 +21,7 @@ from transformers.models.cohere_compass.image_processing_pil_cohere_compass impo
     CohereCompassImageProcessorPil,
 )
 from transformers.models.cosmos3_edge.image_processing_pil_cosmos3_edge import Cosmos3EdgeImageProcessorPil
+from transformers.models.deepseek_vl.image_processing_pil_deepseek_vl import DeepseekVLImageProcessorPil
 from transformers.models.ernie4_5_vl_moe.image_processing_pil_ernie4_5_vl_moe import (
     Ernie4_5_VLMoeImageProcessorPil,
 )
@@ -35,6 +36,7 @@ from transformers.models.llava_next.image_processing_pil_llava_next import Llava
 from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
     LlavaOnevisionImageProcessorPil,
 )
+from transformers.models.ovis2.image_processing_pil_ovis2 import Ovis2ImageProcessorPil
 from transformers.models.paddleocr_vl.image_processing_pil_paddleocr_vl import PaddleOCRVLImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.pp_chart2table.image_processing_pil_pp_chart2table import (
@@ -87,6 +89,14 @@ CASES: tuple[Case, ...] = (
     (".rules.still_patches", PaddleOCRVLImageProcessorPil, SMALL, in_rows),
     (".rules.still_patches", Cosmos3EdgeImageProcessorPil, SMALL, channels_first),
     (".rules.glm_patches", GlmgaImageProcessorPil, SMALL, as_a_whole),
+    (".rules.framed_square", DeepseekVLImageProcessorPil, {"size": SQUARE}, in_one_batch),
+    (".rules.covering_tiles", Ovis2ImageProcessorPil, {"size": SQUARE}, as_a_whole),
+    (
+        ".rules.covering_tiles",
+        Ovis2ImageProcessorPil,
+        {"size": SQUARE, "crop_to_patches": True, "max_patches": 7},
+        as_a_whole,
+    ),
     (".rules.squares", CLIPImageProcessorPil, {}, in_one_batch),
     (
         ".rules.squares",
