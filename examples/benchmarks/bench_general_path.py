@@ -83,7 +83,7 @@ class Contender:
         )
         self.scheduler = Scheduler(config)
         self.loop = StepLoop(self.scheduler, runner)
-        self._number = 0
+        self._number = self._num_slots = 0
 
     def prompt(self, seed: int | None) -> Prompt:
         """A question, about a picture of its own unless `seed` is None."""
@@ -100,8 +100,9 @@ class Contender:
 
     def answer(self, prompt: Prompt, num_tokens: int, batch: int = 1) -> list[int]:
         """Answer `batch` such prompts at a time, none found in a cache; the first one's tokens."""
-        slots = tuple(range(len(prompt.items)))
-        for slot, item in enumerate(prompt.items):
+        slots = tuple(range(self._num_slots, self._num_slots + len(prompt.items)))
+        self._num_slots += len(slots)
+        for slot, item in zip(slots, prompt.items, strict=True):
             self.scheduler.encode(slot, item.features)
         ids = []
         for _ in range(batch):
