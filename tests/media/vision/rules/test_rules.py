@@ -26,6 +26,7 @@ from transformers.models.ernie4_5_vl_moe.image_processing_pil_ernie4_5_vl_moe im
     Ernie4_5_VLMoeImageProcessorPil,
 )
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
 from transformers.models.glmga.image_processing_pil_glmga import GlmgaImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
@@ -73,6 +74,11 @@ def in_rows(found: Any) -> list[Array]:  # noqa: ANN401
     return [pixels.reshape(len(pixels), -1)]
 
 
+def without_padding(found: Any) -> list[Array]:  # noqa: ANN401
+    pixels, places = found["pixel_values"], found["image_position_ids"]
+    return [np.array(each)[np.array(place)[:, 0] >= 0] for each, place in zip(pixels, places, strict=True)]
+
+
 def channels_first(found: Any) -> list[Array]:  # noqa: ANN401
     pixels = np.array(found["pixel_values"]).reshape(-1, 4, 4, 3)
     return [pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1)]
@@ -118,6 +124,12 @@ CASES: tuple[Case, ...] = (
     ),
     (".rules.squares", SiglipImageProcessorPil, {"size": {"height": 32, "width": 28}}, in_one_batch),
     (".rules.squares", Gemma3ImageProcessorPil, {"size": SQUARE}, in_one_batch),
+    (
+        ".rules.pooled_patches",
+        Gemma4ImageProcessorPil,
+        {"patch_size": 4, "max_soft_tokens": 70},
+        without_padding,
+    ),
     (".rules.tiles", GotOcr2ImageProcessorPil, {"size": SQUARE, "crop_to_patches": True}, in_one_batch),
     (
         ".rules.tiles",
