@@ -53,8 +53,8 @@ async def test_what_the_work_itself_raises_is_raised_and_not_tried_again() -> No
 
 
 def test_what_serves_has_no_other_way_to_a_thread() -> None:
-    """Where models load, a failure is told to who started the server; `local` has no server. What `cluster` runs
-    serves no clients, and asks Ray, which blocks."""
+    """Where models load, a failure is told to who started the server; `local` has no server. What `cluster`
+    runs serves no clients, and asks Ray, which blocks."""
     rooms = Path(threads.__file__).parents[1]
     users = {
         str(path.relative_to(rooms))
