@@ -85,6 +85,14 @@ class AudioEncoding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Padding:
+    """Tokens that a model reads as padding: its placeholders."""
+
+    token_ids: tuple[int, ...]
+    pad_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptionRule:
     """How a family's models transcribe, as their cards have it."""
 
@@ -126,6 +134,13 @@ class MediaFamily:
     """By which name the decoder is given which rows of a step are of media; None: it does not ask."""
     sees_whole_items: bool = False
     """Rows of an item attend to all of it, and so are fed in one step."""
+    sees_whole_in_windows: bool = False
+    """They do so only in layers with a window."""
+    padding: Padding | None = None
+    """Which tokens the decoder reads as padding; None: none."""
+    layer_inputs: Callable[[Any, Any], Mapping[str, Any]] | None = None
+    """From the decoder and the tokens of a step with media, [1, rows], to what else it is called with: what
+    it would make of them itself if it were not given embeddings. None: nothing."""
     transcription: TranscriptionRule | None = None
     """How it transcribes, if it was made for that."""
     audio: AudioEncoding | None = None

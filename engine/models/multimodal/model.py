@@ -84,6 +84,7 @@ class MultimodalModel(TransformersModel):
     ) -> None:
         self._family = family
         self.rotary_axes = family.rotary_axes
+        self.sees_ahead_in_windows = family.sees_whole_in_windows
         super().__init__(info, kv_shape, model, device, quantization, adaptable=adaptable)
         for part in self._base.children():
             if isinstance(part, PreTrainedModel) and part is not self._decoder:
@@ -154,9 +155,13 @@ class MultimodalModel(TransformersModel):
 
     def _inputs(self, batch: StepBatch) -> dict[str, Any]:
         positions = batch.positions[None] if batch.positions.dim() == 1 else batch.positions[:, None]
+        token_ids = batch.token_ids
+        if (padding := self._family.padding) is not None:
+            is_padding = torch.isin(token_ids, torch.tensor(padding.token_ids, device=token_ids.device))
+            token_ids = token_ids.masked_fill(is_padding, padding.pad_id)
         if not batch.media:
-            return {"input_ids": batch.token_ids[None], "position_ids": positions}
-        x = cast(Tensor, self._embed(batch.token_ids))
+            return {"input_ids": token_ids[None], "position_ids": positions}
+        x = cast(Tensor, self._embed(token_ids))
         levels: list[list[Tensor]] = []
         is_media = torch.zeros(x.shape[0], dtype=torch.bool, device=x.device)
         for span in batch.media:
@@ -170,6 +175,8 @@ class MultimodalModel(TransformersModel):
             if output.deepstack or self._family.media_mask is not None:
                 is_media[place] = True
         inputs: dict[str, Any] = {"inputs_embeds": x[None], "position_ids": positions}
+        if self._family.layer_inputs is not None:
+            inputs |= self._family.layer_inputs(self._decoder, token_ids[None])
         if self._family.media_mask is not None:
             inputs[self._family.media_mask] = is_media[None]
         if levels:

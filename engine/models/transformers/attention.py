@@ -40,6 +40,8 @@ class AttentionStep:
     """None: only to see what each layer's attention is given."""
     spans: Sequence[WholeSpan] = ()
     """Rows that see ahead."""
+    in_windows: bool = False
+    """They do so in layers with a window only."""
     seen: dict[int, SeenLayer] = field(default_factory=dict)
 
 
@@ -103,7 +105,7 @@ def _paged(
     rows = query[0].transpose(0, 1).contiguous()
     seen = step.layers.seen(layer)
     mixed = paged_attention(rows, cache, paged, scale=scaling, softcap=softcap, sinks=s_aux, **seen)
-    if step.spans:
+    if step.spans and (seen.get("window") is not None or not step.in_windows):
         attend_to_spans(mixed, rows, cache, paged, step.spans, scale=scaling, softcap=softcap, **seen)
     return mixed[None, ..., :value_size], None
 

@@ -82,6 +82,8 @@ class TransformersModel:
     """A `transformers` language model behind our interface."""
 
     rotary_axes = 1
+    sees_ahead_in_windows = False
+    """Rows that see ahead do so in layers with a window only."""
 
     def __init__(
         self,
@@ -194,7 +196,8 @@ class TransformersModel:
         slots = batch.rows.state_slots
         states = nullcontext() if slots is None else self._states.step(slots, batch.paged.num_queries)
         layers = CachedLayers(self.kv_shape, batch.groups, cache)
-        with running(AttentionStep(layers, self._spans(batch))), states:
+        step = AttentionStep(layers, self._spans(batch), self.sees_ahead_in_windows)
+        with running(step), states:
             output = self._decoder(**self._inputs(batch), use_cache=False)
         return cast(Tensor, output.last_hidden_state[0])
 

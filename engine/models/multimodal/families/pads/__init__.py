@@ -1,0 +1,1 @@
+"""Families whose decoders read the tokens of placeholders as padding."""
