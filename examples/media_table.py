@@ -34,6 +34,7 @@ from sensorium.protocols.errors import ModelLoadError  # noqa: E402
 from support.exactness import check_some_ways  # noqa: E402
 from support.media_checkpoints import Checkpoint  # noqa: E402
 from support.media_families import AUDIO_FAMILIES, BY_NAME  # noqa: E402
+from support.media_families.clips import CLIP_FAMILIES  # noqa: E402
 from support.media_family import Sound, make_media_folder  # noqa: E402
 from support.text_folder import byte_level_tokenizer, write_tokenizer  # noqa: E402
 from transformers import __version__ as version  # noqa: E402
@@ -57,6 +58,12 @@ NATIVE_TESTS: Final = {
     if entry.model_type in MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES
 }
 """Types with code of the engine's own have tests of their own, by which they run."""
+OWN_TESTS: Final = {
+    **dict.fromkeys((family.model_type for family in CLIP_FAMILIES), "test_granite_speech.py"),
+    **dict.fromkeys(("qwen2_5_omni", "qwen2_5_omni_thinker"), "test_omni.py"),
+    **dict.fromkeys(("qwen3_omni_moe", "qwen3_omni_moe_thinker"), "test_omni.py"),
+}
+"""Types that take sound in another way, or beside pictures, and the tests by which they run."""
 NO_CHAT: Final = {
     **dict.fromkeys(
         ("florence2", "pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder"),
@@ -83,6 +90,11 @@ def check(model_type: str) -> Result:
     torch.set_num_threads(1)
     if model_type in NATIVE_TESTS:
         return {"state": "runs", "path": f"native (`{NATIVE_TESTS[model_type]}/`)"}
+    if model_type in OWN_TESTS:
+        return {
+            "state": "runs",
+            "path": f"transformers (`tests/engine/models/multimodal/{OWN_TESTS[model_type]}`)",
+        }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "model"
         try:

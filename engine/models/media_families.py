@@ -33,7 +33,7 @@ ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("Dots3NoteForConditionalGeneration", "dots3_note", ".patches.dots3_note"),
     MediaEntry("Ernie4_5_VLMoeForConditionalGeneration", "ernie4_5_vl_moe", ".patches.ernie4_5_vl_moe"),
     MediaEntry("Exaone4_5_ForConditionalGeneration", "exaone4_5", ".patches.in_line"),
-    MediaEntry("DeepseekVLForConditionalGeneration", "deepseek_vl", ".deepseek_vl"),
+    MediaEntry("DeepseekVLForConditionalGeneration", "deepseek_vl", ".squares.deepseek_vl"),
     MediaEntry("Gemma3ForConditionalGeneration", "gemma3", ".gemma3"),
     MediaEntry("Gemma4ForConditionalGeneration", "gemma4", ".pads.gemma4"),
     MediaEntry("Glm46VForConditionalGeneration", "glm46v", ".patches.glm46v"),

@@ -105,11 +105,11 @@ def _family(path: Path, config: dict[str, Any]) -> _Family:
                 f"{path.parent}: a folder of CTranslate2, as faster-whisper has it; give the one it came from"
             )
         own = [entry.architecture for entry in families.FAMILIES]
-        supported = ", ".join(own + [entry.architecture for entry in media_families.ENTRIES])
+        num_others = len({entry.model_type for entry in media_families.ENTRIES})
         raise ModelLoadError(
-            f"{path}: {what} is not supported; supported are {supported} "
-            "and the causal language models and text encoders that come with transformers "
-            "(no code of a checkpoint is run)"
+            f"{path}: {what} is not supported; supported are {', '.join(own)}, {num_others} types of "
+            "transformers that see or hear (docs/media_models.md), and its causal language models "
+            "(docs/models.md) and text encoders (no code of a checkpoint is run)"
         )
     if fallback.has_towers(architecture, model_type):
         raise ModelLoadError(

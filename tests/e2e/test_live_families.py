@@ -15,6 +15,8 @@ from support.server import Server, make_config, running_server, wait_until
 from support.video_checkpoints import VIDEO_FAMILIES, make_video_folder
 from support.vision_files import picture, saved
 
+Messages = list[dict[str, Any]]
+
 pytestmark = pytest.mark.slow
 
 FAMILY = next(each for each in VIDEO_FAMILIES if each.name == "qwen2_5_vl")
@@ -54,7 +56,10 @@ def test_frames_of_a_session_are_answered_as_the_same_film_in_a_chat(server: Ser
     assert done["usage"]["input_token_details"]["image_tokens"] > 0
     encoded = engine.statistics().num_windows_encoded
     assert encoded == NUM_FRAMES // 2 + 1
-    messages = [{"role": "user", "content": [film()]}, {"role": "user", "content": QUESTION}]
+    messages: Messages = [
+        {"role": "user", "content": [film()]},
+        {"role": "user", "content": QUESTION},
+    ]
     answer = chat(server, "films", messages, temperature=0, max_tokens=12)
     assert answer["text"] == words_of(done)
     assert answer["usage"]["prompt_tokens"] == done["usage"]["input_tokens"]
@@ -62,7 +67,7 @@ def test_frames_of_a_session_are_answered_as_the_same_film_in_a_chat(server: Ser
 
 
 def test_fewer_frames_may_be_asked_for(server: Server) -> None:
-    messages = [{"role": "user", "content": [film(), {"type": "text", "text": QUESTION}]}]
+    messages: Messages = [{"role": "user", "content": [film(), {"type": "text", "text": QUESTION}]}]
     body = {"model": "films", "messages": messages, "max_tokens": 2}
     tokens = []
     for options in ({}, {"videos_kwargs": {"size": {"longest_edge": 64 * 6}}}):

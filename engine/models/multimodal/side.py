@@ -41,7 +41,7 @@ def side_of(text: TextTokenizer, family: MediaFamily, info: ModelInfo) -> ModelS
     prompts = MediaPrompts(text, family, info.vocab_size)
     speech = None
     if family.transcription is not None:
-        speech = SpeechEntry(".audio_lm", TranscriptionPrompts(prompts, family, info.stop_token_ids))
+        speech = SpeechEntry(".multimodal", TranscriptionPrompts(prompts, family, info.stop_token_ids))
     return ModelSide(text=text, prompts=prompts, speech=speech)
 
 

@@ -58,7 +58,8 @@ class GraniteFeatures:
         logarithms = np.log10(np.maximum(bands, _FLOOR))
         logarithms = np.maximum(logarithms, logarithms.max() - DYNAMIC_RANGE) / 4 + 1
         whole = num_frames - num_frames % _STACKED
-        return logarithms[:whole].reshape(-1, _STACKED * self.num_mel_bins).astype(np.float32)
+        rows: FloatArray = logarithms[:whole].reshape(-1, _STACKED * self.num_mel_bins).astype(np.float32)
+        return rows
 
     def items(self, samples: FloatArray, num_tokens: Callable[[int], int]) -> tuple[EncoderItem, ...]:
         """The one item of a recording; `num_tokens` says what so many rows become."""

@@ -24,6 +24,8 @@ from support.fake_engine import request, run_whole
 from support.fake_process import COMMAND, orders
 from support.fake_runner import INFO, answer_alone
 
+Pair = Replicas[EngineProcess]
+
 pytestmark = pytest.mark.slow
 
 CONFIG = ServerConfig(models=("fake0",), process=ProcessConfig(replicas=2))
@@ -56,7 +58,7 @@ async def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
 
 
 @pytest.fixture
-async def replicas(nursery: trio.Nursery) -> Replicas:
+async def replicas(nursery: trio.Nursery) -> Pair:
     replicas = Replicas(make, 2, CONFIG)
     with replicas.begun():
         await nursery.start(replicas.run)
@@ -64,7 +66,7 @@ async def replicas(nursery: trio.Nursery) -> Replicas:
     return replicas
 
 
-def pids(replicas: Replicas) -> list[int | None]:
+def pids(replicas: Pair) -> list[int | None]:
     return [process.pid() for process in replicas.processes]
 
 
@@ -73,7 +75,7 @@ async def ask(engine: ReplicatedEngine, name: str) -> None:
         assert (await run_whole(engine, request(name))).token_ids == answer_alone(request(name))[0]
 
 
-async def test_one_is_killed(replicas: Replicas) -> None:
+async def test_one_is_killed(replicas: Pair) -> None:
     (engine,) = replicas.engines
     first, second = pids(replicas)
     assert first is not None
@@ -88,7 +90,9 @@ async def test_one_is_killed(replicas: Replicas) -> None:
         await ask(engine, f"again {number}")
 
 
-async def test_what_was_sent_to_one_that_is_lost_is_forgotten_at_once(replicas: Replicas) -> None:
+async def test_what_was_sent_to_one_that_is_lost_is_forgotten_at_once(
+    replicas: Pair,
+) -> None:
     (engine,) = replicas.engines
     keys = [f"session {number}" for number in range(4)]
     places = {key: engine.router.choose((0, 1), key) for key in keys}
@@ -114,7 +118,7 @@ async def test_cancelling_ends_all_processes() -> None:
     assert pids(replicas) == [None, None]
 
 
-async def test_one_is_stopped_and_goes_on(replicas: Replicas) -> None:
+async def test_one_is_stopped_and_goes_on(replicas: Pair) -> None:
     """What it was asked goes elsewhere after a second; when it speaks again it is asked again."""
     (engine,) = replicas.engines
     stopped, _ = pids(replicas)
@@ -135,7 +139,7 @@ async def test_one_is_stopped_and_goes_on(replicas: Replicas) -> None:
         await ask(engine, f"again {number}")
 
 
-async def test_all_are_replaced_while_they_are_asked(replicas: Replicas) -> None:
+async def test_all_are_replaced_while_they_are_asked(replicas: Pair) -> None:
     (engine,) = replicas.engines
     before, is_over = pids(replicas), False
 
@@ -154,7 +158,7 @@ async def test_all_are_replaced_while_they_are_asked(replicas: Replicas) -> None
     assert [process.num_restarts() for process in replicas.processes] == [1, 1]
 
 
-async def test_metrics_tell_them_apart(replicas: Replicas) -> None:
+async def test_metrics_tell_them_apart(replicas: Pair) -> None:
     metrics = Metrics()
     replicas.add_metrics(metrics)
     for number in range(2):

@@ -53,14 +53,16 @@ async def test_what_the_work_itself_raises_is_raised_and_not_tried_again() -> No
 
 
 def test_what_serves_has_no_other_way_to_a_thread() -> None:
-    """Where models load, a failure is told to who started the server; `local` has no server."""
+    """Where models load, a failure is told to who started the server; `local` has no server. What `cluster`
+    runs serves no clients, and asks Ray, which blocks."""
     rooms = Path(threads.__file__).parents[1]
     users = {
         str(path.relative_to(rooms))
         for path in rooms.rglob("*.py")
         if "to_thread.run_sync" in path.read_text() and path.relative_to(rooms).parts[0] != "local"
     }
-    assert users == {"engines.py", "runtime/threads.py", "engine_process/child.py", "server.py"}
+    cluster = {"cluster/child.py", "cluster/ray_launcher.py"}
+    assert users == {"engines.py", "runtime/threads.py", "engine_process/child.py", "server.py", *cluster}
 
 
 @pytest.mark.parametrize(

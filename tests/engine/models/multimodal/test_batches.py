@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -39,7 +40,8 @@ def test_pictures_of_sixteen_requests_are_encoded_in_few_calls_and_once(checkpoi
     assert isinstance(model, MultimodalModel)
     calls: list[int] = []
     towers: list[int] = []
-    encode, see = MultimodalModel.encode, type(model._base).get_image_features
+    base: Any = type(model._base)
+    encode, see = MultimodalModel.encode, base.get_image_features
 
     def counted(self: MultimodalModel, items: Sequence[Features]) -> list[EncoderOutput]:
         calls.append(len(items))

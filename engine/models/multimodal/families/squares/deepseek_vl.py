@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...prompts import IMAGES, MediaRules
-from ..family import Checkpoint, MediaFamily, Place, one_each, pooled
+from ....prompts import IMAGES, MediaRules
+from ...family import Checkpoint, MediaFamily, Place, one_each, pooled
 
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:
