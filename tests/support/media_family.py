@@ -168,8 +168,7 @@ def make_media_folder(path: Path, family: Family, *, seed: int = 0) -> Path:
         **deepcopy(dict(family.text)),  # configs write into what they are given
     }
     fields = {
-        name: tokenizer.token_to_id(value) if isinstance(value, str) and value in family.tokens else value
-        for name, value in deepcopy(dict(family.config)).items()
+        name: _with_ids(value, family, tokenizer) for name, value in deepcopy(dict(family.config)).items()
     }
     config = CONFIG_MAPPING[family.model_type](text_config=text, tie_word_embeddings=False, **fields)
     model = model_class(family)(config)
@@ -181,6 +180,13 @@ def make_media_folder(path: Path, family: Family, *, seed: int = 0) -> Path:
     (path / "chat_template.jinja").write_text(_template(family.place))
     (path / "preprocessor_config.json").write_text(json.dumps(dict(family.processor), indent=2))
     return path
+
+
+def _with_ids(value: Any, family: Family, tokenizer: Tokenizer) -> Any:  # noqa: ANN401 (of JSON)
+    """Tokens' ids for their names."""
+    if isinstance(value, tuple):
+        return [_with_ids(each, family, tokenizer) for each in value]
+    return tokenizer.token_to_id(value) if isinstance(value, str) and value in family.tokens else value
 
 
 def model_class(family: Family) -> Any:  # noqa: ANN401 (of transformers)

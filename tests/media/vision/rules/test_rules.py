@@ -30,6 +30,7 @@ from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImagePr
 from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
 from transformers.models.glmga.image_processing_pil_glmga import GlmgaImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+from transformers.models.idefics2.image_processing_pil_idefics2 import Idefics2ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.janus.image_processing_pil_janus import JanusImageProcessorPil
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
@@ -96,6 +97,12 @@ CASES: tuple[Case, ...] = (
     (".rules.still_patches", Cosmos3EdgeImageProcessorPil, SMALL, channels_first),
     (".rules.glm_patches", GlmgaImageProcessorPil, SMALL, as_a_whole),
     (".rules.framed_square", DeepseekVLImageProcessorPil, {"size": SQUARE}, in_one_batch),
+    (
+        ".rules.bounded_sides",
+        Idefics2ImageProcessorPil,
+        {"size": {"shortest_edge": 32, "longest_edge": 64}},
+        of_one_picture,
+    ),
     (".rules.covering_tiles", Ovis2ImageProcessorPil, {"size": SQUARE}, as_a_whole),
     (
         ".rules.covering_tiles",
