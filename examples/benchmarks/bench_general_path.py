@@ -3,7 +3,8 @@
     python examples/benchmarks/bench_general_path.py [--layers 28] [--depth 24] [--width 2048] [--threads 2]
         [--rounds 5] [--dtype float32]
 
-The same random folder is loaded by both; prompts and greedy answers are checked to be equal. Contenders are
+The same random folder is loaded by both; its weights are bfloat16, as published ones are. Prompts and greedy
+answers are checked to be equal. Contenders are
 interleaved. A row has the medians of the rounds, the fastest round in brackets, and how fast the general path
 is by the fastest: time to the first token of a question about a picture of 640 x 480 (encoding, prompt, one
 token), and tokens a second of 1 and of 8 answers at a time. The defaults are the decoder and the vision tower
@@ -162,7 +163,7 @@ def main() -> None:
         f"{options.threads} threads, {options.dtype}, {shape.num_layers} + {options.depth} layers",
     )
     with tempfile.TemporaryDirectory() as path, torch.inference_mode():
-        folder = make_vl_folder(Path(path), shape=shape, dtype=getattr(torch, options.dtype))
+        folder = make_vl_folder(Path(path), shape=shape, dtype=torch.bfloat16)  # as published
         native = Contender(folder, options.dtype, options.threads)
         with general_path():
             general = Contender(folder, options.dtype, options.threads)

@@ -26,6 +26,7 @@ from ..info import ModelInfo
 from .attention import AttentionStep, attend_through_ours, layers_of_step, running
 from .caches import CachedLayers
 from .experts import ArrangedExperts, arrange_experts
+from .gated_mlp import fuse_gated_mlps
 from .latents import keep_latents
 from .mixers import replace_mixers
 from .norms import fuse_norms
@@ -121,6 +122,9 @@ class TransformersModel:
         tile_linears(model, self._base.parameters())
         if quantization == "none":
             tile_linears(self._decoder)
+            if not adaptable:  # adapters change single products
+                with torch.inference_mode():
+                    fuse_gated_mlps(self._decoder)
         self._check(plain)
         if device.type == "cpu" and quantization != "none":
             arrange_experts(self._decoder, quantization)
