@@ -108,7 +108,7 @@ def _family(path: Path, config: dict[str, Any]) -> _Family:
         num_others = len({entry.model_type for entry in media_families.ENTRIES})
         raise ModelLoadError(
             f"{path}: {what} is not supported; supported are {', '.join(own)}, {num_others} types of "
-            "transformers that see or hear (docs/media_models.md), and its causal language models "
+            "transformers with images or audio (docs/media_models.md), and its causal language models "
             "(docs/models.md) and text encoders (no code of a checkpoint is run)"
         )
     if fallback.has_towers(architecture, model_type):

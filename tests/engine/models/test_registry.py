@@ -99,8 +99,8 @@ def test_other_architectures_are_refused_with_what_is_supported(
         "MinistralForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, SmolLM3ForCausalLM, "
         "NemotronAsrStreamingForRNNT, Nemotron3_5AsrForRNNT, ParakeetForCTC, "
         "Qwen3ASRForConditionalGeneration, Qwen3VLForConditionalGeneration, "
-        f"{len({entry.model_type for entry in media_families.ENTRIES})} types of transformers that see or "
-        "hear (docs/media_models.md), and its causal language models (docs/models.md) and text encoders "
+        f"{len({entry.model_type for entry in media_families.ENTRIES})} types of transformers with images or "
+        "audio (docs/media_models.md), and its causal language models (docs/models.md) and text encoders "
         "(no code of a checkpoint is run)"
     )
 
