@@ -81,7 +81,8 @@ class RemoteEngine(EngineClient):
 
     def take(self, state: messages.State) -> None:
         """What the process says of all its engines."""
-        self._state = state.models[self._index]
+        if self._index < len(state.models):  # else it runs other models, and `Opened` is refused by name
+            self._state = state.models[self._index]
 
     @property
     def info(self) -> ModelInfo:

@@ -74,7 +74,6 @@ def test_a_server_finds_an_engine_and_its_successor(tmp_path: Path) -> None:
         where = re.search(r"directory on (\S+)", log.read_text())
         assert where is not None, log.read_text()
         arguments = (
-            "serve",
             MODEL,
             "--cluster",
             where[1],
