@@ -235,7 +235,10 @@ def has_its_memory() -> bool:
     If so, what was refused memory was too large. If not, the system has none left, or somebody has lowered
     the limit, and the same may succeed later.
     """
-    used = _status(b"VmSize:")
+    try:
+        used = _status(b"VmSize:")
+    except MemoryError:
+        used = _max_bytes  # so little is left that even that cannot be read
     if _max_bytes is None or used is None:
         return True
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -250,10 +253,14 @@ def has_its_memory() -> bool:
     return True
 
 
+_STATUS_BYTES: Final = 4096
+"""Three times what there is: it is read where memory was refused."""
+
+
 def _status(field: bytes) -> int | None:
     """Bytes that the system counts for this process; None where it does not say."""
     try:
-        status = _STATUS.read_bytes() if _status_file is None else os.pread(_status_file, 1 << 16, 0)
+        status = _STATUS.read_bytes() if _status_file is None else os.pread(_status_file, _STATUS_BYTES, 0)
     except OSError:
         return None
     values = (line.split()[1] for line in status.splitlines() if line.startswith(field))
