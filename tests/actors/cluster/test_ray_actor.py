@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -93,4 +94,18 @@ def test_a_cluster_without_tokens_is_refused_unless_allowed() -> None:
 def test_without_ray_the_message_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"needs Ray, .*: pip install 'sensorium\[cluster\]'"):
+        connect(ClusterConfig())
+
+
+@pytest.mark.parametrize("kind", [ConnectionError, RuntimeError, Exception])
+def test_a_ray_that_does_not_start_is_a_named_error(
+    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray raises a bare `Exception` where a node of its own is too slow."""
+
+    def init(**_: object) -> None:
+        raise kind("The current node timed out during startup.\nMore of it.")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
+    with pytest.raises(ConfigError, match=r"--address is 'auto': The current node timed out during startup"):
         connect(ClusterConfig())
