@@ -28,6 +28,7 @@ from ..client.terminal import fail, write
 from ..protocols.errors import DeviceLostError, SensoriumError
 from ..protocols.shared.foreign_options import meant
 from .cluster.command import cluster
+from .command_options import DEFAULTS, FLAT
 from .config.engine import Dtype, Quantization
 from .config.foreign_options import refuse_others
 from .config.server import (
@@ -63,8 +64,6 @@ _ENVIRONMENT: Final = Env("SENSORIUM_", command=False)
 _OF_CLIENTS: Final = ("SENSORIUM_BASE_URL", "SENSORIUM_CLIENT_API_KEY")
 _OF_KUBERNETES: Final = re.compile(r"SENSORIUM_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT(_\d+_\w+)?)")
 """What tells pods of services whose names begin with ours."""
-_FLAT: Final = Parameter(name="*")
-_DEFAULTS: Final = ServerConfig()
 
 app = App(
     name="sensorium",
@@ -232,16 +231,16 @@ def serve(
     open_console: Annotated[bool, Parameter(name="--open")] = False,
     model: tuple[str, ...] = (),
     model_tables: Annotated[tuple[str, ...], Parameter(parse=False)] = (),
-    listen: Annotated[ListenConfig, _FLAT] = _DEFAULTS.listen,
-    engine: Annotated[EngineConfig, _FLAT] = _DEFAULTS.engine,
-    process: Annotated[ProcessConfig, _FLAT] = _DEFAULTS.process,
-    files: Annotated[FileConfig, _FLAT] = _DEFAULTS.files,
-    fetch: Annotated[FetchConfig, _FLAT] = _DEFAULTS.fetch,
-    realtime: Annotated[RealtimeConfig, _FLAT] = _DEFAULTS.realtime,
-    calls: Annotated[CallConfig, _FLAT] = _DEFAULTS.calls,
-    responses: Annotated[ResponseConfig, _FLAT] = _DEFAULTS.responses,
-    mcp: Annotated[McpConfig, _FLAT] = _DEFAULTS.mcp,
-    logs: Annotated[LogConfig, _FLAT] = _DEFAULTS.logs,
+    listen: Annotated[ListenConfig, FLAT] = DEFAULTS.listen,
+    engine: Annotated[EngineConfig, FLAT] = DEFAULTS.engine,
+    process: Annotated[ProcessConfig, FLAT] = DEFAULTS.process,
+    files: Annotated[FileConfig, FLAT] = DEFAULTS.files,
+    fetch: Annotated[FetchConfig, FLAT] = DEFAULTS.fetch,
+    realtime: Annotated[RealtimeConfig, FLAT] = DEFAULTS.realtime,
+    calls: Annotated[CallConfig, FLAT] = DEFAULTS.calls,
+    responses: Annotated[ResponseConfig, FLAT] = DEFAULTS.responses,
+    mcp: Annotated[McpConfig, FLAT] = DEFAULTS.mcp,
+    logs: Annotated[LogConfig, FLAT] = DEFAULTS.logs,
 ) -> int:
     """Serve models over HTTP and WebSocket, in OpenAI's shapes.
 

@@ -10,21 +10,16 @@ loader refuses a folder of their config, before weights are read. What is known 
 
 from __future__ import annotations
 
-import argparse
 import json
-import multiprocessing
-import os
 import random
 import sys
 import tempfile
 import traceback
-import warnings
-from collections import Counter
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
 import torch
+from type_table import Result, make_table
 
 ROOT: Final = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -46,8 +41,6 @@ from transformers.models.auto.modeling_auto import (  # noqa: E402
 
 KNOWN: Final = ROOT / "build" / "media_types.json"
 TABLE: Final = ROOT / "docs" / "media_models.md"
-TIME_LIMIT_S: Final = 1800
-"""Of one type: a few seconds on a machine with nothing else to do."""
 IMAGE_TYPES: Final = sorted(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
 AUDIO_TYPES: Final = sorted(
     {*MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES} - {*MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}
@@ -80,8 +73,6 @@ NO_CHAT: Final = {
     "pi0": "writes a robot's actions, not text",
     "diffusion_gemma": "writes blocks of text by diffusion, not token by token",
 }
-Result = dict[str, str]
-"""Of a type: `state` (runs, refused, fails), `path` and `words`."""
 
 
 @torch.inference_mode()
@@ -147,53 +138,11 @@ def _words(model_type: str, folder: Path) -> Result:
     return {"state": "fails", "words": "opened, but no test makes a small folder of it"}
 
 
-def _child(model_type: str, pipe: Connection) -> None:
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 2)
-    pipe.send(check(model_type))
-
-
-def check_apart(model_type: str) -> Result:
-    """In a process of its own, for no longer than the limit."""
-    here, there = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=_child, args=(model_type, there))
-    process.start()
-    there.close()
-    result: Result = {"state": "fails", "words": f"not done after {TIME_LIMIT_S} s"}
-    if here.poll(TIME_LIMIT_S):
-        try:
-            result = here.recv()
-        except EOFError:
-            result = {"state": "fails", "words": "its process died"}
-    process.kill()
-    process.join()
-    return result
-
-
 def main() -> None:
     """Check what is not known yet, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--types", nargs="*", help="check these (again) and no others")
-    parser.add_argument("--again", action="store_true", help="check what does not run again")
-    parser.add_argument("--all", action="store_true", help="forget what is known")
-    parser.add_argument("--write", action="store_true", help="check nothing, and write what is known")
-    options = parser.parse_args()
-    warnings.filterwarnings("ignore")
-    results: dict[str, Result] = {}
-    if KNOWN.exists() and not options.all:
-        results = json.loads(KNOWN.read_text())
     every = [*IMAGE_TYPES, *AUDIO_TYPES, "audioflamingo3"]
     random.Random(0).shuffle(every)
-    for model_type in [] if options.write else options.types or every:
-        known = results.get(model_type)
-        if not options.types and known and not (options.again and known["state"] != "runs"):
-            continue
-        results[model_type] = check_apart(model_type)
-        KNOWN.parent.mkdir(exist_ok=True)
-        KNOWN.write_text(json.dumps(results, indent=1, sort_keys=True))
-        print(model_type, results[model_type]["state"], results[model_type].get("words", ""), flush=True)
-    write_table(results)
-    print(Counter(each["state"] for each in results.values()), "of", len(every))
+    make_table(__doc__, check, every, KNOWN, write_table)
 
 
 def write_table(results: dict[str, Result]) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import trio
-from cyclopts import Parameter
 
 from ...client.terminal import fail
 from ...protocols.errors import SensoriumError
+from ..command_options import DEFAULTS, FLAT
 from ..config.cluster import ClusterConfig
 from ..config.server import EngineConfig, ProcessConfig, ServerConfig
 from ..config.validation import check, read_host_port
@@ -22,8 +22,6 @@ from ..runtime.stop_signals import watch_signals
 from ..signals import LeavingAtOnce
 from ..telemetry.logs import LogConfig, configure, flush, print_line
 
-FLAT: Final = Parameter(name="*")
-DEFAULTS: Final = ServerConfig()
 CLUSTER: Final = ClusterConfig()
 
 

@@ -10,8 +10,9 @@ import trio
 from cyclopts import Parameter
 
 from ...client.terminal import fail
+from ..command_options import DEFAULTS, FLAT
 from ..config.gateway import GatewayConfig
-from ..config.server import ListenConfig, ServerConfig
+from ..config.server import ListenConfig
 from ..errors import AddressError, ConfigError
 from ..importing import importing
 from ..runtime.nursery import first_error
@@ -19,8 +20,6 @@ from ..runtime.stop_signals import watch_signals
 from ..signals import LeavingAtOnce
 from ..telemetry.logs import LogConfig, configure, flush, print_line
 
-FLAT: Final = Parameter(name="*")
-DEFAULTS: Final = ServerConfig()
 GATEWAY: Final = GatewayConfig()
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import trio
-from cyclopts import Parameter
 
 from ...client.terminal import fail
 from ...protocols.errors import SensoriumError
+from ..command_options import DEFAULTS, FLAT
 from ..config.server import EngineConfig, ProcessConfig, ServerConfig
 from ..config.validation import check, read_host_port
 from ..errors import ConfigError
@@ -19,9 +19,6 @@ from ..runtime.nursery import first_error
 from ..runtime.stop_signals import watch_signals
 from ..signals import LeavingAtOnce
 from ..telemetry.logs import LogConfig, configure, flush, print_line
-
-FLAT: Final = Parameter(name="*")
-DEFAULTS: Final = ServerConfig()
 
 
 def engine(
