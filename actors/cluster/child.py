@@ -1,7 +1,7 @@
 """The process of one engine of a cluster: it serves, as `sensorium engine` does, what a pipe tells it to.
 
 It ends at once where the other end of the pipe is closed: it does not outlive the Ray actor that started it.
-Read `pipe.py` for what is said, `actors/nodes/server.py` for how it serves.
+Read `pipe.py` for the messages, `actors/nodes/server.py` for how it serves.
 """
 
 from __future__ import annotations

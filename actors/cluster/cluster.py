@@ -1,7 +1,7 @@
 """Keeps a cluster's engines: as many as scaling wants, listed while they can be used, replaced when lost.
 
 Knows nothing of Ray: a `Launcher` starts engines on some machine. Whether one is lost is decided by the
-servers that use it, who notice within a second, or by whoever started it, if its process ends. Read
+servers that use it, which notice within a second, or by its launcher, if its process ends. Read
 `ray_launcher.py` for the launcher, `directory.py` for who looks engines up.
 """
 
@@ -32,7 +32,7 @@ _FORGET_S: Final = 300.0
 
 
 class LostEngineError(SensoriumError):
-    """The engine has ended, or whoever started it has."""
+    """The engine has ended, or its launcher has."""
 
 
 class LaunchedEngine(Protocol):

@@ -1,6 +1,6 @@
 """Audio language models as speech families: a prompt with the range asks for its transcript.
 
-What the prompt is, and which languages are known, is the model's family's own
+The model's family has the prompt and the languages
 (`engine/models/multimodal/family.py: TranscriptionRule`). Answers have no header, no language and no times:
 the audio has those. Read `actors/speech/families/qwen3_asr.py` for how answers grow, which is the same.
 """
@@ -208,7 +208,7 @@ def _check_hints(options: TranscriptionOptions) -> None:
     for name in ("prompt", "keywords"):
         if getattr(options, name):
             raise BadRequestError(
-                f"this model transcribes by a prompt of its own: leave out `{name}`, or use a chat with an "
+                f"this model transcribes by a fixed prompt: leave out `{name}`, or use a chat with an "
                 "`input_audio` part",
                 param=name,
                 code="unsupported_parameter",
