@@ -96,14 +96,12 @@ class Line:
         self, resume: Callable[[SessionResume, Line], Awaitable[None]], scope: trio.CancelScope
     ) -> None:
         """Socket → session, until the client leaves."""
-        while True:
-            frame = await self._socket.receive()
-            if frame is None:
-                break
+        while (frame := await self._socket.receive()) is not None:
             if self._waiting or (self.session is not None and self.session.is_ahead):
                 await self._wait_in_line(frame)
             else:
                 await self._take(frame, resume)
+            del frame  # it may be large, and the next one late
         self.closed_cleanly, self.went_away = self._socket.closed_cleanly, self._socket.went_away
         scope.cancel()
 
