@@ -240,10 +240,10 @@ class ProcessorFields:
             raise self.fault(name, "an object with a longest_edge")
         return found
 
-    def number(self, name: str, default: float) -> float:
+    def number(self, name: str, default: float, *, or_zero: bool = False) -> float:
         value = self.get(name, default)
-        if type(value) not in {int, float} or not value > 0:
-            raise self.fault(name, "a positive number")
+        if type(value) not in {int, float} or not (value > 0 or (or_zero and value == 0)):
+            raise self.fault(name, "a positive number, or 0" if or_zero else "a positive number")
         return float(value)
 
     def flag(self, name: str, *, default: bool) -> bool:

@@ -16,12 +16,17 @@ from sensorium.protocols.chat.processor_options import ProcessorKwargs, read_pro
 from sensorium.protocols.engine.messages import EncoderItem
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
 from support.vision_files import picture, png
+from transformers.models.aria.image_processing_pil_aria import AriaImageProcessorPil
+from transformers.models.chameleon.image_processing_pil_chameleon import ChameleonImageProcessorPil
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.cohere_compass.image_processing_pil_cohere_compass import (
     CohereCompassImageProcessorPil,
 )
 from transformers.models.cosmos3_edge.image_processing_pil_cosmos3_edge import Cosmos3EdgeImageProcessorPil
 from transformers.models.deepseek_vl.image_processing_pil_deepseek_vl import DeepseekVLImageProcessorPil
+from transformers.models.deepseek_vl_hybrid.image_processing_pil_deepseek_vl_hybrid import (
+    DeepseekVLHybridImageProcessorPil,
+)
 from transformers.models.ernie4_5_vl_moe.image_processing_pil_ernie4_5_vl_moe import (
     Ernie4_5_VLMoeImageProcessorPil,
 )
@@ -30,6 +35,9 @@ from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImagePr
 from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
 from transformers.models.glmga.image_processing_pil_glmga import GlmgaImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+from transformers.models.granite_docling.image_processing_pil_granite_docling import (
+    GraniteDoclingImageProcessorPil,
+)
 from transformers.models.idefics2.image_processing_pil_idefics2 import Idefics2ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.janus.image_processing_pil_janus import JanusImageProcessorPil
@@ -78,6 +86,11 @@ def in_rows(found: Any) -> list[Array]:  # noqa: ANN401
 def without_padding(found: Any) -> list[Array]:  # noqa: ANN401
     pixels, places = found["pixel_values"], found["image_position_ids"]
     return [np.array(each)[np.array(place)[:, 0] >= 0] for each, place in zip(pixels, places, strict=True)]
+
+
+def both_in_one(found: Any) -> list[Array]:  # noqa: ANN401
+    parts = (np.array(found[f"{name}pixel_values"]).ravel() for name in ("high_res_", ""))
+    return [np.concatenate(list(parts))]
 
 
 def channels_first(found: Any) -> list[Array]:  # noqa: ANN401
@@ -143,6 +156,32 @@ CASES: tuple[Case, ...] = (
         GotOcr2ImageProcessorPil,
         {"size": SQUARE, "crop_to_patches": True, "min_patches": 2, "max_patches": 6},
         in_one_batch,
+    ),
+    (
+        ".rules.squares",
+        ChameleonImageProcessorPil,
+        {"size": {"shortest_edge": 30}, "crop_size": SQUARE},
+        in_one_batch,
+    ),
+    (
+        ".rules.framed_crops",
+        AriaImageProcessorPil,
+        {"max_image_size": 490, "split_image": True, "split_resolutions": [[490, 980], [700, 490]]},
+        in_one_batch,
+    ),
+    (
+        ".rules.two_squares",
+        DeepseekVLHybridImageProcessorPil,
+        {"size": SQUARE, "high_res_size": {"height": 64, "width": 64}, "high_res_image_mean": [0.1] * 3},
+        both_in_one,
+    ),
+    (".rules.page_tiles", GraniteDoclingImageProcessorPil, {"size": SQUARE}, of_one_picture),
+    (
+        ".rules.page_tiles",
+        GraniteDoclingImageProcessorPil,
+        {"size": SQUARE, "max_patches": 2, "dense_max_patches": 9, "dense_min_aspect": 1.2}
+        | {"dense_max_aspect": 8.0, "dense_max_scale": 0.9},
+        of_one_picture,
     ),
     (
         ".rules.anyres",
@@ -253,6 +292,9 @@ def test_an_operators_bound_is_kept(
         (".rules.squares", {"resample": 9}, "resample must be one of Pillow's filters"),
         (".rules.tiles", {"size": {"shortest_edge": 9}}, "size must be an object with height and width"),
         (".rules.tiles", {"max_patches": 10**6}, "max_patches must be min_patches to 256"),
+        (".rules.framed_crops", {"max_image_size": 700}, "max_image_size must be 490 or 980"),
+        (".rules.two_squares", {"high_res_size": {"height": 9, "width": 8}}, "high_res_size must be"),
+        (".rules.page_tiles", {"min_patches": 99}, "max_patches must be min_patches to 256"),
         (".rules.anyres", {"image_grid_pinpoints": [[31, 64]]}, "pairs of multiples of 32"),
         (".rules.split_squares", {"max_image_size": {"longest_edge": 0}}, "max_image_size must be an object"),
         (".rules.any_shape", {"size": {"shortest_edge": 3}}, "size must be an object with a longest_edge"),
