@@ -65,6 +65,8 @@ class Place:
     """What stands there instead: text with one `token` for each item, in order."""
     token: str
     """Becomes a placeholder for each row of its item. Several kinds may share one."""
+    in_front: Callable[[int], str] | None = None
+    """What stands in front of that, by how many media of the kind come before. None: nothing."""
     closing: EncoderItem | None = None
     """One more item behind those of each medium."""
     later: Callable[[Sequence[float]], Sequence[int]] | None = None

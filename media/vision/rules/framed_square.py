@@ -3,6 +3,7 @@ Equal to what transformers' `…ImageProcessorPil` of either makes of it: float3
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -58,13 +59,16 @@ class FramedSquare(StillRule):
         return (encoder_item(self.values.of(square), modality="image"),)
 
 
-def framed(values: Values, picture: PixelArray, side: int, least: int) -> PixelArray:
-    """uint8 [height, width, 3] → [side, side, 3]; the picture's shorter side has `least` pixels or more."""
+def framed(
+    values: Values, picture: PixelArray, side: int, least: int, colour: Sequence[int] | None = None
+) -> PixelArray:
+    """uint8 [height, width, 3] → [side, side, 3]; the picture's shorter side has `least` pixels or more. The
+    frame is of the mean colour unless another is given."""
     height, width = picture.shape[:2]
     scale = side / max(height, width)
     height, width = (max(round(each * scale), least) for each in (height, width))
     square = np.empty((side, side, 3), np.uint8)
-    square[:] = [int(each * 255) for each in values.mean]
+    square[:] = colour or [int(each * 255) for each in values.mean]
     top, left = (side - height) // 2, (side - width) // 2
     square[top : top + height, left : left + width] = values.resize(picture, height, width)
     return square

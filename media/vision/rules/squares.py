@@ -1,7 +1,7 @@
 """A picture as one square, resized and perhaps cropped: the rule of LLaVA 1.5, Gemma 3, PaliGemma and others.
 
-Equal to what transformers' `CLIPImageProcessorPil`, `ChameleonImageProcessorPil`, `LlavaImageProcessorPil`, `SiglipImageProcessorPil` and
-`Gemma3ImageProcessorPil` make of it: float32 [3, height, width].
+Equal to what the image processors of `transformers` that `_KINDS` lists make of it, where they need no
+torchvision: float32 [3, height, width].
 """
 
 from __future__ import annotations

@@ -60,6 +60,27 @@ def _two_squares(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
     }
 
 
+def _sliced(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
+    sizes = torch.tensor([item.features.grid for item in items])[:, 1:]
+    return {"pixel_values": torch.cat(list(map(values, items)), dim=-1)[None], "target_sizes": sizes}
+
+
+def _views(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
+    wholes = [item for item in items if item.features.grid == (1, 0, 0)]
+    tiles = [item for item in items if item not in wholes]
+    numbers, number = [], 0
+    for item in items:
+        number += item in tiles
+        if item in wholes:
+            numbers.append(number)
+            number = 0
+    found: dict[str, Any] = {"pixel_values": torch.stack(list(map(values, wholes)))}
+    if tiles:
+        found["pixel_values_local"] = torch.stack(list(map(values, tiles)))
+        found["num_local_patches"] = numbers
+    return found
+
+
 FAMILIES = (
     Family(
         "granite_docling",
@@ -165,5 +186,71 @@ FAMILIES = (
         },
         {},
         has_parts=False,
+    ),
+    Family(
+        "deepseek_ocr2",
+        "<image>",
+        ("<image>",),
+        {
+            "vision_config": {
+                "sam_config": _SAM | {"downsample_channels": [8, 16]},
+                "encoder_config": {
+                    "hidden_size": 16,
+                    "intermediate_size": 24,
+                    "num_hidden_layers": 1,
+                    "num_attention_heads": 2,
+                    "num_key_value_heads": 1,
+                },
+            },
+            "image_token_id": "<image>",
+        },
+        {
+            "image_processor_type": "DeepseekOcr2ImageProcessor",
+            "size": {"height": 2 * SIDE, "width": 2 * SIDE},
+            "tile_size": 60,
+            "max_patches": 2,
+        },
+        {
+            "model_type": "deepseek_ocr2_text",
+            "moe_intermediate_size": 16,
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "n_shared_experts": 1,
+            "mlp_layer_types": ["dense", "sparse"],
+        },
+        _views,
+    ),
+    *(
+        Family(
+            model_type,
+            "<|image_pad|>",
+            ("<|image_pad|>", "<image>", "</image>", "<slice>", "</slice>", "<image_id>", "</image_id>"),
+            {
+                "vision_config": TOWER | {"num_hidden_layers": 2},
+                "image_token_id": "<|image_pad|>",
+                "insert_layer_id": 0,
+                "downsample_mode": mode,
+            },
+            {
+                "image_processor_type": kind,
+                "scale_resolution": 48,
+                "patch_size": SIDE // 4,
+                "max_slice_nums": 4,
+            },
+            {
+                "model_type": "qwen3_5_text",
+                "head_dim": 8,
+                "layer_types": ["linear_attention", "full_attention"],
+                "linear_num_key_heads": 2,
+                "linear_num_value_heads": 4,
+                "linear_key_head_dim": 8,
+                "linear_value_head_dim": 8,
+            },
+            _sliced,
+        )
+        for model_type, mode, kind in (
+            ("minicpmv4_6", "16x", "MiniCPMV4_6ImageProcessor"),
+            ("minicpm_ocr", "4x", "MiniCPMOcrImageProcessor"),
+        )
     ),
 )

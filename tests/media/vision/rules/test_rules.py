@@ -23,6 +23,7 @@ from transformers.models.cohere_compass.image_processing_pil_cohere_compass impo
     CohereCompassImageProcessorPil,
 )
 from transformers.models.cosmos3_edge.image_processing_pil_cosmos3_edge import Cosmos3EdgeImageProcessorPil
+from transformers.models.deepseek_ocr2.image_processing_pil_deepseek_ocr2 import DeepseekOcr2ImageProcessorPil
 from transformers.models.deepseek_vl.image_processing_pil_deepseek_vl import DeepseekVLImageProcessorPil
 from transformers.models.deepseek_vl_hybrid.image_processing_pil_deepseek_vl_hybrid import (
     DeepseekVLHybridImageProcessorPil,
@@ -46,6 +47,7 @@ from transformers.models.llava_next.image_processing_pil_llava_next import Llava
 from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
     LlavaOnevisionImageProcessorPil,
 )
+from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import MiniCPMV4_6ImageProcessorPil
 from transformers.models.ovis2.image_processing_pil_ovis2 import Ovis2ImageProcessorPil
 from transformers.models.paddleocr_vl.image_processing_pil_paddleocr_vl import PaddleOCRVLImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
@@ -91,6 +93,15 @@ def without_padding(found: Any) -> list[Array]:  # noqa: ANN401
 def both_in_one(found: Any) -> list[Array]:  # noqa: ANN401
     parts = (np.array(found[f"{name}pixel_values"]).ravel() for name in ("high_res_", ""))
     return [np.concatenate(list(parts))]
+
+
+def tiles_first(found: Any) -> list[Array]:  # noqa: ANN401
+    return [*map(np.array, found.get("pixel_values_local", ())), *map(np.array, found["pixel_values"])]
+
+
+def side_by_side(found: Any) -> list[Array]:  # noqa: ANN401
+    ends = np.cumsum(np.prod(found["target_sizes"], axis=1) * 4)
+    return np.split(np.array(found["pixel_values"][0]), ends[:-1], axis=-1)
 
 
 def channels_first(found: Any) -> list[Array]:  # noqa: ANN401
@@ -174,6 +185,25 @@ CASES: tuple[Case, ...] = (
         DeepseekVLHybridImageProcessorPil,
         {"size": SQUARE, "high_res_size": {"height": 64, "width": 64}, "high_res_image_mean": [0.1] * 3},
         both_in_one,
+    ),
+    (
+        ".rules.views",
+        DeepseekOcr2ImageProcessorPil,
+        {"size": {"height": 64, "width": 64}, "tile_size": 48, "max_patches": 4},
+        tiles_first,
+    ),
+    (".rules.views", DeepseekOcr2ImageProcessorPil, {"crop_to_patches": False, "tile_size": 48}, tiles_first),
+    (
+        ".rules.slices",
+        MiniCPMV4_6ImageProcessorPil,
+        {"scale_resolution": 32, "patch_size": 4},
+        side_by_side,
+    ),
+    (
+        ".rules.slices",
+        MiniCPMV4_6ImageProcessorPil,
+        {"scale_resolution": 48, "patch_size": 4, "downsample_mode": "4x", "max_slice_nums": 7},
+        side_by_side,
     ),
     (".rules.page_tiles", GraniteDoclingImageProcessorPil, {"size": SQUARE}, of_one_picture),
     (
@@ -292,6 +322,9 @@ def test_an_operators_bound_is_kept(
         (".rules.squares", {"resample": 9}, "resample must be one of Pillow's filters"),
         (".rules.tiles", {"size": {"shortest_edge": 9}}, "size must be an object with height and width"),
         (".rules.tiles", {"max_patches": 10**6}, "max_patches must be min_patches to 256"),
+        (".rules.views", {"background_color": 3}, "background_color must be three integers of 0 to 255"),
+        (".rules.slices", {"downsample_mode": "8x"}, "downsample_mode must be 4x or 16x"),
+        (".rules.slices", {"small_image_upsize": "adaptive"}, "small_image_upsize must be always or never"),
         (".rules.framed_crops", {"max_image_size": 700}, "max_image_size must be 490 or 980"),
         (".rules.two_squares", {"high_res_size": {"height": 9, "width": 8}}, "high_res_size must be"),
         (".rules.page_tiles", {"min_patches": 99}, "max_patches must be min_patches to 256"),

@@ -1,5 +1,5 @@
-"""Chameleon: a picture is one square, of which a codebook makes tokens; their embeddings are its rows, between
-two tokens."""
+"""Chameleon: a picture is one square, of which a codebook makes tokens; their embeddings are its rows,
+between two tokens."""
 
 from __future__ import annotations
 

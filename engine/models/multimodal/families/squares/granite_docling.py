@@ -53,7 +53,7 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
     )
 
 
-def encode(is_fine: bool, model: Any, batch: EncodeBatch) -> Iterable[Any]:  # noqa: ANN401, FBT001 (of transformers)
+def encode(is_fine: bool, model: Any, batch: EncodeBatch) -> Iterable[Any]:  # noqa: ANN401
     """Each tile as the one page of a prompt."""
     pixels = batch.stacked
     every = batch.below([1] * len(pixels), 1)
