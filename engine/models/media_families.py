@@ -36,6 +36,8 @@ ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("Ernie4_5_VLMoeForConditionalGeneration", "ernie4_5_vl_moe", ".patches.ernie4_5_vl_moe"),
     MediaEntry("Exaone4_5_ForConditionalGeneration", "exaone4_5", ".patches.in_line"),
     MediaEntry("DeepseekOcr2ForConditionalGeneration", "deepseek_ocr2", ".squares.deepseek_ocr2"),
+    MediaEntry("Emu3ForConditionalGeneration", "emu3", ".squares.emu3"),
+    MediaEntry("FuyuForCausalLM", "fuyu", ".patches.fuyu"),
     MediaEntry("DeepseekVLForConditionalGeneration", "deepseek_vl", ".squares.deepseek_vl"),
     MediaEntry(
         "DeepseekVLHybridForConditionalGeneration", "deepseek_vl_hybrid", ".squares.deepseek_vl_hybrid"
@@ -65,6 +67,7 @@ ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("LlavaOnevisionForConditionalGeneration", "llava_onevision", ".llava_onevision"),
     MediaEntry("MiniCPMOcrForConditionalGeneration", "minicpm_ocr", ".patches.minicpmv"),
     MediaEntry("MiniCPMV4_6ForConditionalGeneration", "minicpmv4_6", ".patches.minicpmv"),
+    MediaEntry("MiniMaxM3SparseForConditionalGeneration", "minimax_m3_vl", ".patches.minimax_m3_vl"),
     MediaEntry("Mistral3ForConditionalGeneration", "mistral3", ".mistral3"),
     MediaEntry("Ovis2ForConditionalGeneration", "ovis2", ".squares.ovis2"),
     MediaEntry("PaddleOCRVLForConditionalGeneration", "paddleocr_vl", ".patches.paddleocr_vl"),

@@ -8,6 +8,7 @@ and Qwen3VLVideoProcessor. Knows no pixels; read next: `media/vision/images.py`,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -200,6 +201,12 @@ class ProcessorFields:
 
     def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 (JSON)
         return self._values.get(name, default)
+
+    def without(self, name: str) -> ProcessorFields:
+        """The others."""
+        found = copy(self)
+        found._values = {each: value for each, value in self._values.items() if each != name}
+        return found
 
     def fault(self, name: str, allowed: str) -> ModelLoadError:
         return ModelLoadError(f"{self.path}: {name} must be {allowed}, not {self.get(name)!r}")

@@ -15,6 +15,8 @@ from support.media_family import (
     TOWER,
     Family,
     any_resolution,
+    any_shape,
+    patches,
     stacked,
     values,
 )
@@ -63,6 +65,16 @@ def _two_squares(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
 def _sliced(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
     sizes = torch.tensor([item.features.grid for item in items])[:, 1:]
     return {"pixel_values": torch.cat(list(map(values, items)), dim=-1)[None], "target_sizes": sizes}
+
+
+def _joined(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
+    return {"pixel_values": torch.cat(list(map(values, items)))[None]}
+
+
+def _grids(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
+    found = patches(items, ids)
+    del found["mm_token_type_ids"]
+    return found
 
 
 def _views(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
@@ -252,5 +264,75 @@ FAMILIES = (
             ("minicpmv4_6", "16x", "MiniCPMV4_6ImageProcessor"),
             ("minicpm_ocr", "4x", "MiniCPMOcrImageProcessor"),
         )
+    ),
+    Family(
+        "emu3",
+        "<image>",
+        ("<image>", "<|image start|>", "<|image end|>", "<|image token|>", "<|extra_200|>", "<|extra_201|>"),
+        {
+            "vq_config": {
+                "codebook_size": _NUM_CODES,
+                "embed_dim": 4,
+                "latent_channels": 4,
+                "temporal_downsample_factor": 2,
+                "base_channels": 32,
+                "channel_multiplier": [1, 1, 1, 1],
+                "num_res_blocks": 1,
+                "attn_resolutions": [],
+                "hidden_size": 32,
+            },
+            "vocabulary_map": {name: name for name in ("<image>", "<|extra_200|>")}
+            | {f"<|visual token {code:06d}|>": 40 + code for code in range(_NUM_CODES)},
+        },
+        {  # all of one size: the reference pads others, and its convolutions see that
+            "image_processor_type": "Emu3ImageProcessor",
+            "spatial_factor": SIDE,
+            "min_pixels": SIDE**2,
+            "max_pixels": SIDE**2,
+        },
+        {"model_type": "emu3_text_model", "pad_token_id": 0, "bos_token_id": 0},
+        any_shape,
+    ),
+    Family(
+        "fuyu",
+        "|SPEAKER|",
+        ("|SPEAKER|", "|NEWLINE|"),
+        {"patch_size": SIDE // 4, "image_token_id": "|SPEAKER|"},
+        {
+            "image_processor_type": "FuyuImageProcessor",
+            "size": SQUARE,
+            "patch_size": {"height": SIDE // 4, "width": SIDE // 4},
+        },
+        {"model_type": "persimmon"},
+        _joined,
+    ),
+    Family(
+        "minimax_m3_vl",
+        "]<]image[>[",
+        ("]<]image[>[", "]<]start of image[>[", "]<]end of image[>["),
+        {
+            "vision_config": TOWER | {"num_hidden_layers": 2},
+            "image_token_index": "]<]image[>[",
+            "projector_hidden_size": 24,
+        },
+        {
+            "image_processor_type": "MiniMaxM3VLImageProcessor",
+            "patch_size": SIDE // 4,
+            "size": {"shortest_edge": 256, "longest_edge": 2 * SIDE**2},
+        },
+        {
+            "model_type": "minimax_m3_vl_text",
+            "num_hidden_layers": 3,
+            "head_dim": 8,
+            "dense_intermediate_size": 24,
+            "shared_intermediate_size": 24,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "index_head_dim": 8,
+            "index_n_heads": 2,
+            "layer_types": ["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"],
+            "mlp_layer_types": ["dense", "sparse", "sparse"],
+        },
+        _grids,
     ),
 )

@@ -28,9 +28,11 @@ from transformers.models.deepseek_vl.image_processing_pil_deepseek_vl import Dee
 from transformers.models.deepseek_vl_hybrid.image_processing_pil_deepseek_vl_hybrid import (
     DeepseekVLHybridImageProcessorPil,
 )
+from transformers.models.emu3.image_processing_emu3 import Emu3ImageProcessor
 from transformers.models.ernie4_5_vl_moe.image_processing_pil_ernie4_5_vl_moe import (
     Ernie4_5_VLMoeImageProcessorPil,
 )
+from transformers.models.fuyu.image_processing_pil_fuyu import FuyuImageProcessorPil
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
@@ -102,6 +104,16 @@ def tiles_first(found: Any) -> list[Array]:  # noqa: ANN401
 def side_by_side(found: Any) -> list[Array]:  # noqa: ANN401
     ends = np.cumsum(np.prod(found["target_sizes"], axis=1) * 4)
     return np.split(np.array(found["pixel_values"][0]), ends[:-1], axis=-1)
+
+
+def without_frame(found: Any) -> list[Array]:  # noqa: ANN401
+    """As Fuyu's processor cuts it into patches of 10 pixels a side."""
+    (pixels,) = found["images"][0]
+    height, width = (
+        -(-int(np.ravel(found[f"image_unpadded_{name}"])[0]) // 10) * 10 for name in ("heights", "widths")
+    )
+    lines = np.array(pixels)[:, :height, :width].reshape(3, height // 10, 10, width // 10, 10)
+    return [lines.transpose(1, 3, 2, 4, 0).reshape(-1, 300)]
 
 
 def channels_first(found: Any) -> list[Array]:  # noqa: ANN401
@@ -185,6 +197,13 @@ CASES: tuple[Case, ...] = (
         DeepseekVLHybridImageProcessorPil,
         {"size": SQUARE, "high_res_size": {"height": 64, "width": 64}, "high_res_image_mean": [0.1] * 3},
         both_in_one,
+    ),
+    (".rules.bounded_area", Emu3ImageProcessor, {"min_pixels": 1000, "max_pixels": 5000}, in_one_batch),
+    (
+        ".rules.padded_lines",
+        FuyuImageProcessorPil,
+        {"size": {"height": 50, "width": 70}, "patch_size": {"height": 10, "width": 10}},
+        without_frame,
     ),
     (
         ".rules.views",
@@ -322,6 +341,8 @@ def test_an_operators_bound_is_kept(
         (".rules.squares", {"resample": 9}, "resample must be one of Pillow's filters"),
         (".rules.tiles", {"size": {"shortest_edge": 9}}, "size must be an object with height and width"),
         (".rules.tiles", {"max_patches": 10**6}, "max_patches must be min_patches to 256"),
+        (".rules.bounded_area", {"max_pixels": 9}, "max_pixels must be an integer of at least min_pixels"),
+        (".rules.padded_lines", {"patch_size": {"height": 10, "width": 5}}, "patch_size must be an object"),
         (".rules.views", {"background_color": 3}, "background_color must be three integers of 0 to 255"),
         (".rules.slices", {"downsample_mode": "8x"}, "downsample_mode must be 4x or 16x"),
         (".rules.slices", {"small_image_upsize": "adaptive"}, "small_image_upsize must be always or never"),
