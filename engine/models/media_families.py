@@ -49,6 +49,7 @@ ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("Idefics3ForConditionalGeneration", "idefics3", ".idefics3"),
     MediaEntry("InternVLForConditionalGeneration", "internvl", ".internvl"),
     MediaEntry("JanusForConditionalGeneration", "janus", ".squares.janus"),
+    MediaEntry("Lfm2VlForConditionalGeneration", "lfm2_vl", ".patches.lfm2_vl"),
     MediaEntry("Lfm3VlForConditionalGeneration", "lfm3_vl", ".patches.in_line"),
     MediaEntry("LightOnOcrForConditionalGeneration", "lighton_ocr", ".squares.lighton_ocr"),
     MediaEntry("LlavaForConditionalGeneration", "llava", ".llava"),

@@ -40,7 +40,7 @@ class Values:
     @classmethod
     def read(
         cls, fields: ProcessorFields, mean: Rgb = CLIP_MEAN, std: Rgb = CLIP_STD, resample: int = BICUBIC
-    ) -> Values:
+    ) -> Self:
         """Of an image processor, whose class has these defaults. Raises ModelLoadError naming the field."""
         found = fields.integer("resample", resample, 0)
         if found >= NUM_FILTERS:

@@ -5,6 +5,7 @@ is each frame of a video, which is not cut."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -95,17 +96,10 @@ class Tiles(FramedRule):
         return tuple(encoder_item(self.values.of(each), modality="image") for each in tiles)
 
     def _grid(self, height: int, width: int) -> tuple[int, int]:
-        """Columns and rows whose shape is nearest to the picture's; of equal ones the larger, unless it
-        has more than twice the picture's pixels."""
+        """Columns and rows."""
         if self.by_size:
             return self._grid_by_size(height, width)
-        best, least = (1, 1), float("inf")
-        for columns, rows in _grids(self.least, self.most):
-            difference = abs(width / height - columns / rows)
-            area = self.max_item_pixels * columns * rows
-            if difference < least or (difference == least and height * width > 0.5 * area):
-                best, least = (columns, rows), difference
-        return best
+        return nearest_grid(height, width, _grids(self.least, self.most), self.max_item_pixels)
 
     def _grid_by_size(self, height: int, width: int) -> tuple[int, int]:
         def scale(grid: tuple[int, int]) -> float:
@@ -115,6 +109,18 @@ class Tiles(FramedRule):
         grids = _grids(1, self.most)
         enlarging = [grid for grid in grids if scale(grid) >= 1]
         return min(enlarging, key=scale) if enlarging else max(grids, key=scale)
+
+
+def nearest_grid(height: int, width: int, grids: Iterable[tuple[int, int]], area: int) -> tuple[int, int]:
+    """That of `grids`, columns and rows of tiles of so many pixels, whose shape is nearest to a picture's; of
+    equal ones the last, unless it has more than twice the picture's pixels."""
+    best, least = (1, 1), float("inf")
+    for columns, rows in grids:
+        difference = abs(width / height - columns / rows)
+        is_filled = height * width > 0.5 * area * columns * rows
+        if difference < least or (difference == least and is_filled):
+            best, least = (columns, rows), difference
+    return best
 
 
 @cache
