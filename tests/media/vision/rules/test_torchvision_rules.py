@@ -29,6 +29,11 @@ def without_padding(found: Any) -> list[tuple[Array, tuple[int, ...]]]:  # noqa:
     ]
 
 
+def by_lines(found: Any) -> list[tuple[Array, tuple[int, ...]]]:  # noqa: ANN401
+    pixels = found["pixel_values"].flatten(1).numpy()
+    return [(pixels, tuple(found["image_grid_thw"][0, 1:].tolist()))]
+
+
 Case = tuple[str, str, str, dict[str, Any], Callable[[Any], list[tuple[Array, tuple[int, ...]]]]]
 _LFM2 = {
     "encoder_patch_size": 4,
@@ -36,7 +41,16 @@ _LFM2 = {
     "min_image_tokens": 2,
     "max_image_tokens": 16,
 }
+_KIMI = {"patch_size": 4, "max_patches": 60, "size": {"max_height": 20, "max_width": 20}}
 CASES: tuple[Case, ...] = (
+    (".rules.padded_patches", "kimi_k25", "Kimi_K25ImageProcessor", _KIMI, by_lines),
+    (
+        ".rules.padded_patches",
+        "kimi_k25",
+        "Kimi_K25ImageProcessor",
+        _KIMI | {"do_normalize": False, "max_patches": 16384, "resample": 2},
+        by_lines,
+    ),
     (".rules.split_patches", "lfm2_vl", "Lfm2VlImageProcessor", _LFM2, without_padding),
     (
         ".rules.split_patches",
