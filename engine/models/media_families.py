@@ -54,6 +54,7 @@ ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("Lfm2VlForConditionalGeneration", "lfm2_vl", ".patches.lfm2_vl"),
     MediaEntry("Lfm3VlForConditionalGeneration", "lfm3_vl", ".patches.in_line"),
     MediaEntry("LightOnOcrForConditionalGeneration", "lighton_ocr", ".squares.lighton_ocr"),
+    MediaEntry("Llama4ForConditionalGeneration", "llama4", ".squares.llama4"),
     MediaEntry("LlavaForConditionalGeneration", "llava", ".llava"),
     MediaEntry("LlavaNextForConditionalGeneration", "llava_next", ".llava_next"),
     MediaEntry("LlavaNextVideoForConditionalGeneration", "llava_next_video", ".llava_next"),

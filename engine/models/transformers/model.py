@@ -108,9 +108,9 @@ class TransformersModel:
         self._decoder: nn.Module = decoder
         # What the language model does behind its decoder (projections, caps, scales) is run on hidden
         # states of our choice.
-        self._base: nn.Module = getattr(model, base_name(model))
+        self._base: nn.Module = model.get_submodule(base_name(model))
         self._given = _Given(self._base)
-        setattr(model, base_name(model), self._given)
+        model.set_submodule(base_name(model), self._given)
         self._model = model
         self._states = replace_mixers(self._decoder)
         keep_latents(self._decoder)

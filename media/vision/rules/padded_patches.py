@@ -16,7 +16,7 @@ from ...hashing import encoder_item
 from ..config import HALF
 from ..images import PixelArray
 from .still_rule import BICUBIC, StillRule, image_fields
-from .torchvision_values import read_values
+from .torchvision_values import TorchvisionValues
 
 _KINDS: Final = {"Kimi_K25ImageProcessor": None}
 _SIZE: Final = {"max_height": 512, "max_width": 512}
@@ -33,7 +33,7 @@ def open_rule(folder: Path) -> PaddedPatches:
     if type(longest) is not int or longest < 1 or size.get("max_width") != longest:
         raise fields.fault("size", "an object with equal max_height and max_width, positive")
     return PaddedPatches(
-        values=read_values(fields, HALF, HALF, BICUBIC),
+        values=TorchvisionValues.read_bounded(fields, HALF, HALF, BICUBIC),
         patch=fields.integer("patch_size", 14),
         merge=fields.integer("merge_size", 2),
         most=fields.integer("max_patches", 16384),

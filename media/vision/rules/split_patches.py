@@ -22,7 +22,7 @@ from ..config import HALF
 from ..images import PixelArray
 from .still_rule import BILINEAR, StillRule, image_fields
 from .tiles import nearest_grid
-from .torchvision_values import read_values
+from .torchvision_values import TorchvisionValues
 
 _KINDS: Final = {"Lfm2VlImageProcessor": None}
 _MOST_TILES: Final = 256
@@ -47,7 +47,7 @@ def open_rule(folder: Path) -> SplitPatches:
     if not fields.flag("do_image_splitting", default=True):
         tiles = 1, 1
     return SplitPatches(
-        values=read_values(fields, HALF, HALF, BILINEAR),
+        values=TorchvisionValues.read_bounded(fields, HALF, HALF, BILINEAR),
         patch=patch,
         square=patch * merge,
         rows=(least, most),

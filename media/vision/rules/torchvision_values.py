@@ -4,6 +4,7 @@ for families that have no other: equal bit for bit, without torchvision."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -13,17 +14,17 @@ from ..images import FloatArray, PixelArray
 from .still_rule import BICUBIC, BILINEAR, Values
 
 
-def read_values(fields: ProcessorFields, mean: Rgb, std: Rgb, resample: int) -> TorchvisionValues:
-    """Of an image processor, whose class has these defaults. Raises ModelLoadError naming the field."""
-    found = TorchvisionValues.read(fields, mean, std, resample)
-    if found.resample not in (BILINEAR, BICUBIC):
-        raise fields.fault("resample", f"{BILINEAR}, bilinear, or {BICUBIC}, bicubic")
-    return found
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchvisionValues(Values):
     """See the module."""
+
+    @classmethod
+    def read_bounded(cls, fields: ProcessorFields, mean: Rgb, std: Rgb, resample: int) -> Self:
+        """Of an image processor, whose class has these defaults. Raises ModelLoadError naming the field."""
+        found = cls.read(fields, mean, std, resample)
+        if found.resample not in (BILINEAR, BICUBIC):
+            raise fields.fault("resample", f"{BILINEAR}, bilinear, or {BICUBIC}, bicubic")
+        return found
 
     def resize(self, picture: PixelArray, height: int, width: int) -> PixelArray:
         """uint8 [h, w, 3] → [height, width, 3]."""

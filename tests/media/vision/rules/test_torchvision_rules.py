@@ -16,7 +16,7 @@ from support.vision_files import picture, png
 
 SIZES = (
     *((40, 60), (60, 40), (33, 33), (20, 90), (31, 30), (300, 200), (16, 16), (100, 9)),
-    *((64, 64), (7, 8), (250, 400)),
+    *((64, 64), (7, 8), (250, 400), (47, 29), (149, 91), (61, 180)),
 )
 Array = npt.NDArray[np.float32]
 
@@ -34,6 +34,14 @@ def by_lines(found: Any) -> list[tuple[Array, tuple[int, ...]]]:  # noqa: ANN401
     return [(pixels, tuple(found["image_grid_thw"][0, 1:].tolist()))]
 
 
+def tiles(found: Any) -> list[tuple[Array, tuple[int, ...]]]:  # noqa: ANN401
+    pixels = found["pixel_values"].float().flatten(0, -4).numpy()
+    rows, columns = found["aspect_ratios"][0].tolist()
+    places = [(row + 1, column + 1) for row in range(rows) for column in range(columns)]
+    places = [*places, (0, 0)] if len(places) > 1 else [(0, 0)]
+    return list(zip(pixels, places, strict=True))
+
+
 Case = tuple[str, str, str, dict[str, Any], Callable[[Any], list[tuple[Array, tuple[int, ...]]]]]
 _LFM2 = {
     "encoder_patch_size": 4,
@@ -42,7 +50,23 @@ _LFM2 = {
     "max_image_tokens": 16,
 }
 _KIMI = {"patch_size": 4, "max_patches": 60, "size": {"max_height": 20, "max_width": 20}}
+_LLAMA4 = {"size": {"height": 30, "width": 30}}
 CASES: tuple[Case, ...] = (
+    (".rules.canvas_tiles", "llama4", "Llama4ImageProcessor", _LLAMA4, tiles),
+    (
+        ".rules.canvas_tiles",
+        "llama4",
+        "Llama4ImageProcessor",
+        _LLAMA4 | {"max_patches": 5, "image_mean": [0.48, 0.45, 0.4], "image_std": [0.26, 0.27, 0.3]},
+        tiles,
+    ),
+    (
+        ".rules.canvas_tiles",
+        "llama4",
+        "Llama4ImageProcessor",
+        _LLAMA4 | {"resize_to_max_canvas": True, "max_patches": 6},
+        tiles,
+    ),
     (".rules.padded_patches", "kimi_k25", "Kimi_K25ImageProcessor", _KIMI, by_lines),
     (
         ".rules.padded_patches",
