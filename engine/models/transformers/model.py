@@ -200,7 +200,8 @@ class TransformersModel:
         slots = batch.rows.state_slots
         states = nullcontext() if slots is None else self._states.step(slots, batch.paged.num_queries)
         layers = CachedLayers(self.kv_shape, batch.groups, cache)
-        step = AttentionStep(layers, self._spans(batch), self.sees_ahead_in_windows)
+        positions = batch.positions if batch.positions.dim() == 1 else None
+        step = AttentionStep(layers, self._spans(batch), self.sees_ahead_in_windows, positions)
         with running(step), states:
             output = self._decoder(**self._inputs(batch), use_cache=False)
         return cast(Tensor, output.last_hidden_state[0])

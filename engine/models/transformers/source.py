@@ -156,9 +156,6 @@ def _limits(config: PreTrainedConfig, step: AttentionStep) -> Iterator[int]:
     # By a mask, and masks are not made for us; which layers have it is not said.
     if window and not getattr(config, "layer_types", None):
         yield from (int(window) for seen in step.seen.values() if seen.window is None)
-    # Llama 4 makes queries longer behind so many positions, which it counts in rows of a step.
-    if getattr(config, "attn_temperature_tuning", False):
-        yield int(config.floor_scale) - 1
     # Some attend to chosen blocks only, which are all blocks up to so many.
     num_blocks = getattr(config, "index_topk_blocks", None)
     if num_blocks:

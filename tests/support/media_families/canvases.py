@@ -38,6 +38,7 @@ FAMILIES = (
             "interleave_moe_layer_step": 2,
             "no_rope_layers": [1, 1, 0],
             "attention_chunk_size": 32,
+            "floor_scale": 8,
         },
     ),
 )
