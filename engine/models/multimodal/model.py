@@ -86,8 +86,11 @@ class MultimodalModel(TransformersModel):
         self.rotary_axes = family.rotary_axes
         self.sees_ahead_in_windows = family.sees_whole_in_windows
         super().__init__(info, kv_shape, model, device, quantization, adaptable=adaptable)
-        for part in self._base.children():
-            if isinstance(part, PreTrainedModel) and part is not self._decoder:
+        # The decoder may lie beside the encoders, or be the base of a language model that lies there.
+        self._encoders = self._model if self._base is self._decoder else self._base
+        decoding = {self._decoder, self._given}
+        for part in self._encoders.children():
+            if isinstance(part, PreTrainedModel) and decoding.isdisjoint(part.modules()):
                 # Others keep the weights of all pairs of patches. Towers that have no such way stay so.
                 with suppress(ValueError):
                     part.set_attn_implementation(_TOWER_ATTENTION)
@@ -125,7 +128,7 @@ class MultimodalModel(TransformersModel):
             values = tuple(values_of(each).to(self.device, self.dtype) for each in chosen)
             encoding = self._family if is_visual else self._family.audio
             assert encoding is not None, "that is how it was found"
-            rows = encoding.encode(self._base, _Batch(values, chosen))
+            rows = encoding.encode(self._encoders, _Batch(values, chosen))
             for index, each in zip(indices, rows, strict=True):
                 first, *levels = each if isinstance(each, tuple) else (each,)
                 found[index] = EmbeddedRows(self._kept(first), tuple(map(self._kept, levels)))

@@ -108,9 +108,9 @@ class TransformersModel:
         self._decoder: nn.Module = decoder
         # What the language model does behind its decoder (projections, caps, scales) is run on hidden
         # states of our choice.
-        self._base: nn.Module = getattr(model, base_name(model))
+        self._base: nn.Module = model.get_submodule(base_name(model))
         self._given = _Given(self._base)
-        setattr(model, base_name(model), self._given)
+        model.set_submodule(base_name(model), self._given)
         self._model = model
         self._states = replace_mixers(self._decoder)
         keep_latents(self._decoder)
@@ -200,7 +200,8 @@ class TransformersModel:
         slots = batch.rows.state_slots
         states = nullcontext() if slots is None else self._states.step(slots, batch.paged.num_queries)
         layers = CachedLayers(self.kv_shape, batch.groups, cache)
-        step = AttentionStep(layers, self._spans(batch), self.sees_ahead_in_windows)
+        positions = batch.positions if batch.positions.dim() == 1 else None
+        step = AttentionStep(layers, self._spans(batch), self.sees_ahead_in_windows, positions)
         with running(step), states:
             output = self._decoder(**self._inputs(batch), use_cache=False)
         return cast(Tensor, output.last_hidden_state[0])

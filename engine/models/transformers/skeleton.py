@@ -44,17 +44,19 @@ def skeleton_of(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
 
 
 def base_name(model: PreTrainedModel) -> str:
-    """Of what gives the hidden states inside a language model; Llama 4's class names one that only the whole
-    model has."""
-    prefix = model.base_model_prefix
-    return prefix if hasattr(model, prefix) else "model"
+    """Of what gives the hidden states inside a language model. Llama 4's classes name others: the language
+    model one that only the whole has, and the whole one that only the language model in it has."""
+    for name in (model.base_model_prefix, "model"):
+        if hasattr(model, name):
+            return name
+    return "language_model.model"
 
 
 def decoder_name(model: PreTrainedModel) -> str:
     """Of the decoder: the base, or the part of it that is one where others are encoders."""
     base = base_name(model)
     for part in _TEXT_PARTS:
-        if hasattr(getattr(model, base), part):
+        if hasattr(model.get_submodule(base), part):
             return f"{base}.{part}"
     return base
 

@@ -46,7 +46,7 @@ class Values:
         std: Rgb = CLIP_STD,
         resample: int = BICUBIC,
         factor: float = 1 / 255,
-    ) -> Values:
+    ) -> Self:
         """Of an image processor, whose class has these defaults. Raises ModelLoadError naming the field."""
         found = fields.integer("resample", resample, 0)
         if found >= NUM_FILTERS:

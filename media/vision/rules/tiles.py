@@ -89,8 +89,7 @@ class Tiles(FramedRule):
         return tuple(encoder_item(self.values.of(each), modality="image") for each in tiles)
 
     def _grid(self, height: int, width: int) -> tuple[int, int]:
-        """Columns and rows whose shape is nearest to the picture's; of equal ones the larger, unless it
-        has more than twice the picture's pixels."""
+        """Columns and rows."""
         if self.by_size:
             return self._grid_by_size(height, width)
         return nearest_grid(height, width, self.max_item_pixels, grids(self.least, self.most))

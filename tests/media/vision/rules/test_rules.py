@@ -41,6 +41,7 @@ from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2Im
 from transformers.models.granite_docling.image_processing_pil_granite_docling import (
     GraniteDoclingImageProcessorPil,
 )
+from transformers.models.hunyuan_vl.image_processing_pil_hunyuan_vl import HunYuanVLImageProcessorPil
 from transformers.models.idefics2.image_processing_pil_idefics2 import Idefics2ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.janus.image_processing_pil_janus import JanusImageProcessorPil
@@ -131,6 +132,7 @@ CASES: tuple[Case, ...] = (
     (".rules.still_patches", Ernie4_5_VLMoeImageProcessorPil, SMALL, as_a_whole),
     (".rules.still_patches", PaddleOCRVLImageProcessorPil, SMALL, in_rows),
     (".rules.still_patches", Cosmos3EdgeImageProcessorPil, SMALL, channels_first),
+    (".rules.still_patches", HunYuanVLImageProcessorPil, SMALL | {"resample": 1}, as_a_whole),
     (".rules.glm_patches", GlmgaImageProcessorPil, SMALL, as_a_whole),
     (".rules.framed_square", DeepseekVLImageProcessorPil, {"size": SQUARE}, in_one_batch),
     (
@@ -312,7 +314,7 @@ def test_features_equal_the_reference(
         assert rule.prepare_image(data).items == items
 
 
-@pytest.mark.parametrize(("module", "kind", "options", "read"), CASES[6:])
+@pytest.mark.parametrize(("module", "kind", "options", "read"), CASES[7:])
 def test_an_operators_bound_is_kept(
     tmp_path: Path, module: str, kind: Callable[..., Any], options: dict[str, Any], read: object
 ) -> None:
