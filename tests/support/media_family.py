@@ -142,6 +142,8 @@ class Family:
     processor: Mapping[str, Any]
     text: Mapping[str, Any] = field(default_factory=lambda: {"model_type": "llama"})
     inputs: Callable[[Sequence[EncoderItem], Tensor], dict[str, Any]] = stacked
+    has_text_inputs: bool = False
+    """`generate` takes some for prompts without media, too."""
 
 
 def tokenizer_of(family: Family) -> Tokenizer:
