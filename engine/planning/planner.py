@@ -352,7 +352,9 @@ class Planner:
                 break
             if item.end > start and not self._slots.demand(item.slot, item.end - item.start):
                 num_in_front = max(item.start - start, 0)
-                return num_in_front if self._without_parts(request, start, num_in_front) == num_in_front else 0
+                return (
+                    num_in_front if self._without_parts(request, start, num_in_front) == num_in_front else 0
+                )
         return num_tokens
 
     def _without_parts(self, request: ScheduledRequest, start: int, num_tokens: int) -> int:

@@ -168,8 +168,8 @@ class TransformersModel:
         return [each for each in self._decoder.modules() if isinstance(each, ArrangedExperts)]
 
     def _packed_logits(self) -> list[Tensor]:
-        """The check's sequences in one step up to their middles, in another to their ends; or all in one, where
-        tokens of prompts attend to what follows them."""
+        """The check's sequences in one step up to their middles, in another to their ends; or all in one,
+        where tokens of prompts attend to what follows them."""
         num_parts = 1 if self.sees_whole_prompts else 2
         prompts = _check_prompts(self.info)
         shape = self.kv_shape.cache_shape(2 * len(prompts) * self._num_groups, 8, self.dtype)
@@ -247,5 +247,3 @@ def _check_prompts(info: ModelInfo) -> list[Tensor]:
     """Tokens from all over the vocabulary, the same each time."""
     generator = torch.Generator().manual_seed(0)
     return [torch.randint(info.vocab_size, (length,), generator=generator) for length in _CHECK_LENGTHS]
-
-

@@ -159,7 +159,7 @@ def _limits(config: PreTrainedConfig, step: AttentionStep, *, sees_whole_prompts
     # By a mask, and masks are not made for us; which layers have it is not said.
     if window and not getattr(config, "layer_types", None):
         yield from (int(window) for seen in step.seen.values() if seen.window is None)
-    # A prompt that is longer than a window is seen as a whole in its layers, too, and they would let go of it.
+    # All of a prompt is seen in layers with a window, too, which would let go of a longer one.
     if sees_whole_prompts:
         yield from (seen.window for seen in step.seen.values() if seen.window is not None)
     # Some attend to chosen blocks only, which are all blocks up to so many.

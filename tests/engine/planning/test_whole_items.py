@@ -1,4 +1,4 @@
-"""Where rows of an item or of a prompt see all of it, they are fed in one step, however small the budget is."""
+"""Where rows of an item or a prompt see all of it, they are fed in one step, however small the budget is."""
 
 from __future__ import annotations
 

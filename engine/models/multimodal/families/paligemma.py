@@ -1,4 +1,4 @@
-"""PaliGemma and PaliGemma 2: pictures are squares in front of one question, all of which is seen by all of it.
+"""PaliGemma and PaliGemma 2: pictures are squares in front of one question, and all of it sees all of it.
 
 Its checkpoints have no chat template; prompts are as its processor makes them of one question.
 """

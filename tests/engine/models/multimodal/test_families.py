@@ -12,7 +12,16 @@ from support.media_checkpoints import Checkpoint
 from support.media_families import AUDIO_FAMILIES, FAMILIES
 from support.media_family import Family, Sound, make_media_folder
 
-_EVERY_WAY = ("llava_next", "gemma3", "paligemma", "qwen2_vl", "qwen3_vl_moe", "qwen3_5", "internvl", "voxtral")
+_EVERY_WAY = (
+    "llava_next",
+    "gemma3",
+    "paligemma",
+    "qwen2_vl",
+    "qwen3_vl_moe",
+    "qwen3_5",
+    "internvl",
+    "voxtral",
+)
 """One of each kind: tiles, whole items, whole prompts, three axes, levels, states, audio."""
 
 
