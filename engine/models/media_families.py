@@ -74,6 +74,7 @@ ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("MiniMaxM3SparseForConditionalGeneration", "minimax_m3_vl", ".patches.minimax_m3_vl"),
     MediaEntry("Mistral3ForConditionalGeneration", "mistral3", ".mistral3"),
     MediaEntry("Ovis2ForConditionalGeneration", "ovis2", ".squares.ovis2"),
+    MediaEntry("PaliGemmaForConditionalGeneration", "paligemma", ".paligemma"),
     MediaEntry("PaddleOCRVLForConditionalGeneration", "paddleocr_vl", ".patches.paddleocr_vl"),
     MediaEntry("QianfanOCRForConditionalGeneration", "qianfan_ocr", ".squares.qianfan_ocr"),
     MediaEntry("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", ".merged_patches"),

@@ -144,6 +144,8 @@ class Family:
     inputs: Callable[[Sequence[EncoderItem], Tensor], dict[str, Any]] = stacked
     has_parts: bool = True
     """Its config has one for the decoder; False: the decoder's fields are its own."""
+    has_text_inputs: bool = False
+    """`generate` takes some for prompts without media, too."""
 
 
 def tokenizer_of(family: Family) -> Tokenizer:

@@ -143,6 +143,9 @@ class MediaFamily:
     """Rows of an item attend to all of it, and so are fed in one step."""
     sees_whole_in_windows: bool = False
     """They do so only in layers with a window."""
+    sees_whole_prompts: bool = False
+    """Tokens of a prompt attend to all of it, and so it is fed in one step; those of an answer to what
+    precedes them."""
     padding: Padding | None = None
     """Which tokens the decoder reads as padding; None: none."""
     level_inputs: Callable[[Any, Sequence[Any]], Mapping[str, Any]] = deepstack
@@ -151,6 +154,8 @@ class MediaFamily:
     layer_inputs: Callable[[Any, Any], Mapping[str, Any]] | None = None
     """From the decoder and the tokens of a step with media, [1, rows], to what else it is called with: what
     it would make of them itself if it were not given embeddings. None: nothing."""
+    template: str | None = None
+    """The chat template of checkpoints without one."""
     transcription: TranscriptionRule | None = None
     """How it transcribes, if it was made for that."""
     audio: AudioEncoding | None = None

@@ -38,6 +38,8 @@ def open_side(info: ModelInfo) -> ModelSide:
 
 def side_of(text: TextTokenizer, family: MediaFamily, info: ModelInfo) -> ModelSide:
     """It answers prompts of text and media, and may transcribe."""
+    if text.chat_template is None:
+        text.chat_template = text.tool_template = family.template
     prompts = MediaPrompts(text, family, info.vocab_size)
     speech = None
     if family.transcription is not None:

@@ -62,7 +62,12 @@ def decoder_name(model: PreTrainedModel) -> str:
 
 
 def layer_step(
-    folder: Path, skeleton: PreTrainedModel, states: Mapping[int, int], num_layers: int
+    folder: Path,
+    skeleton: PreTrainedModel,
+    states: Mapping[int, int],
+    num_layers: int,
+    *,
+    sees_whole_prompts: bool = False,
 ) -> AttentionStep:
     """Run a few tokens without values, to see what each layer's attention is given. `states` are those of
     layers that keep some."""
@@ -70,7 +75,8 @@ def layer_step(
         raise ModelLoadError(refusal(folder, "it has an encoder"))
     token_ids = torch.zeros((1, 5), dtype=torch.int64, device="meta")
     positions = torch.arange(5, device="meta")[None]
-    with refusing(folder), running(AttentionStep()) as step, torch.inference_mode(), nothing_found():
+    seeing = AttentionStep(sees_whole_prompts=sees_whole_prompts)
+    with refusing(folder), running(seeing) as step, torch.inference_mode(), nothing_found():
         decoder = skeleton.get_submodule(decoder_name(skeleton))
         decoder(input_ids=token_ids, position_ids=positions, use_cache=False)
     _check_rows(folder, skeleton.get_submodule(decoder_name(skeleton)))

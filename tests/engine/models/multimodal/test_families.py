@@ -12,8 +12,17 @@ from support.media_checkpoints import Checkpoint
 from support.media_families import AUDIO_FAMILIES, FAMILIES
 from support.media_family import Family, Sound, make_media_folder
 
-_EVERY_WAY = ("llava_next", "gemma3", "qwen2_vl", "qwen3_vl_moe", "qwen3_5", "internvl", "voxtral")
-"""One of each kind: tiles, whole items, three axes, levels, states, audio."""
+_EVERY_WAY = (
+    "llava_next",
+    "gemma3",
+    "paligemma",
+    "qwen2_vl",
+    "qwen3_vl_moe",
+    "qwen3_5",
+    "internvl",
+    "voxtral",
+)
+"""One of each kind: tiles, whole items, whole prompts, three axes, levels, states, audio."""
 
 
 @pytest.mark.parametrize(
@@ -37,6 +46,7 @@ def test_greedy_equals_transformers_every_way(tmp_path: Path, family: Family) ->
         [*cases, other],
         seed=0,
         sees_whole_items=checkpoint.source.sees_whole_items,
+        sees_whole_prompts=checkpoint.source.sees_whole_prompts,
         positions=checkpoint.source.positions,
     )
 
