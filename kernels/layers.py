@@ -13,7 +13,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,19 +24,16 @@ from .attention.cross_attention import CrossSpan
 from .attention.kv_cache import check_written, takes_codes
 from .attention.kv_quantization import CODED
 from .attention.paged_attention import PagedBatch
-from .autotune import Choice
-from .linear.float32_tiles import CODES_OF_KINDS, WIDTH, TiledWeight
 from .linear.fused_input import MOST_ROWS, LayerNorm, RmsNorm
-from .linear.linear import PAIRS, AdaptedWeight, DenseWeight, LinearWeight, PlainWeight
-from .linear.quantized_linear import BitsWeight, whole_tiles
+from .linear.linear import AdaptedWeight, LinearWeight, PlainWeight
+from .linear.products import NUMBERS, choices_of, knows_product, product_numbers, scratch_bytes
+from .linear.quantized_linear import whole_tiles
 from .linear.row_adapters import is_adapting
 from .native import CODES, Native, library
 from .rotary import RotaryTable
 from .silu_mul import LANES
 
 Norm = RmsNorm | LayerNorm
-_PRODUCT: Final = 9
-"""Numbers of a product in C."""
 
 
 class CrossParts(NamedTuple):
@@ -111,11 +108,8 @@ class Layers:
         self._table = array("q", numbers)
         self._is_adaptable = any(isinstance(each, AdaptedWeight) for part in parts for each in part.weights)
         products = [weight for each in parts for weight in each.products()]
-        self._scratch = max(  # bytes for each row
-            (each.scratch_bytes for each in products if isinstance(each, BitsWeight)), default=0
-        )
-        found = {each.choice for each in products if isinstance(each, DenseWeight)}
-        self.choices: tuple[Choice, ...] = tuple(choice for choice in found if choice is not None)
+        self._scratch = scratch_bytes(products)
+        self.choices = choices_of(products)
 
     def take(self, rows: int, cache: Tensor, spans: Sequence[CrossSpan] = ()) -> bool:
         """Whether `run` gives for so many rows, such a cache and such spans what layer by layer would."""
@@ -212,28 +206,16 @@ def written_down(
     known = all(each.is_cpu and each.is_contiguous() and each.dtype is dtype for each in tensors)
     if native is None or dtype not in CODES or not known or heads.dim % (2 * LANES if turned else 2):
         return None
-    if not all(_knows_product(weight, dtype) for each in parts for weight in each.products()):
+    if not all(knows_product(weight, dtype) for each in parts for weight in each.products()):
         return None
     return Layers(native, parts, heads, middle, places or [(0, index) for index in range(len(parts))])
 
 
-def _knows_product(weight: PlainWeight, dtype: torch.dtype) -> bool:
-    if isinstance(weight, TiledWeight):
-        return weight.dtype is dtype and not weight.size % LANES
-    if isinstance(weight, DenseWeight):
-        is_ours = weight.tiles is not None and weight.choice is not None
-        return is_ours and weight.weight.dtype is dtype and not weight.weight.shape[1] % LANES
-    if not isinstance(weight, BitsWeight) or weight.order is not None:
-        return False
-    knows_bias = weight.bias is None or weight.bias.dtype is dtype
-    return knows_bias and not weight.size % LANES and not weight.group % LANES
-
-
 def _numbers(parts: LayerParts, place: tuple[int, int]) -> Iterator[int]:
     """A layer as C has it."""
-    products = [_product(weight) for weight in parts.products()]
+    products = [product_numbers(weight) for weight in parts.products()]
     if parts.cross is None:
-        products[2:2] = [[0] * _PRODUCT] * 2
+        products[2:2] = [[0] * NUMBERS] * 2
     qkv, out, query, cross_out, up, down = products
     for each in (qkv, out, query, cross_out, up, down):
         yield from each
@@ -246,19 +228,6 @@ def _numbers(parts: LayerParts, place: tuple[int, int]) -> Iterator[int]:
 
 def _of_heads(parts: LayerParts) -> tuple[Tensor, ...]:
     return () if parts.head_norms is None else (parts.head_norms.query, parts.head_norms.key)
-
-
-def _product(weight: PlainWeight) -> list[int]:
-    assert isinstance(weight, DenseWeight | TiledWeight | BitsWeight)
-    bias = 0 if weight.bias is None else weight.bias.data_ptr()
-    if isinstance(weight, BitsWeight):
-        return [weight.packed.data_ptr(), bias, weight.size, weight.out, 0, 0, 0, weight.bits, weight.group]
-    if isinstance(weight, TiledWeight):
-        how = (CODES_OF_KINDS[weight.kind], WIDTH, weight.size)
-        return [weight.memory.data_ptr(), bias, weight.size, weight.out, *how, 0, 0]
-    assert weight.tiles is not None
-    (out, size), tiles = weight.weight.shape, weight.tiles
-    return [tiles.address, bias, size, out, PAIRS, tiles.width, tiles.depth, 0, 0]
 
 
 def _span_arrays(spans: Sequence[CrossSpan], layers: int) -> tuple[array[int], array[int], array[int]]:
