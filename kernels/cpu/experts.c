@@ -76,3 +76,57 @@ void sensorium_experts(int bf16, const Experts *experts, const void *x, long row
     Shared shared = {bf16, threads, scratch};
     run(experts, shared, x, rows, size, chosen, weights, choices, 0, y);
 }
+
+INLINE float scalar_product(const int bf16, const void *a, const void *b, long size) {
+    floats sums = {};
+    for (long i = 0; i < size; i += LANES) sums += load_each(bf16, a, i) * load_each(bf16, b, i);
+    return added_up(sums);
+}
+
+/* A row's experts and their shares, the largest first. `scores` [experts] are the router's. */
+INLINE void choose(const int bf16, const Mixture *m, const float *scores, int64_t *chosen, float *shares) {
+    long num = m->experts.experts;
+    float sum = 0.0f, rest = 0.0f;
+    for (long c = 0; c < m->choices; c++) {
+        long best = -1;
+        for (long e = 0; e < num; e++) {
+            int is_taken = 0;
+            for (long before = 0; before < c; before++) is_taken |= chosen[before] == e;
+            if (!is_taken && (best < 0 || scores[e] > scores[best])) best = e;
+        }
+        chosen[c] = best;
+        shares[c] = expf(scores[best] - scores[chosen[0]]);
+        sum += shares[c];
+    }
+    if (!m->normalized)
+        for (long e = 0; e < num; e++) rest += expf(scores[e] - scores[chosen[0]]);
+    for (long c = 0; c < m->choices; c++) shares[c] = rounded(bf16, shares[c] / (m->normalized ? sum : rest));
+}
+
+INLINE void route(const int bf16, const Mixture *m, const void *x, long rows, long size, int64_t *chosen, float *shares,
+                  int threads) {
+    long num = m->experts.experts;
+#pragma omp parallel for num_threads(threads) if (rows * num * size >= 65536)
+    for (long row = 0; row < rows; row++) {
+        float scores[num];
+        for (long e = 0; e < num; e++) {
+            float score = scalar_product(bf16, past(bf16, x, row * size), past(bf16, m->router, e * size), size);
+            scores[e] = rounded(bf16, score + (m->bias ? load(bf16, m->bias, e) : 0.0f));
+        }
+        choose(bf16, m, scores, chosen + row * m->choices, shares + row * m->choices);
+    }
+}
+
+/* y [rows, size] becomes itself and what the mixture makes of x [rows, size]. */
+void sensorium_mixture(int bf16, const Mixture *m, const void *x, long rows, long size, void *y, char *scratch,
+                       int threads) {
+    Shared shared = {bf16, threads, scratch};
+    int64_t *chosen = malloc((size_t)(rows * m->choices) * (sizeof *chosen + sizeof(float)));
+    float *shares = (float *)(chosen + rows * m->choices);
+    if (bf16)
+        route(1, m, x, rows, size, chosen, shares, threads);
+    else
+        route(0, m, x, rows, size, chosen, shares, threads);
+    run(&m->experts, shared, x, rows, size, chosen, shares, m->choices, y, y);
+    free(chosen);
+}

@@ -8,3 +8,14 @@ typedef struct {
     long experts, gate;
     const float *limits;
 } Experts;
+
+/* Which experts a row goes to: those of the largest softmax of `router` · row (+ bias), [experts, size]. Their shares
+ * are softmax's, or are `normalized` to be one together. */
+typedef struct {
+    Experts experts;
+    const void *router, *bias;
+    long choices, normalized;
+} Mixture;
+
+void sensorium_mixture(int bf16, const Mixture *mixture, const void *x, long rows, long size, void *y, char *scratch,
+                       int threads);

@@ -5,14 +5,17 @@
  * that it is in no cache. Everything that is computed is computed by the other files.
  */
 #include "activation.h"
-#include "product.h"
+#include "experts.h"
 
 /* Norms are weights, of layer norms with their biases. `query` and `cross_out` are there where a decoder listens;
- * norms of heads may be 0. Keys and values lie at `place` of the cache, under the tables of a `group` of layers. */
+ * norms of heads may be 0. Keys and values lie at `place` of the cache, under the tables of a `group` of layers.
+ * `sinks` [heads] may be 0. Where there is a mixture of experts, it stands for the last two products. */
 typedef struct {
     Product qkv, out, query, cross_out, up, down;
     const void *norm, *cross_norm, *last_norm, *query_norm, *key_norm;
     long window, group, place;
+    const float *sinks;
+    const Mixture *mixture;
 } Layer;
 
 /* What all layers share. The middle is gated if `activation` is below 0. Queries and keys are turned where there
@@ -34,7 +37,7 @@ typedef struct {
 } Step;
 
 typedef struct {
-    char *qkv, *query, *mixed, *middle;
+    char *qkv, *query, *mixed, *middle, *normed;
 } Space;
 
 INLINE void multiply_all(const Product *p, const Step *s, float eps, const void *x, long stride, int how,
@@ -65,7 +68,7 @@ static long attend_own(const Layer *l, const Step *s, float head_eps, float scal
     if (bad >= 0) return bad;
     sensorium_attention(bf16, (int)s->coded, query, s->cos ? width : stride, cache, s->tables[l->group],
                         s->table_width, s->starts, s->contexts, s->sequences, s->heads, s->kv_heads, s->dim,
-                        s->block_size, l->window, 0, 1, scale, 0, 2, at.mixed, threads);
+                        s->block_size, l->window, 0, 1, scale, l->sinks, 2, at.mixed, threads);
     return -1;
 }
 
@@ -74,9 +77,10 @@ static long attend_own(const Layer *l, const Step *s, float head_eps, float scal
 long sensorium_layers(const Layer *layers, const Step *s, float eps, float head_eps, float scale, char *x) {
     const Layer *first = layers;
     long width = s->heads * s->dim, bytes = (s->bf16 ? 2 : 4) * s->rows, bad = -1;
-    char *memory = malloc((size_t)(bytes * (first->qkv.out + 2 * width + first->up.out)));
+    char *memory = malloc((size_t)(bytes * (first->qkv.out + 2 * width + first->up.out + first->qkv.in)));
     Space at = {memory, memory + bytes * first->qkv.out, memory + bytes * (first->qkv.out + width),
-                memory + bytes * (first->qkv.out + 2 * width)};
+                memory + bytes * (first->qkv.out + 2 * width),
+                memory + bytes * (first->qkv.out + 2 * width + first->up.out)};
     int norm = (int)s->norm, gated = s->activation < 0, activation = gated ? NONE : (int)s->activation;
     for (long i = 0; i < s->num_layers && bad < 0; i++) {
         const Layer *l = layers + i;
@@ -91,6 +95,12 @@ long sensorium_layers(const Layer *layers, const Step *s, float eps, float head_
                                       s->memories + i * s->listeners, s->listener_starts, s->lengths, s->listeners, s->heads, s->dim,
                                       scale, at.mixed, (int)s->threads);
             multiply_all(&l->cross_out, s, eps, at.mixed, width, AS_IT_IS, 0, NONE, x, x);
+        }
+        if (l->mixture) {
+            sensorium_rms_norm((int)s->bf16, x, s->rows, size, 1, 0, l->last_norm, eps, at.normed, size,
+                               (int)s->threads);
+            sensorium_mixture((int)s->bf16, l->mixture, at.normed, s->rows, size, x, s->scratch, (int)s->threads);
+            continue;
         }
         multiply_all(&l->up, s, eps, x, size, norm, l->last_norm, activation, 0, at.middle);
         multiply_all(&l->down, s, eps, at.middle, l->up.out, gated ? GATED : AS_IT_IS, 0, NONE, x, x);

@@ -52,22 +52,20 @@ class FewExperts:
     def __init__(
         self, native: Native, up: Sequence[Product], down: Sequence[Product], gate: Gate, dtype: torch.dtype
     ) -> None:
-        self._native, self._dtype = native, dtype
+        self._native, self.dtype = native, dtype
+        self.num_experts = len(up)
+        self.size = _sizes(up[0])[1]
         self._weights = (*up, *down)  # they hold what the addresses point to
         self._table = array("q", [number for each in self._weights for number in product_numbers(each)])
         self._limits = array("f", (0.0, 0.0) if gate is None else (gate.alpha, gate.limit))
         first = self._table.buffer_info()[0]
         behind = first + len(self._table) // 2 * self._table.itemsize
         code = _GATED if gate is None else _CLAMPED
-        self._experts = array("q", [first, behind, len(up), code, self._limits.buffer_info()[0]])
+        self.numbers = array("q", [first, behind, len(up), code, self._limits.buffer_info()[0]])
+        """As `cpu/experts.h` has them, for as long as this is there."""
         self.scratch_bytes = scratch_bytes(self._weights)
         """For each row."""
         self.choices = choices_of(self._weights)
-
-    @property
-    def address(self) -> int:
-        """Of what `cpu/experts.h` describes."""
-        return self._experts.buffer_info()[0]
 
     def take(self, rows: int) -> bool:
         """Whether `run` gives for so many rows what one product after another would."""
@@ -78,18 +76,44 @@ class FewExperts:
     def run(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """x [rows, size]; `chosen` int64 and `weights` [rows, choices] → [rows, size] of x's type."""
         rows, size = x.shape
-        assert x.dtype is self._dtype, "as the weights are"
+        assert x.dtype is self.dtype, "as the weights are"
         assert chosen.dtype is torch.int64, "numbers of experts"
         assert chosen.shape == weights.shape, "each choice has a weight"
         x, chosen, weights = x.contiguous(), chosen.contiguous(), weights.to(torch.float32).contiguous()
         scratch = torch.empty(whole_tiles(rows) * self.scratch_bytes, dtype=torch.uint8)
         y = torch.empty_like(x)
         self._native.experts(
-            *(CODES[x.dtype], self.address, x.data_ptr(), rows, size),
+            *(CODES[x.dtype], self.numbers.buffer_info()[0], x.data_ptr(), rows, size),
             *(chosen.data_ptr(), weights.data_ptr(), chosen.shape[1], y.data_ptr()),
             *(scratch.data_ptr(), torch.get_num_threads()),
         )
         return y
+
+
+class Mixture:
+    """Experts and what chooses among them, written down: of each row those of the largest softmax of the
+    router's scores."""
+
+    def __init__(
+        self, few: FewExperts, router: Tensor, bias: Tensor | None, num_choices: int, *, normalized: bool
+    ) -> None:
+        """`router` [experts, size] and `bias` [experts], contiguous and of the rows' type. The shares of the
+        `num_choices` experts of a row are softmax's, or `normalized`: one in sum."""
+        assert router.shape == (few.num_experts, few.size), "a score of each expert"
+        assert bias is None or bias.shape == router.shape[:1]
+        assert all(
+            each.is_contiguous() and each.dtype is few.dtype for each in (router, bias) if each is not None
+        )
+        assert 0 < num_choices <= few.num_experts
+        self.few = few
+        self._router = router, bias  # they are what the addresses point to
+        own = (router.data_ptr(), 0 if bias is None else bias.data_ptr(), num_choices, normalized)
+        self._numbers = array("q", (*few.numbers, *own))
+
+    @property
+    def address(self) -> int:
+        """Of what `cpu/experts.h` describes."""
+        return self._numbers.buffer_info()[0]
 
 
 def _sizes(weight: Product) -> tuple[int, int]:
