@@ -71,6 +71,8 @@ class _Batch:
 class MultimodalModel(TransformersModel):
     """Encoders and decoder of one checkpoint."""
 
+    reads_tokens = False
+
     def __init__(
         self,
         family: MediaFamily,

@@ -26,6 +26,7 @@ from ..info import ModelInfo
 from .attention import AttentionStep, attend_through_ours, layers_of_step, running
 from .caches import CachedLayers
 from .experts import ArrangedExperts, arrange_experts
+from .few_rows import few_rows
 from .gated_mlp import fuse_gated_mlps
 from .latents import keep_latents
 from .mixers import replace_mixers
@@ -87,6 +88,8 @@ class TransformersModel:
     """Rows that see ahead do so in layers with a window only."""
     sees_whole_prompts = False
     """Tokens of a prompt attend to all of it."""
+    reads_tokens = True
+    """The decoder is called with tokens and their positions, and nothing else."""
 
     def __init__(
         self,
@@ -127,6 +130,8 @@ class TransformersModel:
             if not adaptable:  # adapters change single products
                 with torch.inference_mode():
                     fuse_gated_mlps(self._decoder)
+        is_plain = device.type == "cpu" and self.reads_tokens
+        self._few = few_rows(decoder, kv_shape, self.dtype) if is_plain else None
         self._check(plain)
         if device.type == "cpu" and quantization != "none":
             arrange_experts(self._decoder, quantization)
@@ -149,6 +154,10 @@ class TransformersModel:
     def _check(self, plain: list[Tensor]) -> None:
         with refusing(self.info.folder), torch.inference_mode():
             packed = self._packed_logits()
+            if self._few is not None:  # other steps go through the modules
+                few, self._few = self._few, None
+                packed, plain = packed + self._packed_logits(), plain * 2
+                self._few = few
         is_rough = bool(self._states) and self.dtype is not torch.float32
         is_coarse = is_rough or rounded_in(self._decoder) or any(each.is_coded for each in self._experts())
         tolerance = _COARSE_TOLERANCE if is_coarse else _TOLERANCE[self.dtype]
@@ -212,6 +221,8 @@ class TransformersModel:
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """See `engine/models/base.py`."""
+        if self._few is not None and self._few.take(len(batch.token_ids), cache):
+            return self._few.forward(batch, cache)
         slots = batch.rows.state_slots
         states = nullcontext() if slots is None else self._states.step(slots, batch.paged.num_queries)
         layers = CachedLayers(self.kv_shape, batch.groups, cache)
