@@ -112,7 +112,7 @@ async def test_a_share_is_that_of_now(fronts: Fronts) -> None:
 
 
 def test_options() -> None:
-    with pytest.raises(ConfigError, match="--front-listen is '1.2.3.4:5' without --cluster"):
+    with pytest.raises(ConfigError, match=r"--front-listen is '1\.2\.3\.4:5' without --cluster"):
         ProcessConfig(front_listen="1.2.3.4:5")
     with pytest.raises(ConfigError, match="--front-listen is 'here'; allowed: HOST:PORT"):
         ProcessConfig(front_listen="here")
