@@ -38,12 +38,14 @@ def auth(key: str = KEY) -> dict[str, str]:
 @contextmanager
 def front(folder: Path, directory: str, answer: str, *, tls: bool = False, **more: Any) -> Iterator[Server]:  # noqa: ANN401
     """A server that answers so; its engines are its own, and the directory lists none."""
-    files = {f"engine_tls_{name}": folder / f"{name}.pem" for name in ("cert", "key", "ca")} if tls else {}
+    files: dict[str, Any] = (
+        {f"engine_tls_{name}": folder / f"{name}.pem" for name in ("cert", "key", "ca")} if tls else {}
+    )
     config = make_config(
         MODEL,
         engine=DEFAULT_CONFIG,
         listen=ListenConfig(port=0, drain_s=0.5, api_key=(KEY, OTHER)),
-        realtime=RealtimeConfig(max_sessions=NUM_SESSIONS, resume_grace_s=5.0),
+        realtime=RealtimeConfig(max_sessions=NUM_SESSIONS, resume_grace_s=30.0),
         process=ProcessConfig(cluster=directory, engine_secret_file=folder / "secret", **files),
         **more,
     )
@@ -195,7 +197,7 @@ def talk(session: RawSession) -> str:
 
 def test_a_live_session_is_resumed_through_any(fronts: tuple[Server, Server]) -> None:
     a, b = fronts
-    options = {"additional_headers": auth()}
+    options: Any = {"additional_headers": auth()}
     with ExitStack() as stack:
         lost = stack.enter_context(raw_session(a.realtime, **options))
         assert talk(lost) == f"A {MARK}"
@@ -242,6 +244,8 @@ def test_an_ephemeral_key_opens_sessions_at_any(fronts: tuple[Server, Server]) -
             with resumed_session(resuming.realtime, session, additional_headers=auth(key)) as again:
                 again.cut()
             wait_until(lambda: a.service.sessions.num_detached == 1)
+        with resumed_session(b.realtime, session, additional_headers=auth()) as again:
+            again.socket.close()
     offered: Any = ["realtime", f"openai-insecure-api-key.{secret_of(a)}"]
     with connect(b.realtime, subprotocols=offered) as page:
         assert page.subprotocol == "realtime"
@@ -250,7 +254,7 @@ def test_an_ephemeral_key_opens_sessions_at_any(fronts: tuple[Server, Server]) -
     with pytest.raises(InvalidStatus) as refused, connect(b.realtime, additional_headers=auth(unknown)):
         pass
     assert refused.value.response.status_code == 401
-    wait_until(lambda: not a.service.sessions and not b.service.sessions, timeout_s=30)
+    wait_until(lambda: not a.service.sessions and not b.service.sessions)
 
 
 def test_bounds_are_those_of_all_together(fronts: tuple[Server, Server]) -> None:

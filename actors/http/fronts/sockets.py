@@ -33,6 +33,7 @@ from .relaying import relayed_headers, target_of, unreachable
 
 logger = logging.getLogger(__name__)
 
+_LIVE: Final = "/v1/realtime"
 _NO_CODE: Final = 1005
 _CLOSE_WAIT_S: Final = 2.0
 """How long the client may take to answer our close."""
@@ -56,7 +57,9 @@ class SocketRelay:
     metrics: Metrics
     websocket: WebSocket
     caller: Caller
-    max_message_bytes: int
+    on_drain: set[Callable[[], None]]
+    """Called when this front is told to stop: sessions that can be resumed are cut off then, to be resumed
+    through another one."""
 
     async def from_handshake(self) -> None:
         """Relay a WebSocket that has not been accepted, whose ephemeral key the front has made.
@@ -101,7 +104,7 @@ class SocketRelay:
                 subprotocols=[
                     each for each in offered if reason == "key" or not each.startswith(KEY_SUBPROTOCOL)
                 ],
-                max_message_bytes=self.max_message_bytes,
+                max_message_bytes=None,  # of a front,
             )
         except ServerGoneError as error:
             gone = unreachable(is_refused=error.is_refused)
@@ -112,6 +115,13 @@ class SocketRelay:
         self, link: LiveConnection, socket: ClientSocket, send: Send, first: Sequence[str | bytes] = ()
     ) -> End | None:
         end: End | None = None
+        is_draining = False
+
+        def drain() -> None:
+            nonlocal is_draining
+            if self.websocket.scope["path"] == _LIVE:
+                is_draining = True
+                nursery.cancel_scope.cancel()
 
         async def from_client() -> None:
             with suppress(ServerGoneError):  # what the front has said before its end is read by the other
@@ -125,12 +135,16 @@ class SocketRelay:
         try:
             with self.front.relaying() as given_up:
                 async with open_work() as nursery:
+                    self.on_drain.add(drain)
                     nursery.start_soon(from_client)
                     end = await self._from_front(link, send)
                     nursery.cancel_scope.cancel()
             if given_up.cancelled_caught:
                 end = End(1012, "The server of this session is gone; open another session.")
+            elif end is None and is_draining:
+                end = End(1001, "The server is shutting down.")
         finally:
+            self.on_drain.discard(drain)
             with trio.CancelScope(shield=True):
                 if end is None and socket.close_code != LOST:
                     await link.close(socket.close_code)

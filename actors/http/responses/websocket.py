@@ -79,6 +79,8 @@ def response_sockets(service: Service) -> list[WebSocketRoute]:
                     return
             actor = ResponseSocket(service, routes, websocket, socket, first)
             service.on_drain.add(actor.drain)
+            if service.is_draining:
+                actor.drain()
             try:
                 await actor.run()
             finally:
@@ -90,8 +92,12 @@ def response_sockets(service: Service) -> list[WebSocketRoute]:
 
 async def _first(service: Service, socket: ClientSocket) -> str | bytes | None:
     """The first message; None where the client has left, or says nothing for long."""
-    with trio.move_on_after(service.config.realtime.idle_s):
-        return await socket.receive()
+    with trio.move_on_after(service.config.realtime.idle_s) as waiting:
+        service.on_drain.add(waiting.cancel)
+        try:
+            return await socket.receive()
+        finally:
+            service.on_drain.discard(waiting.cancel)
     return None
 
 
