@@ -277,14 +277,24 @@ def test_what_a_dead_front_had_is_an_error_at_once_until_it_is_back(
     fronts: tuple[Server, Server], folder: Path, directory: str
 ) -> None:
     """A front that keeps responses in a file has the same tag when it is started again."""
-    a, _ = fronts
+    a, b = fronts
     store = ResponseConfig(response_store=folder / "responses.db")
+    stack = ExitStack()
     with front(folder, directory, "C", responses=store) as c:
         name, tag = created(c)["id"], c.service.tag
         wait_until(lambda: others(a) == 2)
         with raw_session(c.realtime, additional_headers=auth()) as lost:
             lost.cut()
             wait_until(lambda: c.service.sessions.num_detached == 1)
+        moved = stack.enter_context(raw_session(a.realtime, additional_headers=auth()))
+        moved.cut()
+        wait_until(lambda: a.service.sessions.num_detached == 1)
+        again = stack.enter_context(resumed_session(c.realtime, moved, additional_headers=auth()))
+    with stack:
+        assert again.until_closed()[0] == 1001, "a front that ends leaves what it relays to be resumed"
+    with resumed_session(b.realtime, moved, additional_headers=auth()) as again:
+        assert talk(again) == f"A {MARK}"
+        again.socket.close()
     assert ask(a, "GET", f"/responses/{name}").json()["error"]["code"] == "front_lost"
     going_on = ask(a, "POST", "/responses", json={"input": "x", "previous_response_id": name})
     assert (going_on.status_code, going_on.json()["error"]["code"]) == (503, "front_lost")

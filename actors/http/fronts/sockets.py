@@ -48,6 +48,9 @@ class End:
     reason: str = ""
 
 
+_LOST_FRONT: Final = End(1001, "The connection to the session's server was lost.")
+
+
 @dataclass(frozen=True, slots=True)
 class SocketRelay:
     """Relays one WebSocket to a front."""
@@ -104,7 +107,7 @@ class SocketRelay:
                 subprotocols=[
                     each for each in offered if reason == "key" or not each.startswith(KEY_SUBPROTOCOL)
                 ],
-                max_message_bytes=None,  # of a front,
+                max_message_bytes=None,  # what a front says is for its own clients to bear
             )
         except ServerGoneError as error:
             gone = unreachable(is_refused=error.is_refused)
@@ -114,13 +117,12 @@ class SocketRelay:
     async def _relay(
         self, link: LiveConnection, socket: ClientSocket, send: Send, first: Sequence[str | bytes] = ()
     ) -> End | None:
-        end: End | None = None
-        is_draining = False
+        ends: list[End] = []
+        """How it has ended on this side, if it has; the first counts."""
 
         def drain() -> None:
-            nonlocal is_draining
             if self.websocket.scope["path"] == _LIVE:
-                is_draining = True
+                ends.append(End(1001, "The server is shutting down."))
                 nursery.cancel_scope.cancel()
 
         async def from_client() -> None:
@@ -137,20 +139,19 @@ class SocketRelay:
                 async with open_work() as nursery:
                     self.on_drain.add(drain)
                     nursery.start_soon(from_client)
-                    end = await self._from_front(link, send)
+                    ends.append(await self._from_front(link, send))
                     nursery.cancel_scope.cancel()
             if given_up.cancelled_caught:
-                end = End(1012, "The server of this session is gone; open another session.")
-            elif end is None and is_draining:
-                end = End(1001, "The server is shutting down.")
+                ends.append(End(1012, "The server of this session is gone; open another session."))
         finally:
             self.on_drain.discard(drain)
             with trio.CancelScope(shield=True):
-                if end is None and socket.close_code != LOST:
+                if not ends and socket.close_code != LOST:
                     await link.close(socket.close_code)
                 else:
                     await link.drop()
-        self._count("answered" if end is None or end.code != 1001 else "server_lost")
+        end = ends[0] if ends else None
+        self._count("server_lost" if end == _LOST_FRONT else "answered")
         return end
 
     async def _from_front(self, link: LiveConnection, send: Send) -> End:
@@ -160,7 +161,7 @@ class SocketRelay:
             return End(1000 if found.code == _NO_CODE else found.code, found.reason)
         except ServerGoneError as error:
             logger.info("the front at %s: %s", self.front.address, error)
-            return End(1001, "The connection to the session's server was lost.")
+            return _LOST_FRONT
 
     def _count(self, outcome: str) -> None:
         self.metrics.relays.labels("websocket", outcome).inc()

@@ -79,8 +79,6 @@ def response_sockets(service: Service) -> list[WebSocketRoute]:
                     return
             actor = ResponseSocket(service, routes, websocket, socket, first)
             service.on_drain.add(actor.drain)
-            if service.is_draining:
-                actor.drain()
             try:
                 await actor.run()
             finally:
@@ -140,7 +138,7 @@ class ResponseSocket:
         self._num_waiting_bytes = 0
         self._changed = trio.lowlevel.ParkingLot()
         """Something waits, or waits no more, or the server drains."""
-        self._is_draining = False
+        self._is_draining = service.is_draining
         self._making: tuple[ResponseShape, trio.CancelScope] | None = None
         self._stream_id: str | None = None
         self._kept: deque[str] = deque()
