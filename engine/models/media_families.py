@@ -24,8 +24,10 @@ class MediaEntry(NamedTuple):
 _QWEN2_5_THINKER: Final = ("thinker_config", "Qwen2_5OmniThinkerForConditionalGeneration")
 _QWEN3_THINKER: Final = ("thinker_config", "Qwen3OmniMoeThinkerForConditionalGeneration")
 ENTRIES: Final[tuple[MediaEntry, ...]] = (
+    MediaEntry("AriaForConditionalGeneration", "aria", ".squares.aria"),
     MediaEntry("AudioFlamingo3ForConditionalGeneration", "audioflamingo3", ".audioflamingo3"),
     MediaEntry("AyaVisionForConditionalGeneration", "aya_vision", ".aya_vision"),
+    MediaEntry("ChameleonForConditionalGeneration", "chameleon", ".squares.chameleon"),
     MediaEntry("Cohere2VisionForConditionalGeneration", "cohere2_vision", ".squares.cohere2_vision"),
     MediaEntry("CohereCompassForConditionalGeneration", "cohere_compass", ".patches.cohere_compass"),
     MediaEntry("Cosmos3EdgeForConditionalGeneration", "cosmos3_edge", ".patches.cosmos3_edge"),
@@ -33,7 +35,13 @@ ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("Dots3NoteForConditionalGeneration", "dots3_note", ".patches.dots3_note"),
     MediaEntry("Ernie4_5_VLMoeForConditionalGeneration", "ernie4_5_vl_moe", ".patches.ernie4_5_vl_moe"),
     MediaEntry("Exaone4_5_ForConditionalGeneration", "exaone4_5", ".patches.in_line"),
+    MediaEntry("DeepseekOcr2ForConditionalGeneration", "deepseek_ocr2", ".squares.deepseek_ocr2"),
+    MediaEntry("Emu3ForConditionalGeneration", "emu3", ".squares.emu3"),
+    MediaEntry("FuyuForCausalLM", "fuyu", ".patches.fuyu"),
     MediaEntry("DeepseekVLForConditionalGeneration", "deepseek_vl", ".squares.deepseek_vl"),
+    MediaEntry(
+        "DeepseekVLHybridForConditionalGeneration", "deepseek_vl_hybrid", ".squares.deepseek_vl_hybrid"
+    ),
     MediaEntry("Gemma3ForConditionalGeneration", "gemma3", ".gemma3"),
     MediaEntry("Gemma4ForConditionalGeneration", "gemma4", ".pads.gemma4"),
     MediaEntry("Glm46VForConditionalGeneration", "glm46v", ".patches.glm46v"),
@@ -42,6 +50,8 @@ ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("GlmOcrForConditionalGeneration", "glm_ocr", ".glm4v"),
     MediaEntry("GlmAsrForConditionalGeneration", "glmasr", ".glmasr"),
     MediaEntry("GotOcr2ForConditionalGeneration", "got_ocr2", ".squares.got_ocr2"),
+    MediaEntry("Granite4VisionForConditionalGeneration", "granite4_vision", ".squares.granite4_vision"),
+    MediaEntry("GraniteDoclingForConditionalGeneration", "granite_docling", ".squares.granite_docling"),
     MediaEntry("HyperCLOVAXVisionV2ForConditionalGeneration", "hyperclovax_vision_v2", ".patches.in_line"),
     MediaEntry("GraniteSpeechForConditionalGeneration", "granite_speech", ".granite_speech"),
     MediaEntry("GraniteSpeechPlusForConditionalGeneration", "granite_speech_plus", ".granite_speech"),
@@ -55,6 +65,9 @@ ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("LlavaNextForConditionalGeneration", "llava_next", ".llava_next"),
     MediaEntry("LlavaNextVideoForConditionalGeneration", "llava_next_video", ".llava_next"),
     MediaEntry("LlavaOnevisionForConditionalGeneration", "llava_onevision", ".llava_onevision"),
+    MediaEntry("MiniCPMOcrForConditionalGeneration", "minicpm_ocr", ".patches.minicpmv"),
+    MediaEntry("MiniCPMV4_6ForConditionalGeneration", "minicpmv4_6", ".patches.minicpmv"),
+    MediaEntry("MiniMaxM3SparseForConditionalGeneration", "minimax_m3_vl", ".patches.minimax_m3_vl"),
     MediaEntry("Mistral3ForConditionalGeneration", "mistral3", ".mistral3"),
     MediaEntry("Ovis2ForConditionalGeneration", "ovis2", ".squares.ovis2"),
     MediaEntry("PaddleOCRVLForConditionalGeneration", "paddleocr_vl", ".patches.paddleocr_vl"),

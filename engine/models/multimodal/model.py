@@ -180,8 +180,8 @@ class MultimodalModel(TransformersModel):
         if self._family.media_mask is not None:
             inputs[self._family.media_mask] = is_media[None]
         if levels:
-            inputs["visual_pos_masks"] = is_media[None]
-            inputs["deepstack_visual_embeds"] = [torch.cat(level) for level in zip(*levels, strict=True)]
+            joined = [torch.cat(level) for level in zip(*levels, strict=True)]
+            inputs |= self._family.level_inputs(is_media[None], joined)
         return inputs
 
 

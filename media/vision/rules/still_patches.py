@@ -1,6 +1,6 @@
 """Pictures as patches of any grid, bounded by the pixels of a picture: the rule of PaddleOCR-VL,
 VideoLLaMA 3, Cohere Compass and others. Equal to what the image processors of `transformers` that `_KINDS`
-lists make of one picture."""
+lists make of one picture, where they need no torchvision."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ class _Defaults(NamedTuple):
     """A side shorter than a row's, before all else."""
     by_line: bool = False
     """Patches are in order of their lines, and squares of them are put together by the model."""
+    meaningless_size: list[int] | None = None
+    """Published files have it, and the class takes its own bounds instead."""
 
 
 _KINDS: Final = {
@@ -36,6 +38,9 @@ _KINDS: Final = {
     "CohereCompassImageProcessor": _Defaults((56 * 56, 28 * 28 * 1280), temporal_patch_size=2),
     "Cosmos3EdgeImageProcessor": _Defaults(
         (256 * 256, 4096 * 4096), 2, HALF, HALF, patch_size=16, enlarges=True
+    ),
+    "MiniMaxM3VLImageProcessor": _Defaults(
+        (4 * 28 * 28, 672 * 672), temporal_patch_size=2, meaningless_size=[672, 672]
     ),
     "Ernie4_5_VLMoeImageProcessor": _Defaults((56 * 56, 28 * 28 * 6177)),
     "Ernie4_5_VL_MoeImageProcessor": _Defaults((56 * 56, 28 * 28 * 6177)),
@@ -46,6 +51,8 @@ def open_rule(folder: Path) -> StillPatches:
     """See `pixel_rule.open_rule`."""
     fields = image_fields(folder)
     kind = fields.kind(_KINDS)
+    if kind.meaningless_size is not None and fields.get("size") == kind.meaningless_size:
+        fields = fields.without("size")
     config = read_pixels(fields, kind.patch_size, *kind.bounds, kind.mean, kind.std, old_names=True)
     config = replace(
         config,
