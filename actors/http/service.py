@@ -212,8 +212,7 @@ class Service:
     def socket_relay(self, front: Front, caller: Caller, websocket: WebSocket) -> SocketRelay:
         """What relays a WebSocket of a caller's to that server."""
         assert self.fronts is not None, "it is one of these"
-        bound = self.config.realtime.max_message_bytes
-        return SocketRelay(front, self.fronts, self.metrics, websocket, caller, bound)
+        return SocketRelay(front, self.fronts, self.metrics, websocket, caller, self.on_drain)
 
     async def refresh(self) -> None:
         """Bring what engines count up to now, where they are in another process."""

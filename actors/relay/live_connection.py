@@ -76,9 +76,9 @@ class LiveConnection:
         target: str,
         headers: Sequence[tuple[str, str]],
         subprotocols: Sequence[str],
-        max_message_bytes: int,
+        max_message_bytes: int | None,
     ) -> LiveConnection:
-        """Connect by `open_stream`, and shake hands.
+        """Connect by `open_stream`, and shake hands. `max_message_bytes` bounds what the server says.
 
         Raises ServerGoneError, as `open_stream` does, and RefusedError for another answer than 101.
         """

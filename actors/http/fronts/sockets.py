@@ -33,6 +33,7 @@ from .relaying import relayed_headers, target_of, unreachable
 
 logger = logging.getLogger(__name__)
 
+_LIVE: Final = "/v1/realtime"
 _NO_CODE: Final = 1005
 _CLOSE_WAIT_S: Final = 2.0
 """How long the client may take to answer our close."""
@@ -47,6 +48,9 @@ class End:
     reason: str = ""
 
 
+_LOST_FRONT: Final = End(1001, "The connection to the session's server was lost.")
+
+
 @dataclass(frozen=True, slots=True)
 class SocketRelay:
     """Relays one WebSocket to a front."""
@@ -56,7 +60,9 @@ class SocketRelay:
     metrics: Metrics
     websocket: WebSocket
     caller: Caller
-    max_message_bytes: int
+    on_drain: set[Callable[[], None]]
+    """Called when this front is told to stop: sessions that can be resumed are cut off then, to be resumed
+    through another one."""
 
     async def from_handshake(self) -> None:
         """Relay a WebSocket that has not been accepted, whose ephemeral key the front has made.
@@ -101,7 +107,7 @@ class SocketRelay:
                 subprotocols=[
                     each for each in offered if reason == "key" or not each.startswith(KEY_SUBPROTOCOL)
                 ],
-                max_message_bytes=self.max_message_bytes,
+                max_message_bytes=None,  # what a front says is for its own clients to bear
             )
         except ServerGoneError as error:
             gone = unreachable(is_refused=error.is_refused)
@@ -111,7 +117,13 @@ class SocketRelay:
     async def _relay(
         self, link: LiveConnection, socket: ClientSocket, send: Send, first: Sequence[str | bytes] = ()
     ) -> End | None:
-        end: End | None = None
+        ends: list[End] = []
+        """How it has ended on this side, if it has; the first counts."""
+
+        def drain() -> None:
+            if self.websocket.scope["path"] == _LIVE:
+                ends.append(End(1001, "The server is shutting down."))
+                nursery.cancel_scope.cancel()
 
         async def from_client() -> None:
             with suppress(ServerGoneError):  # what the front has said before its end is read by the other
@@ -125,18 +137,21 @@ class SocketRelay:
         try:
             with self.front.relaying() as given_up:
                 async with open_work() as nursery:
+                    self.on_drain.add(drain)
                     nursery.start_soon(from_client)
-                    end = await self._from_front(link, send)
+                    ends.append(await self._from_front(link, send))
                     nursery.cancel_scope.cancel()
             if given_up.cancelled_caught:
-                end = End(1012, "The server of this session is gone; open another session.")
+                ends.append(End(1012, "The server of this session is gone; open another session."))
         finally:
+            self.on_drain.discard(drain)
             with trio.CancelScope(shield=True):
-                if end is None and socket.close_code != LOST:
+                if not ends and socket.close_code != LOST:
                     await link.close(socket.close_code)
                 else:
                     await link.drop()
-        self._count("answered" if end is None or end.code != 1001 else "server_lost")
+        end = ends[0] if ends else None
+        self._count("server_lost" if end == _LOST_FRONT else "answered")
         return end
 
     async def _from_front(self, link: LiveConnection, send: Send) -> End:
@@ -146,7 +161,7 @@ class SocketRelay:
             return End(1000 if found.code == _NO_CODE else found.code, found.reason)
         except ServerGoneError as error:
             logger.info("the front at %s: %s", self.front.address, error)
-            return End(1001, "The connection to the session's server was lost.")
+            return _LOST_FRONT
 
     def _count(self, outcome: str) -> None:
         self.metrics.relays.labels("websocket", outcome).inc()

@@ -90,8 +90,12 @@ def response_sockets(service: Service) -> list[WebSocketRoute]:
 
 async def _first(service: Service, socket: ClientSocket) -> str | bytes | None:
     """The first message; None where the client has left, or says nothing for long."""
-    with trio.move_on_after(service.config.realtime.idle_s):
-        return await socket.receive()
+    with trio.move_on_after(service.config.realtime.idle_s) as waiting:
+        service.on_drain.add(waiting.cancel)
+        try:
+            return await socket.receive()
+        finally:
+            service.on_drain.discard(waiting.cancel)
     return None
 
 
@@ -134,7 +138,7 @@ class ResponseSocket:
         self._num_waiting_bytes = 0
         self._changed = trio.lowlevel.ParkingLot()
         """Something waits, or waits no more, or the server drains."""
-        self._is_draining = False
+        self._is_draining = service.is_draining
         self._making: tuple[ResponseShape, trio.CancelScope] | None = None
         self._stream_id: str | None = None
         self._kept: deque[str] = deque()
