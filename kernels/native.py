@@ -56,6 +56,9 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
         *(_INT, _INT, _POINTER, _LONG, *[_POINTER] * 4, *[_LONG] * 4),
         *(_INT, _POINTER, _FLOAT, _POINTER, _INT),
     ),
+    "experts": (
+        *(_INT, _POINTER, _POINTER, _LONG, _LONG, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT),
+    ),
     "silu_mul": (_INT, _POINTER, _LONG, _LONG, _POINTER, _LONG, _INT),
     "attention": (
         *(_INT, _INT, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, _POINTER),
@@ -101,6 +104,7 @@ class Native:
         self.attention = _function(library, "attention", None)
         self.cross_attention = _function(library, "cross_attention", None)
         self.attention_of_items = _function(library, "attention_of_items", None)
+        self.experts = _function(library, "experts", None)
         self.silu_mul = _function(library, "silu_mul", None)
         self.rms_norm = _function(library, "rms_norm", None)
         self.layer_norm = _function(library, "layer_norm", None)

@@ -23,11 +23,11 @@ from ...protocols.errors import BadRequestError, SensoriumError, UnavailableErro
 from ...protocols.shared.event_stream import DONE
 from ..http.error_bodies import error_shape
 from ..http.uploads import BodyChunks
+from ..relay.connections import ServerConnection, ServerGoneError
+from ..relay.headers import Headers, to_client
 from ..runtime.nursery import open_work
 from ..transport.http_exchange import HALF_CLOSED
 from .affinity import Hints, hints_of_form, hints_of_json, id_made, ids_of_path
-from .connections import ServerConnection, ServerGoneError
-from .headers import Headers, to_client
 from .identity import Client, secret_name
 from .routing import Route
 from .servers import Server

@@ -11,7 +11,7 @@ import trio
 
 from ...protocols.errors import OverloadedError, UnavailableError
 from ..config.gateway import GatewayConfig, ListedServer, ServerAddress
-from .connections import Connections
+from ..relay.connections import Connections
 from .health import Health
 from .metrics import GatewayMetrics
 

@@ -58,6 +58,10 @@ class Socket(Protocol):
         ...
 
 
+RelayOf = Callable[[SessionResume], "Callable[[Line], Awaitable[None]] | None"]
+"""What carries a line on to the server that has the session which is to be resumed; None: this one may."""
+
+
 class Line:
     """Carries `session` until the socket ends; it changes when the client resumes another one.
 
@@ -65,9 +69,17 @@ class Line:
     """
 
     def __init__(
-        self, socket: Socket, outbox: Outbox, session: SessionActor | None, *, caller: Caller = ANONYMOUS
+        self,
+        socket: Socket,
+        outbox: Outbox,
+        session: SessionActor | None,
+        *,
+        caller: Caller = ANONYMOUS,
+        relay_of: RelayOf = lambda _: None,
     ) -> None:
+        """`relay_of` says which sessions another server has."""
         self._socket = socket
+        self.relay_of = relay_of
         self.caller = caller
         self.outbox = outbox
         self.session = session

@@ -40,10 +40,12 @@ def mel_filters(*, num_bins: int, num_mels: int, sampling_rate: int, max_hz: flo
     return _triangles(corner_hz, num_bins, sampling_rate) * area
 
 
-def htk_filters(*, num_bins: int, num_mels: int, sampling_rate: int, max_hz: float) -> Float64Array:
-    """The same on HTK's scale, not normalised."""
-    highest = _HTK_MELS * np.log10(1 + max_hz / _HTK_HZ)
-    mels = np.linspace(0.0, highest, num_mels + 2)
+def htk_filters(
+    *, num_bins: int, num_mels: int, sampling_rate: int, max_hz: float, min_hz: float = 0.0
+) -> Float64Array:
+    """The same on HTK's scale, not normalised, of bands from `min_hz` on."""
+    lowest, highest = (_HTK_MELS * np.log10(1 + hz / _HTK_HZ) for hz in (min_hz, max_hz))
+    mels = np.linspace(lowest, highest, num_mels + 2)
     corner_hz: Float64Array = _HTK_HZ * (10 ** (mels / _HTK_MELS) - 1)
     return _triangles(corner_hz, num_bins, sampling_rate)
 

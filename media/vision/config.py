@@ -8,6 +8,7 @@ and Qwen3VLVideoProcessor. Knows no pixels; read next: `media/vision/images.py`,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -201,6 +202,12 @@ class ProcessorFields:
     def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 (JSON)
         return self._values.get(name, default)
 
+    def without(self, name: str) -> ProcessorFields:
+        """The others."""
+        found = copy(self)
+        found._values = {each: value for each, value in self._values.items() if each != name}
+        return found
+
     def fault(self, name: str, allowed: str) -> ModelLoadError:
         return ModelLoadError(f"{self.path}: {name} must be {allowed}, not {self.get(name)!r}")
 
@@ -240,10 +247,10 @@ class ProcessorFields:
             raise self.fault(name, "an object with a longest_edge")
         return found
 
-    def number(self, name: str, default: float) -> float:
+    def number(self, name: str, default: float, *, or_zero: bool = False) -> float:
         value = self.get(name, default)
-        if type(value) not in {int, float} or not value > 0:
-            raise self.fault(name, "a positive number")
+        if type(value) not in {int, float} or not (value > 0 or (or_zero and value == 0)):
+            raise self.fault(name, "a positive number, or 0" if or_zero else "a positive number")
         return float(value)
 
     def flag(self, name: str, *, default: bool) -> bool:

@@ -108,8 +108,9 @@ class MediaItems(msgspec.Struct, frozen=True):
 class MediaSpan(msgspec.Struct, frozen=True):
     """Where an item lies in a prompt: tokens `start` to `start + num_tokens` are its placeholders.
 
-    `grid` is (time, height, width) in *merged* patches for vision whose positions follow it (their product is
-    `num_tokens`), or else None. Spans of a prompt are in order and do not overlap.
+    `grid` is (time, height, width) in *merged* patches for vision whose positions follow it, or else None.
+    Their product is `num_tokens`, or less where rows of an item lie outside its grid. Spans of a prompt are
+    in order and do not overlap.
     """
 
     content_hash: ContentHash

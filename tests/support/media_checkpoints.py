@@ -68,7 +68,7 @@ class Checkpoint:
         by_hash = {item.content_hash: item for item in prompt.items}
         items = [by_hash[span.content_hash] for span in prompt.spans]
         ids = torch.tensor([prompt.token_ids])
-        inputs = self.family.inputs(items, ids) if items else {}
+        inputs = self.family.inputs(items, ids) if items or self.family.has_text_inputs else {}
         return reference_case(
             self.reference, prompt.token_ids, items=prompt.items, spans=prompt.spans, **inputs
         )

@@ -65,6 +65,8 @@ class Place:
     """What stands there instead: text with one `token` for each item, in order."""
     token: str
     """Becomes a placeholder for each row of its item. Several kinds may share one."""
+    in_front: Callable[[int], str] | None = None
+    """What stands in front of that, by how many media of the kind come before. None: nothing."""
     closing: EncoderItem | None = None
     """One more item behind those of each medium."""
     later: Callable[[Sequence[float]], Sequence[int]] | None = None
@@ -105,6 +107,11 @@ class TranscriptionRule:
     chat template."""
 
 
+def deepstack(is_media: Any, levels: Sequence[Any]) -> Mapping[str, Any]:  # noqa: ANN401 (a tensor)
+    """A `MediaFamily.level_inputs`: by the names that decoders after Qwen3-VL have for them."""
+    return {"visual_pos_masks": is_media, "deepstack_visual_embeds": levels}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaFamily:
     """How one checkpoint's media become rows of its prompts."""
@@ -136,11 +143,19 @@ class MediaFamily:
     """Rows of an item attend to all of it, and so are fed in one step."""
     sees_whole_in_windows: bool = False
     """They do so only in layers with a window."""
+    sees_whole_prompts: bool = False
+    """Tokens of a prompt attend to all of it, and so it is fed in one step; those of an answer to what
+    precedes them."""
     padding: Padding | None = None
     """Which tokens the decoder reads as padding; None: none."""
+    level_inputs: Callable[[Any, Sequence[Any]], Mapping[str, Any]] = deepstack
+    """From which rows of a step are of media, bool [1, rows], and the levels of those rows behind the first,
+    each [media rows, width], to what the decoder is called with."""
     layer_inputs: Callable[[Any, Any], Mapping[str, Any]] | None = None
     """From the decoder and the tokens of a step with media, [1, rows], to what else it is called with: what
     it would make of them itself if it were not given embeddings. None: nothing."""
+    template: str | None = None
+    """The chat template of checkpoints without one."""
     transcription: TranscriptionRule | None = None
     """How it transcribes, if it was made for that."""
     audio: AudioEncoding | None = None

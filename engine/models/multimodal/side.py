@@ -38,6 +38,8 @@ def open_side(info: ModelInfo) -> ModelSide:
 
 def side_of(text: TextTokenizer, family: MediaFamily, info: ModelInfo) -> ModelSide:
     """It answers prompts of text and media, and may transcribe."""
+    if text.chat_template is None:
+        text.chat_template = text.tool_template = family.template
     prompts = MediaPrompts(text, family, info.vocab_size)
     speech = None
     if family.transcription is not None:
@@ -83,15 +85,17 @@ class MediaPrompts(TextPrompts):
         places = dict.fromkeys(left, 0)
         placed: list[MediaItems] = []
 
-        def place(match: re.Match[str]) -> str:
+        def replacement(match: re.Match[str]) -> str:
             kind = self._places[match[0]]
             places[kind] += 1
             if not left[kind]:
                 return ""
             placed.append(left[kind].popleft())
-            return self._family.places[kind].text_of(placed[-1])
+            place = self._family.places[kind]
+            in_front = place.in_front(places[kind] - 1) if place.in_front is not None else ""
+            return in_front + place.text_of(placed[-1])
 
-        found = self._pattern.sub(place, rendered)
+        found = self._pattern.sub(replacement, rendered)
         for kind, number in numbers.items():
             if places[kind] != number:
                 raise BadRequestError(

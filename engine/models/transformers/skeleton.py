@@ -44,23 +44,30 @@ def skeleton_of(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
 
 
 def base_name(model: PreTrainedModel) -> str:
-    """Of what gives the hidden states inside a language model; Llama 4's class names one that only the whole
-    model has."""
-    prefix = model.base_model_prefix
-    return prefix if hasattr(model, prefix) else "model"
+    """Of what gives the hidden states inside a language model. Llama 4's classes name others: the language
+    model one that only the whole has, and the whole one that only the language model in it has."""
+    for name in (model.base_model_prefix, "model"):
+        if hasattr(model, name):
+            return name
+    return "language_model.model"
 
 
 def decoder_name(model: PreTrainedModel) -> str:
     """Of the decoder: the base, or the part of it that is one where others are encoders."""
     base = base_name(model)
     for part in _TEXT_PARTS:
-        if hasattr(getattr(model, base), part):
+        if hasattr(model.get_submodule(base), part):
             return f"{base}.{part}"
     return base
 
 
 def layer_step(
-    folder: Path, skeleton: PreTrainedModel, states: Mapping[int, int], num_layers: int
+    folder: Path,
+    skeleton: PreTrainedModel,
+    states: Mapping[int, int],
+    num_layers: int,
+    *,
+    sees_whole_prompts: bool = False,
 ) -> AttentionStep:
     """Run a few tokens without values, to see what each layer's attention is given. `states` are those of
     layers that keep some."""
@@ -68,7 +75,8 @@ def layer_step(
         raise ModelLoadError(refusal(folder, "it has an encoder"))
     token_ids = torch.zeros((1, 5), dtype=torch.int64, device="meta")
     positions = torch.arange(5, device="meta")[None]
-    with refusing(folder), running(AttentionStep()) as step, torch.inference_mode(), nothing_found():
+    seeing = AttentionStep(sees_whole_prompts=sees_whole_prompts)
+    with refusing(folder), running(seeing) as step, torch.inference_mode(), nothing_found():
         decoder = skeleton.get_submodule(decoder_name(skeleton))
         decoder(input_ids=token_ids, position_ids=positions, use_cache=False)
     _check_rows(folder, skeleton.get_submodule(decoder_name(skeleton)))

@@ -16,9 +16,8 @@ from ....protocols.engine.messages import EncoderItem
 from ...hashing import encoder_item
 from ..config import HALF
 from ..images import PixelArray
-from .still_rule import StillRule, Values, image_fields
+from .still_rule import LANCZOS, StillRule, Values, image_fields
 
-_LANCZOS: Final = 1
 _SIDE: Final = 364
 _MOST: Final = 4096
 """Pixels on a side, whatever a file says."""
@@ -31,7 +30,7 @@ def open_rule(folder: Path) -> SplitSquares:
     fields.kind(_KINDS)
     longest, side = fields.longest("size", 4 * _SIDE), fields.longest("max_image_size", _SIDE)
     return SplitSquares(
-        values=Values.read(fields, HALF, HALF, _LANCZOS),
+        values=Values.read(fields, HALF, HALF, LANCZOS),
         longest=min(longest, _MOST) if fields.flag("do_resize", default=True) else None,
         side=side,
         splits=fields.flag("do_image_splitting", default=True),
