@@ -5,8 +5,8 @@
 
 WebSocket, codec, session, resampler and voice activity are the server's own, pinned to one core; the clients
 are another process, on the other cores. Each session speaks 24 kHz PCM16 in base64, at the pace of a clock,
-each at its own place of the same recording. `--silent` more sessions are open
-meanwhile: each is opened before, sends 5 s of silence, then nothing. The loop may be late by a few milliseconds: where it is not, and
+each at its own place of the same recording. `--silent` more sessions are open meanwhile: each is opened
+before, sends 5 s of silence, then nothing. The loop may be late by a few milliseconds: where it is not, and
 speech is noticed as soon as with one session, there is room for more.
 """
 
