@@ -142,6 +142,8 @@ class Family:
     processor: Mapping[str, Any]
     text: Mapping[str, Any] = field(default_factory=lambda: {"model_type": "llama"})
     inputs: Callable[[Sequence[EncoderItem], Tensor], dict[str, Any]] = stacked
+    is_flat: bool = False
+    """Its config has what others have in `text_config`."""
 
 
 def tokenizer_of(family: Family) -> Tokenizer:
@@ -170,7 +172,8 @@ def make_media_folder(path: Path, family: Family, *, seed: int = 0) -> Path:
     fields = {
         name: _with_ids(value, family, tokenizer) for name, value in deepcopy(dict(family.config)).items()
     }
-    config = CONFIG_MAPPING[family.model_type](text_config=text, tie_word_embeddings=False, **fields)
+    decoder = text if family.is_flat else {"text_config": text}
+    config = CONFIG_MAPPING[family.model_type](tie_word_embeddings=False, **decoder, **fields)
     model = model_class(family)(config)
     randomise(model, seed)
     model.generation_config.eos_token_id = [end, tokenizer.token_to_id(END)]
@@ -186,6 +189,8 @@ def _with_ids(value: Any, family: Family, tokenizer: Tokenizer) -> Any:  # noqa:
     """Tokens' ids for their names."""
     if isinstance(value, tuple):
         return [_with_ids(each, family, tokenizer) for each in value]
+    if isinstance(value, dict):
+        return {name: _with_ids(each, family, tokenizer) for name, each in value.items()}
     return tokenizer.token_to_id(value) if isinstance(value, str) and value in family.tokens else value
 
 

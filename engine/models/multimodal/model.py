@@ -86,11 +86,16 @@ class MultimodalModel(TransformersModel):
         self.rotary_axes = family.rotary_axes
         self.sees_ahead_in_windows = family.sees_whole_in_windows
         super().__init__(info, kv_shape, model, device, quantization, adaptable=adaptable)
-        for part in self._base.children():
+        self._towers = self._base if self._encoders is None else self._encoders
+        parts = self._base.children() if self._encoders is None else self._encoders.modules()
+        for part in parts:
             if isinstance(part, PreTrainedModel) and part is not self._decoder:
                 # Others keep the weights of all pairs of patches. Towers that have no such way stay so.
                 with suppress(ValueError):
                     part.set_attn_implementation(_TOWER_ATTENTION)
+            if self._encoders is not None and hasattr(part, "is_causal"):
+                cast(Any, part).is_causal = False  # what Phi-4's say where they have no mask, which is wrong
+        self._beside_id = None if family.audio is None else family.audio.id_beside_pictures
         self._embed: nn.Module = cast(Any, self._decoder).get_input_embeddings()
 
     def check_features(self, features: Features) -> None:
@@ -125,7 +130,7 @@ class MultimodalModel(TransformersModel):
             values = tuple(values_of(each).to(self.device, self.dtype) for each in chosen)
             encoding = self._family if is_visual else self._family.audio
             assert encoding is not None, "that is how it was found"
-            rows = encoding.encode(self._base, _Batch(values, chosen))
+            rows = encoding.encode(self._towers, _Batch(values, chosen))
             for index, each in zip(indices, rows, strict=True):
                 first, *levels = each if isinstance(each, tuple) else (each,)
                 found[index] = EmbeddedRows(self._kept(first), tuple(map(self._kept, levels)))
@@ -169,6 +174,10 @@ class MultimodalModel(TransformersModel):
             assert isinstance(output, EmbeddedRows), "that is what `encode` gives"
             place = slice(span.first_row, span.first_row + span.num_rows)
             rows = slice(span.offset, span.offset + span.num_rows)
+            if self._beside_id is not None and output.deepstack:
+                is_beside = int(token_ids[span.first_row]) == self._beside_id
+                x[place] = (output.deepstack[0] if is_beside else output.rows)[rows]
+                continue
             x[place] = output.rows[rows]
             if output.deepstack:
                 levels.append([each[rows] for each in output.deepstack])

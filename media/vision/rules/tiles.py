@@ -100,7 +100,7 @@ class Tiles(FramedRule):
         if self.by_size:
             return self._grid_by_size(height, width)
         best, least = (1, 1), float("inf")
-        for columns, rows in _grids(self.least, self.most):
+        for columns, rows in grids_of(self.least, self.most):
             difference = abs(width / height - columns / rows)
             area = self.max_item_pixels * columns * rows
             if difference < least or (difference == least and height * width > 0.5 * area):
@@ -112,13 +112,14 @@ class Tiles(FramedRule):
             columns, rows = grid
             return min(columns * self.height / width, rows * self.height / height)
 
-        grids = _grids(1, self.most)
+        grids = grids_of(1, self.most)
         enlarging = [grid for grid in grids if scale(grid) >= 1]
         return min(enlarging, key=scale) if enlarging else max(grids, key=scale)
 
 
 @cache
-def _grids(least: int, most: int) -> tuple[tuple[int, int], ...]:
+def grids_of(least: int, most: int) -> tuple[tuple[int, int], ...]:
+    """Columns and rows of so many tiles, the fewest first."""
     sides = range(1, most + 1)
     found = [(columns, rows) for columns in sides for rows in sides if least <= columns * rows <= most]
     return tuple(sorted(found, key=lambda each: each[0] * each[1]))
