@@ -193,6 +193,8 @@ def _with_ids(value: Any, family: Family, tokenizer: Tokenizer) -> Any:  # noqa:
         return {name: _with_ids(each, family, tokenizer) for name, each in value.items()}
     if isinstance(value, tuple):
         return [_with_ids(each, family, tokenizer) for each in value]
+    if isinstance(value, dict):
+        return {name: _with_ids(each, family, tokenizer) for name, each in value.items()}
     return tokenizer.token_to_id(value) if isinstance(value, str) and value in family.tokens else value
 
 

@@ -84,6 +84,9 @@ class AudioEncoding:
     """See `MediaFamily.encode`."""
     feature_shape: tuple[int | None, ...]
     """Of an item's features; None: any size."""
+    id_beside_pictures: int | None = None
+    """The placeholder of sound in a prompt that has pictures, too: its rows are then the second of two
+    tensors that `encode` gives for each item. None: sound is the same in every prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,9 +240,9 @@ class Checkpoint:
             raise self.fault(path, value, "a list of pairs of positive numbers")
         return tuple((each[0], each[1]) for each in value)
 
-    def token(self, *paths: str) -> str:
+    def token(self, *paths: str, default: int | None = None) -> str:
         """The token whose id the first of these fields that is there has."""
-        token_id = next((found for path in paths if (found := self.value(path)) is not None), None)
+        token_id = next((found for path in paths if (found := self.value(path)) is not None), default)
         name = None
         if type(token_id) is int:
             name = self.text.backend.id_to_token(token_id)

@@ -89,14 +89,18 @@ class MultimodalModel(TransformersModel):
         self.sees_ahead_in_windows = family.sees_whole_in_windows
         self.sees_whole_prompts = family.sees_whole_prompts
         super().__init__(info, kv_shape, model, device, quantization, adaptable=adaptable)
-        # The decoder may lie beside the encoders, or be the base of a language model that lies there.
-        self._encoders = self._model if self._base is self._decoder else self._base
+        # The decoder may lie beside the encoders, around them, or be the base of a language model that lies there.
+        beside = self._model if self._base is self._decoder else self._base
+        self._towers: nn.Module = beside if self._encoders is None else self._encoders
         decoding = {self._decoder, self._given}
-        for part in self._encoders.children():
+        for part in self._towers.children() if self._encoders is None else self._towers.modules():
             if isinstance(part, PreTrainedModel) and decoding.isdisjoint(part.modules()):
                 # Others keep the weights of all pairs of patches. Towers that have no such way stay so.
                 with suppress(ValueError):
                     part.set_attn_implementation(_TOWER_ATTENTION)
+            if self._encoders is not None and hasattr(part, "is_causal"):
+                cast(Any, part).is_causal = False  # what Phi-4's say where they have no mask, which is wrong
+        self._beside_id = None if family.audio is None else family.audio.id_beside_pictures
         self._embed: nn.Module = cast(Any, self._decoder).get_input_embeddings()
 
     def check_features(self, features: Features) -> None:
@@ -131,7 +135,7 @@ class MultimodalModel(TransformersModel):
             values = tuple(values_of(each).to(self.device, self.dtype) for each in chosen)
             encoding = self._family if is_visual else self._family.audio
             assert encoding is not None, "that is how it was found"
-            rows = encoding.encode(self._encoders, _Batch(values, chosen))
+            rows = encoding.encode(self._towers, _Batch(values, chosen))
             for index, each in zip(indices, rows, strict=True):
                 first, *levels = each if isinstance(each, tuple) else (each,)
                 found[index] = EmbeddedRows(self._kept(first), tuple(map(self._kept, levels)))
@@ -177,6 +181,10 @@ class MultimodalModel(TransformersModel):
             assert isinstance(output, EmbeddedRows), "that is what `encode` gives"
             place = slice(span.first_row, span.first_row + span.num_rows)
             rows = slice(span.offset, span.offset + span.num_rows)
+            if self._beside_id is not None and output.deepstack:
+                is_beside = int(token_ids[span.first_row]) == self._beside_id
+                x[place] = (output.deepstack[0] if is_beside else output.rows)[rows]
+                continue
             x[place] = output.rows[rows]
             if output.deepstack:
                 levels.append([each[rows] for each in output.deepstack])

@@ -111,6 +111,7 @@ class MediaPrompts(TextPrompts):
         ids: list[int] = []
         items: list[EncoderItem] = []
         spans: list[MediaSpan] = []
+        beside = self._beside_pictures(media)
         for token_id in token_ids:
             if token_id not in self._tokens:
                 ids.append(token_id)
@@ -123,7 +124,7 @@ class MediaPrompts(TextPrompts):
             spans.append(MediaSpan(item.content_hash, len(ids), item.num_tokens, grid, kind, since_start))
             items.append(item)
             # Their embeddings are never looked up, and some families' tokens have none.
-            ids += self._row_ids(token_id, item)
+            ids += self._row_ids(beside if kind == "audio" and beside is not None else token_id, item)
         if next(left, None) is not None:
             raise _mismatch()
         return Prompt(tuple(ids), unique(items), tuple(spans))
@@ -138,6 +139,11 @@ class MediaPrompts(TextPrompts):
             yield media.kind, item, since_start
         if place.closing is not None:
             yield media.kind, place.closing, None
+
+    def _beside_pictures(self, media: Sequence[MediaItems]) -> int | None:
+        """See `AudioEncoding.id_beside_pictures`."""
+        audio = self._family.audio
+        return audio.id_beside_pictures if audio and any(each.kind == "image" for each in media) else None
 
     def _row_ids(self, token_id: int, item: EncoderItem) -> Iterable[int]:
         if self._family.row_tokens is None:

@@ -33,7 +33,7 @@ from .mixers import replace_mixers
 from .norms import fuse_norms
 from .refusal import refusal, refusing
 from .rounded import adapt_linears, read_bytes, round_linears, rounded_in, tile_linears
-from .skeleton import base_name, decoder_name
+from .skeleton import base_name, decoder_name, encoders_inside
 from .sparse import keep_index_keys
 
 _CHECK_LENGTHS: Final = (7, 3, 12)
@@ -80,6 +80,13 @@ class _Given(nn.Module):
         return _Hidden((self.hidden,))
 
 
+class _Unextended(nn.Module):
+    """Stands for encoders inside a decoder: embeddings of text stay as they are."""
+
+    def forward(self, input_ids: Tensor, inputs_embeds: Tensor, **_: object) -> Tensor:
+        return inputs_embeds
+
+
 class TransformersModel:
     """A `transformers` language model behind our interface."""
 
@@ -110,6 +117,11 @@ class TransformersModel:
         decoder = model.get_submodule(prefix)
         assert isinstance(decoder, PreTrainedModel), "as all inner models are"
         attend_through_ours(model, decoder)
+        self._encoders: nn.Module | None = None
+        """Those that lay inside the decoder."""
+        if (inside := encoders_inside(decoder)) is not None:
+            self._encoders = decoder.get_submodule(inside)
+            decoder.set_submodule(inside, _Unextended())
         self._decoder: nn.Module = decoder
         # What the language model does behind its decoder (projections, caps, scales) is run on hidden
         # states of our choice.
