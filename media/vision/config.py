@@ -53,6 +53,10 @@ class PixelConfig:
     ceiling: int | None = None
     """Pixels that memory was planned for, beyond which an image is not made larger to reach a wished least:
     the reference rounds up."""
+    first_longest: int | None = None
+    """Pixels of the longer side that a picture is given before its own size; None: it is not."""
+    as_torchvision: bool = False
+    """Resized and normalised as torchvision does it (`media/vision/fixed_point.py`)."""
     lengthens_sides: bool = False
     """An image with a side shorter than one token's is made larger until it is not, and then resized."""
 
@@ -83,6 +87,9 @@ class VideoConfig:
     """Tokens a frame may have then."""
     max_frame_pixels: int | None = None
     """An operator's bound on one frame's area."""
+    skipped_s: float | None = None
+    """Frames are chosen as SmolVLM's are: up to `num_frames` or `max_frames`, at places rounded down, and of
+    a long video none of so many seconds at each end. None: as Qwen's are."""
     bounds_frames: bool = False
     """The bounds of `pixels` are of one frame, and `max_video_tokens` of all together."""
     frame_size: tuple[int, int] | None = None

@@ -7,13 +7,17 @@ weights have 22 bits. Knows neither torch nor models; read next: `media/vision/r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from .images import PixelArray
-
+LANCZOS: Final = 1
+BILINEAR: Final = 2
+BICUBIC: Final = 3
+"""The filters that there are, by Pillow's numbers."""
+PixelArray = npt.NDArray[np.uint8]
 _Doubles = npt.NDArray[np.float64]
 _CUBIC: Final = -0.5
 """The slope of the cubic filter at one."""
@@ -24,17 +28,30 @@ _BLOCK: Final = 16
 """Lines of a result that one product of matrices makes."""
 
 
-def resize(picture: PixelArray, height: int, width: int, *, is_cubic: bool) -> PixelArray:
-    """uint8 [h, w, channels] → [height, width, channels], by a cubic or a linear filter."""
-    across = _pass(picture.transpose(1, 0, 2), width, is_cubic=is_cubic)
-    return _pass(across.transpose(1, 0, 2), height, is_cubic=is_cubic)
+def resize(picture: PixelArray, height: int, width: int, resample: int) -> PixelArray:
+    """uint8 [h, w, channels] → [height, width, channels], by one of the filters."""
+    across = _pass(picture.transpose(1, 0, 2), width, resample)
+    return _pass(across.transpose(1, 0, 2), height, resample)
 
 
-def _pass(lines: PixelArray, number: int, *, is_cubic: bool) -> PixelArray:
+def value_table(
+    mean: tuple[float, ...], std: tuple[float, ...], factor: float, *, do_rescale: bool, do_normalize: bool
+) -> npt.NDArray[np.float32]:
+    """float32 [3, 256]: what each byte becomes, the factor multiplied into mean and deviation."""
+    table = np.tile(np.arange(256, dtype=np.float32), (3, 1))
+    if not do_normalize:
+        return table * np.float32(factor) if do_rescale else table
+    middle, deviation = (np.array(each, np.float32)[:, None] for each in (mean, std))
+    if do_rescale:
+        middle, deviation = (each * np.float32(1 / factor) for each in (middle, deviation))
+    return (table - middle) / deviation
+
+
+def _pass(lines: PixelArray, number: int, resample: int) -> PixelArray:
     """uint8 [n, m, channels] → [number, m, channels]."""
     if len(lines) == number:
         return lines
-    first, weights, fraction_bits = _weights(len(lines), number, is_cubic=is_cubic)
+    first, weights, fraction_bits = _weights(len(lines), number, resample)
     one = 1 << fraction_bits
     most = 255 * np.abs(weights).sum(1).max() + one
     dtype = np.float32 if most < _EXACT_IN_FLOAT32 else np.float64
@@ -53,19 +70,20 @@ def _pass(lines: PixelArray, number: int, *, is_cubic: bool) -> PixelArray:
     return found.reshape(number, *lines.shape[1:])
 
 
-def _weights(size: int, number: int, *, is_cubic: bool) -> tuple[npt.NDArray[np.int64], _Doubles, int]:
+def _weights(size: int, number: int, resample: int) -> tuple[npt.NDArray[np.int64], _Doubles, int]:
     """For each line of a result the first line it is made of; the integer weights [number, taps] of that line
     and the next ones; how many of their bits are a fraction."""
     scale = size / number
     stretch = max(scale, 1.0)
-    support = (2.0 if is_cubic else 1.0) * stretch
+    reach, filter_ = _FILTERS[resample]
+    support = reach * stretch
     taps = int(np.ceil(support)) * 2 + 1
     centers = scale * (np.arange(number) + 0.5)
     first = np.maximum((centers - support + 0.5).astype(np.int64), 0)
     counts = np.clip(np.minimum((centers + support + 0.5).astype(np.int64), size) - first, 0, taps)
     places = np.arange(taps)
     distances = np.abs((places + first[:, None] - centers[:, None] + 0.5) * (1 / stretch))
-    weights = np.where(places < counts[:, None], _filter(distances, is_cubic=is_cubic), 0.0)
+    weights = np.where(places < counts[:, None], filter_(distances), 0.0)
     weights /= weights.sum(1, keepdims=True)
     most, bits = weights.max(), 0
     while bits < _MOST_FRACTION_BITS and int(0.5 + most * (1 << (bits + 1))) < 1 << _WEIGHT_BITS:
@@ -73,9 +91,24 @@ def _weights(size: int, number: int, *, is_cubic: bool) -> tuple[npt.NDArray[np.
     return first, np.trunc(weights * (1 << bits) + np.copysign(0.5, weights)), bits
 
 
-def _filter(distances: _Doubles, *, is_cubic: bool) -> _Doubles:
-    if not is_cubic:
-        return np.maximum(1.0 - distances, 0.0)
-    x, a = distances, _CUBIC
+def _linear(x: _Doubles) -> _Doubles:
+    return np.maximum(1.0 - x, 0.0)
+
+
+def _cubic(x: _Doubles) -> _Doubles:
+    a = _CUBIC
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     return np.where(x < 1, near, np.where(x < 2, (((x - 5) * x + 8) * x - 4) * a, 0.0))
+
+
+def _lanczos(x: _Doubles) -> _Doubles:
+    return np.where(x < _LOBES, np.sinc(x) * np.sinc(x / _LOBES), 0.0)
+
+
+_LOBES: Final = 3
+_FILTERS: Final[dict[int, tuple[int, Callable[[_Doubles], _Doubles]]]] = {
+    LANCZOS: (_LOBES, _lanczos),
+    BILINEAR: (1, _linear),
+    BICUBIC: (2, _cubic),
+}
+"""With the distance at which they end."""

@@ -61,6 +61,11 @@ def _frames(videos: Sequence[Sequence[EncoderItem]], films: Sequence[Film]) -> G
     return {"pixel_values_videos": torch.stack([torch.cat(list(map(values, items))) for items in videos])}
 
 
+def _squares(videos: Sequence[Sequence[EncoderItem]], films: Sequence[Film]) -> Given:
+    """Frames of all, as if they were the pictures of one prompt."""
+    return {"pixel_values": torch.stack([values(item) for items in videos for item in items])[None]}
+
+
 @dataclass(frozen=True)
 class VideoFamily:
     """A family of `media_families.py`, and what it takes of videos."""
@@ -76,6 +81,8 @@ class VideoFamily:
     """Further fields of the vision config."""
     mixes: bool = True
     """Its `generate` takes pictures and films in one prompt."""
+    has_intro: bool = False
+    """A text stands in front of films, which is found cached for the next one."""
 
     @property
     def family(self) -> Family:
@@ -95,6 +102,7 @@ VIDEO_FAMILIES = (
     VideoFamily("qwen3_vl_moe", _QWEN, _OF_ALL, _patches),
     VideoFamily("qwen3_5", _QWEN, _OF_ALL, _patches),
     VideoFamily("internvl", "<video>", {}, _tiles, tokens=("<video>",), mixes=False),
+    VideoFamily("smolvlm", "<video>", {"size": {"longest_edge": 48}}, _squares, mixes=False, has_intro=True),
     VideoFamily("llava_onevision", "<video>", {"do_normalize": False}, _frames),
     VideoFamily("glm4v", "<|video|>", _OF_ALL, _patches, mixes=False),
 )

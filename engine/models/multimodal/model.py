@@ -89,7 +89,7 @@ class MultimodalModel(TransformersModel):
         self.sees_ahead_in_windows = family.sees_whole_in_windows
         self.sees_whole_prompts = family.sees_whole_prompts
         super().__init__(info, kv_shape, model, device, quantization, adaptable=adaptable)
-        # The decoder may lie beside the encoders, around them, or be the base of a language model that lies there.
+        # The decoder lies beside the encoders or around them, or is a language model's base that lies there.
         beside = self._model if self._base is self._decoder else self._base
         self._towers: nn.Module = beside if self._encoders is None else self._encoders
         decoding = {self._decoder, self._given}

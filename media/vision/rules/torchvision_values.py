@@ -28,16 +28,11 @@ class TorchvisionValues(Values):
 
     def resize(self, picture: PixelArray, height: int, width: int) -> PixelArray:
         """uint8 [h, w, 3] → [height, width, 3]."""
-        return fixed_point.resize(picture, height, width, is_cubic=self.resample == BICUBIC)
+        return fixed_point.resize(picture, height, width, self.resample)
 
     def of(self, picture: PixelArray) -> FloatArray:
-        """uint8 [h, w, 3] → float32 [3, h, w], with the factor multiplied into mean and deviation."""
-        table = np.tile(np.arange(256, dtype=np.float32), (3, 1))
-        if self.do_normalize:
-            mean, std = (np.array(each, np.float32)[:, None] for each in (self.mean, self.std))
-            if self.do_rescale:
-                mean, std = (each * np.float32(1 / self.factor) for each in (mean, std))
-            table = (table - mean) / std
-        elif self.do_rescale:
-            table *= np.float32(self.factor)
+        """uint8 [h, w, 3] → float32 [3, h, w]."""
+        table = fixed_point.value_table(
+            self.mean, self.std, self.factor, do_rescale=self.do_rescale, do_normalize=self.do_normalize
+        )
         return np.stack([table[channel][picture[:, :, channel]] for channel in range(3)])

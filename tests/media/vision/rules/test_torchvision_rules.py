@@ -3,6 +3,7 @@ torchvision."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from sensorium.media.vision.pixel_rule import open_rule
+from sensorium.media.vision.rules.split_squares import SplitSquares
+from sensorium.media.vision.video import sample_indices
 from support.torchvision_processors import torchvision_processor
 from support.vision_files import picture, png
+from transformers.video_utils import VideoMetadata
 
 SIZES = (
     *((40, 60), (60, 40), (33, 33), (20, 90), (31, 30), (300, 200), (16, 16), (100, 9)),
@@ -118,3 +122,28 @@ def test_features_equal_the_reference(
         data = png(height, width)
         assert size <= rule.image_bytes(height, width) == rule.measure_image(data)
         assert rule.prepare_image(data).items == items
+
+
+_SMOLVLM = {
+    "size": {"longest_edge": 48},
+    "max_image_size": {"longest_edge": 32},
+    "video_sampling": {"fps": 2, "max_frames": 6, "video_size": {"longest_edge": 48}},
+}
+
+
+@pytest.mark.parametrize("num_frames", [1, 5, 40, 300])
+def test_frames_of_smolvlm_equal_the_reference(tmp_path: Path, num_frames: int) -> None:
+    processor = torchvision_processor("smolvlm", "SmolVLMVideoProcessor", kind="video")(**_SMOLVLM)
+    fields = {"image_processor_type": "SmolVLMImageProcessor", **_SMOLVLM}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(fields))
+    rule = open_rule(".rules.split_squares", tmp_path)
+    assert isinstance(rule, SplitSquares)
+    metadata = VideoMetadata(total_num_frames=num_frames, fps=10.0, duration=num_frames / 10)
+    chosen = sample_indices(num_frames, 10.0, rule.videos)
+    assert chosen == processor.sample_frames(metadata).tolist()
+    frames = [picture(30, 50, index) for index in chosen]
+    found = rule.prepare_frames(frames, [index / 10 for index in chosen])
+    expected = processor([np.stack(frames)], do_sample_frames=False, return_tensors="pt")["pixel_values"]
+    for item, array in zip(found.items, expected[0].numpy(), strict=True):
+        values = np.frombuffer(item.features.data, "<f4").reshape(item.features.shape)
+        np.testing.assert_array_equal(values, array)
