@@ -28,7 +28,7 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
     side = checkpoint.processor.get("max_image_size", 980)
     if type(side) is not int or (side // patch) ** 2 not in rows:
         raise checkpoint.fault(field, found, f"one with the patches of a square of {side} pixels")
-    number = rows[(side // patch) ** 2]
+    number: int = rows[(side // patch) ** 2]
 
     def num_rows(_: Features) -> int:
         return number
