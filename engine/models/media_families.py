@@ -35,6 +35,7 @@ ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("Exaone4_5_ForConditionalGeneration", "exaone4_5", ".patches.in_line"),
     MediaEntry("DeepseekVLForConditionalGeneration", "deepseek_vl", ".squares.deepseek_vl"),
     MediaEntry("Gemma3ForConditionalGeneration", "gemma3", ".gemma3"),
+    MediaEntry("Gemma3nForConditionalGeneration", "gemma3n", ".gemma3n"),
     MediaEntry("Gemma4ForConditionalGeneration", "gemma4", ".pads.gemma4"),
     MediaEntry("Glm46VForConditionalGeneration", "glm46v", ".patches.glm46v"),
     MediaEntry("Glm4vForConditionalGeneration", "glm4v", ".glm4v"),
