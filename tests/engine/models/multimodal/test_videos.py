@@ -29,7 +29,13 @@ def test_films_are_answered_as_transformers_does(tmp_path: Path, family: VideoFa
     other = checkpoint.film_case("What happens?", Film(4, seed=5))
     assert other.prompt == cases[0].prompt
     assert other.expected != cases[0].expected
-    check_every_way(checkpoint.model, [*cases, other], seed=0)
+    check_every_way(
+        checkpoint.model,
+        [*cases, other],
+        seed=0,
+        sees_whole_items=checkpoint.source.sees_whole_items,
+        positions=checkpoint.source.positions,
+    )
 
 
 @pytest.mark.parametrize("family", VIDEO_FAMILIES[:2], ids=[family.name for family in VIDEO_FAMILIES[:2]])
