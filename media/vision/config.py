@@ -11,10 +11,14 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from ...protocols.engine.messages import EncoderItem, MediaKind
 from ...protocols.errors import ModelLoadError
 from ...protocols.shared.json_file import read_json
+
+if TYPE_CHECKING:
+    from .images import PixelArray
 
 _V = TypeVar("_V")
 
@@ -71,6 +75,16 @@ class PixelConfig:
         return 12
 
 
+class FrameRule(Protocol):
+    """How each frame of a video becomes an item of its own."""
+
+    def size(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width of what a frame of a size is resized to."""
+
+    def item(self, frame: PixelArray, modality: MediaKind) -> EncoderItem:
+        """Of uint8 [height, width, 3] of that size."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoConfig:
     """Which frames of a video are looked at, and what becomes of their pixels."""
@@ -95,6 +109,8 @@ class VideoConfig:
     frame_size: tuple[int, int] | None = None
     """Height and width of every frame, which is then no patches but [3, height, width]; frames of one
     temporal patch are an item [frames, 3, height, width], or where that is one frame [3, height, width]."""
+    frames: FrameRule | None = None
+    """Of frames that are neither merged patches nor of one size; a temporal patch is one frame then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

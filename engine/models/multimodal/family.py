@@ -154,6 +154,9 @@ class MediaFamily:
     level_inputs: Callable[[Any, Sequence[Any]], Mapping[str, Any]] = deepstack
     """From which rows of a step are of media, bool [1, rows], and the levels of those rows behind the first,
     each [media rows, width], to what the decoder is called with."""
+    embed: Callable[[Any, Any], Any] | None = None
+    """From a model of `transformers` (without its head) and the tokens of a step, [rows], to their embeddings
+    [rows, width], where they are not the decoder's own. It goes with `layer_inputs`."""
     layer_inputs: Callable[[Any, Any], Mapping[str, Any]] | None = None
     """From the decoder and the tokens of a step with media, [1, rows], to what else it is called with: what
     it would make of them itself if it were not given embeddings. None: nothing."""

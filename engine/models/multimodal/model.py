@@ -171,9 +171,10 @@ class MultimodalModel(TransformersModel):
         if (padding := self._family.padding) is not None:
             is_padding = torch.isin(token_ids, torch.tensor(padding.token_ids, device=token_ids.device))
             token_ids = token_ids.masked_fill(is_padding, padding.pad_id)
-        if not batch.media:
+        embed = self._family.embed
+        if not batch.media and embed is None:
             return {"input_ids": token_ids[None], "position_ids": positions}
-        x = cast(Tensor, self._embed(token_ids))
+        x = cast(Tensor, self._embed(token_ids) if embed is None else embed(self._base, token_ids))
         levels: list[list[Tensor]] = []
         is_media = torch.zeros(x.shape[0], dtype=torch.bool, device=x.device)
         for span in batch.media:

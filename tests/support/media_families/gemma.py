@@ -13,9 +13,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 
-def _padded(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
-    """Patches of any grids with zeros behind them, and where each lies; `ids` have the placeholder most
-    often."""
+def padded(items: Sequence[EncoderItem]) -> dict[str, Tensor]:
+    """Patches of any grids with zeros behind them, and where each lies."""
     features = list(map(values, items))
     most = max(map(len, features))
     places = []
@@ -28,8 +27,12 @@ def _padded(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
         "image_position_ids": torch.stack(
             [pad(each, (0, 0, 0, most - len(each)), value=-1) for each in places]
         ),
-        "mm_token_type_ids": (ids == int(ids.mode().values)).int(),
     }
+
+
+def _padded(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
+    """The same, and which tokens are those of pictures; `ids` have the placeholder most often."""
+    return {**padded(items), "mm_token_type_ids": (ids == int(ids.mode().values)).int()}
 
 
 _VISION = {

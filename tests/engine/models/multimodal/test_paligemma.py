@@ -75,7 +75,7 @@ def test_a_question_becomes_the_prompt_of_the_processor(
     assert prompts is not None
     assert prompts.media.pixels is not None
     rule = open_rule(prompts.media.pixels, folder)
-    asked = [*[IMAGE] * num_pictures, TextPart("answer en What is it?")]
+    asked: list[Part] = [*[IMAGE] * num_pictures, TextPart("answer en What is it?")]
     for parts in (asked, asked[::-1]):  # pictures are in front, wherever they are in the message
         prompt = prompts.chat(
             conversation(("user", parts)), [rule.prepare_picture(each) for each in pictures]

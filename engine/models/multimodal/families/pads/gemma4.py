@@ -1,6 +1,6 @@
 """Gemma 4: patches of any grid, of which squares become a row. In some checkpoints rows of a picture see each
-other both ways, in layers with a window only. Those with an audio tower take recordings of half a minute, of
-which each is encoded as a whole."""
+other both ways, in layers with a window only. A video is its frames, each behind its time. Checkpoints with
+an audio tower take recordings of up to half a minute, of which each is encoded as a whole."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from ......protocols.engine.messages import Features, MediaItems
-from ....prompts import IMAGES, AudioClips, MediaRules
+from ......protocols.engine.messages import Features, MediaItems, MediaKind
+from ....prompts import AudioClips, MediaRules
 from ...family import AudioEncoding, Checkpoint, EncodeBatch, MediaFamily, Padding, Place
 
 _PLACEHOLDERS: Final = ("image_token_id", "video_token_id", "audio_token_id")
+_VIDEO: Final = "<|video|>"
 _MAX_SECONDS: Final = 30.0
 """Of one recording: the processor cuts off what is behind."""
 
@@ -30,13 +31,19 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
     def text_of(media: MediaItems) -> str:
         return f"{start}{token}{end}" * len(media.items)
 
+    def film_of(media: MediaItems) -> str:
+        return " ".join(f"{_minutes(each)} {start}{_VIDEO}{end}" for each in media.starts_s)
+
     def num_rows(features: Features) -> int:
         return math.prod(features.grid or ()) // pooled**2
 
+    places: dict[MediaKind, Place] = {"image": Place(written=token, text_of=text_of, token=token)}
+    if checkpoint.has_control(_VIDEO):
+        places["video"] = Place(written=_VIDEO, text_of=film_of, token=_VIDEO)
     family = MediaFamily(
-        purpose="chat · text, images",
-        media=MediaRules(pixels=".rules.pooled_patches", pixel_kinds=IMAGES),
-        places={"image": Place(written=token, text_of=text_of, token=token)},
+        purpose="chat · text, images" + (", video" if "video" in places else ""),
+        media=MediaRules(pixels=".rules.pooled_patches", pixel_kinds=frozenset(places), is_live=False),
+        places=places,
         num_rows=num_rows,
         encode=_encode,
         row_width=checkpoint.size("text_config.hidden_size"),
@@ -82,6 +89,10 @@ def _with_audio(family: MediaFamily, checkpoint: Checkpoint) -> MediaFamily:
 def num_audio_rows(num_frames: int) -> int:
     """Of a recording: two convolutions take every other frame."""
     return -(-num_frames // 4)
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds // 60):02d}:{int(seconds % 60):02d}"
 
 
 def _is_audio(features: Features) -> bool:
