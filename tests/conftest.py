@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 from support.children import Children, children_from_now
+from support.torchvision_processors import define_missing_operators
 
 HERE: Final = Path(__file__).parent
 SLOW: Final = ("e2e/",)
@@ -40,6 +41,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 # As the command line has it (`actors/cli.py`); read when torch is loaded. Models of two threads are tested in
 # more processes than there are cores, and half of what they took was spinning for each other.
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+
+define_missing_operators()
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # What a shell starts in the background is deaf to Ctrl-C, and so would be what tests start.
