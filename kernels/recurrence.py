@@ -74,7 +74,8 @@ def convolve_in_slots(
     there is not.
     """
     rows, native = _as_floats(rows), library()
-    assert native is not None and can_run_in_slots(states.numbers)
+    assert native is not None
+    assert can_run_in_slots(states.numbers)
     width, channels = taps.shape
     y = torch.empty((rows.shape[0], channels), dtype=torch.float32)
     bad = native.short_convolution(
@@ -103,7 +104,8 @@ def delta_rule_in_slots(
     if a.stride(0) != b.stride(0):
         a, b = a.contiguous(), b.contiguous()
     native, rows, heads = library(), mixed.shape[0], rule.heads
-    assert native is not None and can_run_in_slots(states.numbers)
+    assert native is not None
+    assert can_run_in_slots(states.numbers)
     assert mixed.shape[1] == 2 * rule.key_heads * rule.key_size + heads * rule.value_size
     y = torch.empty((rows, heads * rule.value_size), dtype=torch.float32)
     bad = native.gated_delta_rule(
