@@ -54,6 +54,7 @@ NATIVE_TESTS: Final = {
 OWN_TESTS: Final = {
     **dict.fromkeys((family.model_type for family in CLIP_FAMILIES), "test_granite_speech.py"),
     **dict.fromkeys(("qwen2_5_omni", "qwen2_5_omni_thinker"), "test_omni.py"),
+    "phi4_multimodal": "test_phi4_multimodal.py",
     **dict.fromkeys(("qwen3_omni_moe", "qwen3_omni_moe_thinker"), "test_omni.py"),
 }
 """Types that take sound in another way, or beside pictures, and the tests by which they run."""
@@ -123,6 +124,7 @@ def _run(model_type: str, folder: Path) -> None:
         [*cases, other],
         seed=0,
         sees_whole_items=checkpoint.source.sees_whole_items,
+        sees_whole_prompts=checkpoint.source.sees_whole_prompts,
         positions=checkpoint.source.positions,
     )
 

@@ -65,6 +65,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(mark)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Of `make families`."""
+    parser.addoption(
+        "--every-way",
+        action="store_true",
+        help="check all families that see or hear every way, not one of each kind",
+    )
+
+
 def pytest_collection() -> None:
     """Collecting makes hundreds of thousands of objects that stay: see below."""
     gc.disable()

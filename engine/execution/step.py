@@ -17,7 +17,6 @@ from ...kernels.linear.row_adapters import AdaptedRows
 from ...kernels.transfer import to_device
 from ...protocols.engine.messages import Sample
 from ..models.base import (
-    NO_CONTEXT,
     CrossAttendingRows,
     EncoderOutput,
     MediaEmbedding,
@@ -196,9 +195,11 @@ def step_batch(
         more_paged=more_paged,
         media=tuple(media),
         cross_attending=tuple(_cross_attending(fed, encodings)) if limits.has_cross_attention else (),
-        rows=RowContext(_state_slots(fed, limits, device), tuple(adapted))
-        if adapted or limits.num_state_slots
-        else NO_CONTEXT,
+        rows=RowContext(
+            _state_slots(fed, limits, device),
+            tuple(adapted),
+            tuple(each.state.num_prompt for each in fed),
+        ),
         # Adapters change products of all rows.
         wanted=None if wanted is None or adapted else _wanted_rows(wanted, (paged, *more_paged), device),
     )

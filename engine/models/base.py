@@ -149,6 +149,8 @@ class RowContext:
     """int64 [sequences] of a model with states: where each sequence's are."""
     adapted: tuple[AdaptedRows, ...] = ()
     """Rows with adapters; the runner has `linear` apply them (`kernels/linear/row_adapters.py`)."""
+    prompt_lengths: tuple[int, ...] = ()
+    """Tokens of each sequence's prompt; tokens behind those were generated. Empty: not known."""
 
 
 NO_CONTEXT: Final = RowContext()

@@ -195,6 +195,8 @@ def _patches(
 def frames_item(frames: Sequence[PixelArray], config: VideoConfig) -> EncoderItem:
     """Frames of one temporal patch, uint8 [height, width, 3] of the size that they are encoded in → one item.
     Raises MediaError (param `video`) if no whole number of tokens covers them."""
+    if config.frames is not None:
+        return config.frames.item(frames[0], "video")
     if config.frame_size is None:
         return patch_item(frames, config.pixels, "video")
     values = np.stack([plane_values(frame, config.pixels) for frame in frames])
@@ -235,6 +237,9 @@ def target_size(num_frames: int, height: int, width: int, config: VideoConfig) -
     if config.frame_size is not None:
         check_ratio(height, width, "video")
         return config.frame_size
+    if config.frames is not None:
+        check_ratio(height, width, "video")
+        return config.frames.size(height, width)
     if not pixels.do_resize:
         _check_unresized(num_frames, height, width, config)
         return height, width

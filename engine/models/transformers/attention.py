@@ -45,6 +45,8 @@ class AttentionStep:
     """They do so in layers with a window only."""
     positions: Tensor | None = None
     """int64 [rows]: the rows' indices in their sequences, where layers depend on them."""
+    sees_whole_prompts: bool = False
+    """Layers that look both ways are those of a decoder, whose prompts do."""
     seen: dict[int, SeenLayer] = field(default_factory=dict)
 
 
@@ -99,7 +101,7 @@ def _paged(
     layer = cast(int, module.layer_idx)
     up = up_projection_of(module)
     if step.layers is None:
-        _check_attention(module, attention_mask, kwargs)
+        _check_attention(module, attention_mask, kwargs, is_causal=not step.sees_whole_prompts)
         index_size = index_size_of(module)
         step.seen[layer] = SeenLayer(
             key, value, sliding_window, is_latent=up is not None, index_size=index_size
@@ -133,10 +135,12 @@ def _paged(
     return mixed[None, ..., :value_size], None
 
 
-def _check_attention(module: nn.Module, mask: Tensor | None, options: Mapping[str, object]) -> None:
+def _check_attention(
+    module: nn.Module, mask: Tensor | None, options: Mapping[str, object], *, is_causal: bool
+) -> None:
     """Raise ValueError naming what a layer does that our attention does not. Masks that `transformers` makes
     are not made for it, so that one is the model's own."""
-    if not getattr(module, "is_causal", True):
+    if is_causal and not getattr(module, "is_causal", True):
         raise ValueError("its attention looks both ways: it is an encoder")
     if mask is not None and mask.numel() > 1:  # one number stands for none where a layer takes a part of it
         raise ValueError("its attention has masks of its own")

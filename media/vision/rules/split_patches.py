@@ -144,7 +144,7 @@ class SplitPatches(StillRule):
 
     def _grid(self, height: int, width: int) -> tuple[int, int]:
         """Columns and lines of tiles."""
-        return nearest_grid(height, width, _grids(*self.tiles), self.tile**2)
+        return nearest_grid(height, width, self.tile**2, _grids(*self.tiles))
 
     def _rounded(self, side: int) -> int:
         return round(side / self.square) * self.square

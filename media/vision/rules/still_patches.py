@@ -1,6 +1,6 @@
 """Pictures as patches of any grid, bounded by the pixels of a picture: the rule of PaddleOCR-VL,
 VideoLLaMA 3, Cohere Compass and others. Equal to what the image processors of `transformers` that `_KINDS`
-lists make of one picture."""
+lists make of one picture, where they need no torchvision."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ class _Defaults(NamedTuple):
     """Each of its sides that is shorter than a row's, before all else."""
     by_line: bool = False
     """Patches are in order of their lines, and squares of them are put together by the model."""
+    meaningless_size: list[int] | None = None
+    """Published files have it, and the class takes its own bounds instead."""
     resample: int | None = None
     """Pillow's filter, whatever a file says."""
 
@@ -40,6 +42,9 @@ _KINDS: Final = {
     "CohereCompassImageProcessor": _Defaults((56 * 56, 28 * 28 * 1280), temporal_patch_size=2),
     "Cosmos3EdgeImageProcessor": _Defaults(
         (256 * 256, 4096 * 4096), 2, HALF, HALF, patch_size=16, enlarges=True
+    ),
+    "MiniMaxM3VLImageProcessor": _Defaults(
+        (4 * 28 * 28, 672 * 672), temporal_patch_size=2, meaningless_size=[672, 672]
     ),
     "HunYuanVLImageProcessor": _Defaults(
         (512 * 512, 2048 * 2048), patch_size=16, by_line=True, resample=BICUBIC
@@ -53,6 +58,8 @@ def open_rule(folder: Path) -> StillPatches:
     """See `pixel_rule.open_rule`."""
     fields = image_fields(folder)
     kind = fields.kind(_KINDS)
+    if kind.meaningless_size is not None and fields.get("size") == kind.meaningless_size:
+        fields = fields.without("size")
     config = read_pixels(fields, kind.patch_size, *kind.bounds, kind.mean, kind.std, old_names=True)
     config = replace(
         config,

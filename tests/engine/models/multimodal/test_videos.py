@@ -35,7 +35,13 @@ def test_films_are_answered_as_transformers_does(tmp_path: Path, family: VideoFa
     assert other.expected != cases[0].expected
     if family.has_intro:  # with so much in common there are blocks for all, and none is preempted
         other.check(run_model(checkpoint.model, [other], seed=0)[0], "in any chunks")
-    check_every_way(checkpoint.model, cases if family.has_intro else [*cases, other], seed=0)
+    check_every_way(
+        checkpoint.model,
+        cases if family.has_intro else [*cases, other],
+        seed=0,
+        sees_whole_items=checkpoint.source.sees_whole_items,
+        positions=checkpoint.source.positions,
+    )
 
 
 @pytest.mark.parametrize("family", VIDEO_FAMILIES[:2], ids=[family.name for family in VIDEO_FAMILIES[:2]])
