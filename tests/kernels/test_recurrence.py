@@ -1,4 +1,4 @@
-"""Convolutions and delta rules in slots are their recurrences in float64, row by row, and leave other slots alone."""
+"""Convolutions and delta rules in slots are their recurrences in float64, and leave other slots alone."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ def short_convolution(
     """rows [rows, channels], taps [width, channels] → outputs [rows, channels] and new tails.
 
     The taps of the oldest row come first. `tails` [sequences, width - 1, channels] are the rows before, the
-    newest last; zeros in front of a sequence. Computed in their dtype. `lengths`: rows of each sequence.
+    newest last; zeros in front of a sequence. Computed in their dtype. `lengths` are the rows of each
+    sequence.
     """
     taps = taps.to(tails.dtype)
     offset = 0 if bias is None else bias.to(tails.dtype)
