@@ -105,6 +105,8 @@ class TranscriptionRule:
     """ISO codes."""
     instruction: str = ""
     """What a user writes behind the recording."""
+    is_instruction_first: bool = False
+    """It is written in front of the recording."""
     written: Callable[[str, str | None], str] | None = None
     """The whole prompt, of the recording's text and a language's code or None, where that is not one of the
     chat template."""

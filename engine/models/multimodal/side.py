@@ -14,7 +14,7 @@ from itertools import chain
 
 import msgspec
 
-from ....protocols.chat.content import ChatMessage, MediaPart, TextPart
+from ....protocols.chat.content import ChatMessage, MediaPart, Part, TextPart
 from ....protocols.chat.request import Conversation
 from ....protocols.engine.messages import EncoderItem, Features, MediaItems, MediaKind, MediaSpan
 from ....protocols.errors import BadRequestError
@@ -176,7 +176,9 @@ class TranscriptionPrompts:
         if self.rule.written is not None:
             written = self.rule.written(self._place.text_of(media), language)
             return self._prompts.expand(self.text.encode(written, allow_special=True), [media])
-        parts = (MediaPart("audio", b"", param="file"), TextPart(self.rule.instruction))
+        parts: tuple[Part, ...] = (MediaPart("audio", b"", param="file"), TextPart(self.rule.instruction))
+        if self.rule.is_instruction_first:
+            parts = parts[::-1]
         message = ChatMessage(role="user", content=parts, extra={}, param="file")
         return self._prompts.chat(Conversation(messages=(message,), template_kwargs={}), [media])
 

@@ -22,7 +22,8 @@ def opened(folder: Path, *, seed: int = 0) -> Checkpoint:
 def both(checkpoint: Checkpoint, *content: Content) -> Case:
     """A question about pictures and sound: `generate` takes the placeholder of sound wherever it lies."""
     prompt = checkpoint.prompt(*content)
-    audio_id = checkpoint.source.side.text.id_of("<|audio|>")
+    alone = checkpoint.prompt(Sound(0.1))
+    audio_id = alone.token_ids[alone.spans[0].start]
     ids = list(prompt.token_ids)
     for span in prompt.spans:
         if span.kind == "audio":
