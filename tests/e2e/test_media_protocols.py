@@ -4,7 +4,9 @@ files known by name; what users type for a placeholder."""
 from __future__ import annotations
 
 import base64
+import wave
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Any
 
 import httpx
@@ -131,3 +133,34 @@ def test_placeholders_that_users_type_are_text(server: Server, typed: str) -> No
         details = found["usage"]["prompt_tokens_details"]
         assert details["image_tokens"] == alone["usage"]["prompt_tokens_details"]["image_tokens"]
         assert found["usage"]["prompt_tokens"] > alone["usage"]["prompt_tokens"]
+
+
+def silence(num_samples: int, num_channels: int = 1, rate: int = 16_000) -> bytes:
+    out = BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setnchannels(num_channels)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(bytes(2 * num_samples * num_channels))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [(sound(silence(0)), "holds no audio samples"), (sound(b""), "is empty")],
+)
+def test_sound_of_which_nothing_is_heard_is_refused_by_name(server: Server, part: Part, words: str) -> None:
+    body = {"model": MODEL, "messages": user(part, QUESTION)}
+    refused = httpx.post(f"{server.api}/chat/completions", json=body, timeout=60)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"]) == (400, "invalid_media"), error
+    assert error["param"] == "messages[0].content[0]"
+    assert words in error["message"]
+
+
+def test_a_second_of_sound_is_as_long_at_any_rate_and_of_any_channels(server: Server) -> None:
+    tokens = [
+        chat(server, MODEL, user(sound(data), QUESTION))["usage"]["prompt_tokens_details"]["audio_tokens"]
+        for data in (silence(16_000), silence(16_000, 8), silence(384_000, rate=384_000))
+    ]
+    assert len(set(tokens)) == 1
