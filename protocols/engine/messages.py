@@ -128,7 +128,12 @@ class MediaSpan(msgspec.Struct, frozen=True):
     @property
     def is_visual(self) -> bool:
         """Whether it is of an image or a video."""
-        return self.grid is not None if self.kind is None else self.kind != "audio"
+        return self.medium != "audio"
+
+    @property
+    def medium(self) -> MediaKind:
+        """What it is of."""
+        return self.kind or ("audio" if self.grid is None else "image")
 
 
 class Grammar(msgspec.Struct, frozen=True):
