@@ -57,6 +57,11 @@ class Directory:
         """How many servers look engines up now."""
         return len(self._reports)
 
+    @property
+    def num_fronts(self) -> int:
+        """How many have announced themselves."""
+        return len(self._fronts)
+
     async def run(
         self, listener: socket.socket, *, task_status: trio.TaskStatus[HostPort] = trio.TASK_STATUS_IGNORED
     ) -> None:

@@ -43,7 +43,7 @@ ENTRIES: Final[tuple[MediaEntry, ...]] = (
         "DeepseekVLHybridForConditionalGeneration", "deepseek_vl_hybrid", ".squares.deepseek_vl_hybrid"
     ),
     MediaEntry("Gemma3ForConditionalGeneration", "gemma3", ".gemma3"),
-    MediaEntry("Gemma3nForConditionalGeneration", "gemma3n", ".gemma3n"),
+    MediaEntry("Gemma3nForConditionalGeneration", "gemma3n", ".pads.gemma3n"),
     MediaEntry("Gemma4ForConditionalGeneration", "gemma4", ".pads.gemma4"),
     MediaEntry("Glm46VForConditionalGeneration", "glm46v", ".patches.glm46v"),
     MediaEntry("Glm4vForConditionalGeneration", "glm4v", ".glm4v"),

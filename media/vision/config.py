@@ -18,7 +18,8 @@ from ...protocols.errors import ModelLoadError
 from ...protocols.shared.json_file import read_json
 
 if TYPE_CHECKING:
-    from .images import PixelArray
+    import numpy as np
+    import numpy.typing as npt
 
 _V = TypeVar("_V")
 
@@ -81,7 +82,7 @@ class FrameRule(Protocol):
     def size(self, height: int, width: int) -> tuple[int, int]:
         """Height and width of what a frame of a size is resized to."""
 
-    def item(self, frame: PixelArray, modality: MediaKind) -> EncoderItem:
+    def item(self, frame: npt.NDArray[np.uint8], modality: MediaKind) -> EncoderItem:
         """Of uint8 [height, width, 3] of that size."""
 
 

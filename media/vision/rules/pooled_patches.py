@@ -36,9 +36,10 @@ def open_rule(folder: Path) -> PooledPatches:
     fields.kind(_KINDS)
     values = Values.read(fields, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
     values = replace(values, do_normalize=fields.flag("do_normalize", default=False))
-    pictures = _read_pooled(fields, _MAX_ROWS, values)
+    default = PooledFrame(values=values, patch_size=_PATCH, pooled=_POOLED, max_rows=_MAX_ROWS)
+    pictures = _read_pooled(fields, default)
     video = ProcessorFields.optional(folder, "video_processor", "video_preprocessor_config.json")
-    return PooledPatches(values=values, pictures=pictures, videos=_read_videos(video, values))
+    return PooledPatches(values=values, pictures=pictures, videos=_read_videos(video, pictures))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +97,11 @@ class PooledPatches(FramedRule):
     @property
     def max_item_pixels(self) -> int:
         """See `PixelRule`."""
-        return max(self.pictures.max_pixels, self.videos.pixels.max_pixels)
+        return max(self.pictures.max_pixels, self._frame.max_pixels)
 
     def bounded(self, max_pixels: int | None) -> Self:
         """See `PixelRule`."""
-        frame = self.videos.frames
-        assert isinstance(frame, PooledFrame), "that is how it is made"
-        videos = replace(self.videos, frames=frame.bounded(max_pixels))
+        videos = replace(self.videos, frames=self._frame.bounded(max_pixels))
         return replace(self, pictures=self.pictures.bounded(max_pixels), videos=videos)
 
     def low_detail(self) -> Self:
@@ -114,28 +113,35 @@ class PooledPatches(FramedRule):
         """See `StillRule`."""
         return 3 * math.prod(self.pictures.size(height, width))
 
+    @property
+    def _frame(self) -> PooledFrame:
+        """How a video's frame becomes patches."""
+        assert isinstance(self.videos.frames, PooledFrame), "that is how it is made"
+        return self.videos.frames
+
     def make_items(self, picture: PixelArray) -> tuple[EncoderItem, ...]:
         """See `StillRule`."""
         resized = self.values.resize(picture, *self.pictures.size(*picture.shape[:2]))
         return (self.pictures.item(resized, "image"),)
 
 
-def _read_pooled(fields: ProcessorFields, max_rows: int, values: Values) -> PooledFrame:
+def _read_pooled(fields: ProcessorFields, default: PooledFrame) -> PooledFrame:
     if not fields.flag("do_resize", default=True):
         raise fields.fault("do_resize", "true")
-    return PooledFrame(
-        values=values,
-        patch_size=fields.integer("patch_size", _PATCH),
-        pooled=fields.integer("pooling_kernel_size", _POOLED),
-        max_rows=fields.integer("max_soft_tokens", max_rows),
+    return replace(
+        default,
+        patch_size=fields.integer("patch_size", default.patch_size),
+        pooled=fields.integer("pooling_kernel_size", default.pooled),
+        max_rows=fields.integer("max_soft_tokens", default.max_rows),
     )
 
 
-def _read_videos(fields: ProcessorFields, values: Values) -> VideoConfig:
-    """Of a folder's video processor; of what it does not say, what its class has."""
+def _read_videos(fields: ProcessorFields, pictures: PooledFrame) -> VideoConfig:
+    """Of a folder's video processor; what it does not say is as of pictures, but for the rows."""
+    values = pictures.values
     if not fields.is_empty:
         values = Values.read(fields, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
-    frame = _read_pooled(fields, _FRAME_ROWS, values)
+    frame = _read_pooled(fields, replace(pictures, values=values, max_rows=_FRAME_ROWS))
     pixels = PixelConfig(
         min_pixels=1,
         max_pixels=frame.max_pixels,

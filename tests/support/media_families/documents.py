@@ -55,7 +55,7 @@ def _framed(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
 def _two_squares(items: Sequence[EncoderItem], ids: Tensor) -> dict[str, Any]:
     large, small = 2 * SIDE, SIDE
     both = torch.stack(list(map(values, items)))
-    high, low = both.split([3 * large**2, 3 * small**2], dim=1)
+    high, low = both[:, : 3 * large**2], both[:, 3 * large**2 :]
     return {
         "pixel_values": low.view(-1, 3, small, small),
         "high_res_pixel_values": high.view(-1, 3, large, large),

@@ -25,7 +25,7 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
 
     return MediaFamily(
         purpose="chat · text, images",
-        media=MediaRules(pixels=".rules.padded_lines", pixel_kinds=IMAGES),
+        media=MediaRules(pixels=".rules.documents.padded_lines", pixel_kinds=IMAGES),
         places={"image": Place(written=token, text_of=one_each(token), token=token)},
         num_rows=lambda features: len(row_tokens(features)),
         row_tokens=row_tokens,

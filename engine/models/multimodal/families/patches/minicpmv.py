@@ -45,7 +45,7 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
 
     return MediaFamily(
         purpose="chat · text, images",
-        media=MediaRules(pixels=".rules.slices", pixel_kinds=IMAGES),
+        media=MediaRules(pixels=".rules.documents.slices", pixel_kinds=IMAGES),
         places={"image": Place(written=token, text_of=text_of, token=token, in_front=in_front)},
         num_rows=num_rows,
         encode=partial(encode, mode),

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ......protocols.engine.messages import Features
 from ....prompts import IMAGES, MediaRules
 from ...family import Checkpoint, EncodeBatch, MediaFamily, Place, one_each
 
@@ -29,15 +28,11 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
     if type(side) is not int or (side // patch) ** 2 not in rows:
         raise checkpoint.fault(field, found, f"one with the patches of a square of {side} pixels")
     number: int = rows[(side // patch) ** 2]
-
-    def num_rows(_: Features) -> int:
-        return number
-
     return MediaFamily(
         purpose="chat · text, images",
-        media=MediaRules(pixels=".rules.framed_crops", pixel_kinds=IMAGES),
+        media=MediaRules(pixels=".rules.documents.framed_crops", pixel_kinds=IMAGES),
         places={"image": Place(written=token, text_of=one_each(token), token=token)},
-        num_rows=num_rows,
+        num_rows=lambda _: number,
         encode=encode,
         row_width=checkpoint.size("text_config.hidden_size"),
         feature_shape=(3, side, side),

@@ -25,7 +25,7 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
 
     return MediaFamily(
         purpose="chat · text, images",
-        media=MediaRules(pixels=".rules.views", pixel_kinds=IMAGES),
+        media=MediaRules(pixels=".rules.documents.views", pixel_kinds=IMAGES),
         places={"image": Place(written=token, text_of=one_each(token), token=token)},
         num_rows=num_rows,
         encode=encode,

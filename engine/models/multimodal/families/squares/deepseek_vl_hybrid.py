@@ -21,7 +21,7 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
     rows = (height // checkpoint.size("vision_config.patch_size")) ** 2
     return MediaFamily(
         purpose="chat · text, images",
-        media=MediaRules(pixels=".rules.two_squares", pixel_kinds=IMAGES),
+        media=MediaRules(pixels=".rules.documents.two_squares", pixel_kinds=IMAGES),
         places={"image": Place(written=token, text_of=one_each(token), token=token)},
         num_rows=lambda _: rows,
         encode=partial(encode, large, height),

@@ -37,7 +37,7 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
 
     return MediaFamily(
         purpose="chat · text, images",
-        media=MediaRules(pixels=".rules.bounded_area", pixel_kinds=IMAGES),
+        media=MediaRules(pixels=".rules.documents.bounded_area", pixel_kinds=IMAGES),
         places={"image": Place(written=token, text_of=text_of, token=token)},
         num_rows=num_rows,
         encode=encode,

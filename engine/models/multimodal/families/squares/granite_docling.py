@@ -43,7 +43,7 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
 
     return MediaFamily(
         purpose="chat · text, images",
-        media=MediaRules(pixels=".rules.page_tiles", pixel_kinds=IMAGES),
+        media=MediaRules(pixels=".rules.documents.page_tiles", pixel_kinds=IMAGES),
         places={"image": Place(written=token, text_of=text_of, token=token)},
         num_rows=lambda _: rows,
         encode=partial(encode, is_fine),

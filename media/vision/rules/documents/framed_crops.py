@@ -13,12 +13,12 @@ from typing import Final, Self
 
 import numpy as np
 
-from ....protocols.engine.messages import EncoderItem
-from ...hashing import encoder_item
-from ..config import HALF, ProcessorFields
-from ..images import PixelArray
-from .anyres import Size, best_size, inside
-from .still_rule import StillRule, Values, image_fields
+from .....protocols.engine.messages import EncoderItem
+from ....hashing import encoder_item
+from ...config import HALF, ProcessorFields
+from ...images import PixelArray
+from ..anyres import Size, best_size, inside
+from ..still_rule import StillRule, Values, image_fields
 
 _SIDES: Final = (490, 980)
 """There are numbers of rows for no others."""

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
-from ....protocols.engine.messages import EncoderItem
-from ...hashing import encoder_item
-from ..config import ProcessorFields
-from ..images import PixelArray
-from .still_rule import StillRule, Values, image_fields
-from .tiles import LIMIT, cut, grids, nearest_grid
+from .....protocols.engine.messages import EncoderItem
+from ....hashing import encoder_item
+from ...config import ProcessorFields
+from ...images import PixelArray
+from ..still_rule import StillRule, Values, image_fields
+from ..tiles import LIMIT, cut, grids, nearest_grid
 
 _SIDE: Final = 512
 _MOST: Final = 32

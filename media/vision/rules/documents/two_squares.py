@@ -13,12 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from ....protocols.engine.messages import EncoderItem
-from ...hashing import encoder_item
-from ..config import CLIP_MEAN, CLIP_STD, NUM_FILTERS
-from ..images import PixelArray
-from .framed_square import LEAST, SIDE, framed
-from .still_rule import BICUBIC, StillRule, Values, image_fields
+from .....protocols.engine.messages import EncoderItem
+from ....hashing import encoder_item
+from ...config import CLIP_MEAN, CLIP_STD, NUM_FILTERS
+from ...images import PixelArray
+from ..framed_square import LEAST, SIDE, framed
+from ..still_rule import BICUBIC, StillRule, Values, image_fields
 
 _LARGE: Final = 1024
 _KINDS: Final = {"DeepseekVLHybridImageProcessor": None}

@@ -15,11 +15,11 @@ from typing import Final, Self
 
 import numpy as np
 
-from ....protocols.engine.messages import EncoderItem
-from ...hashing import encoder_item
-from ..config import HALF
-from ..images import PixelArray
-from .still_rule import StillRule, Values, image_fields
+from .....protocols.engine.messages import EncoderItem
+from ....hashing import encoder_item
+from ...config import HALF
+from ...images import PixelArray
+from ..still_rule import StillRule, Values, image_fields
 
 _SIDE: Final = 448
 _PATCH: Final = 14

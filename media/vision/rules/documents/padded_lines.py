@@ -10,11 +10,11 @@ from typing import Final, Self
 
 import numpy as np
 
-from ....protocols.engine.messages import EncoderItem
-from ...hashing import encoder_item
-from ..config import HALF
-from ..images import PixelArray
-from .still_rule import BILINEAR, StillRule, Values, image_fields
+from .....protocols.engine.messages import EncoderItem
+from ....hashing import encoder_item
+from ...config import HALF
+from ...images import PixelArray
+from ..still_rule import BILINEAR, StillRule, Values, image_fields
 
 _SIZE: Final = {"height": 1080, "width": 1920}
 _PATCH: Final = {"height": 30, "width": 30}

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
-from ....protocols.engine.messages import EncoderItem
-from ...hashing import encoder_item
-from ..images import PixelArray, smart_resize
-from .still_rule import StillRule, Values, image_fields
+from .....protocols.engine.messages import EncoderItem
+from ....hashing import encoder_item
+from ...images import PixelArray, smart_resize
+from ..still_rule import StillRule, Values, image_fields
 
 _LEAST: Final = 512 * 512
 _MOST: Final = 1024 * 1024

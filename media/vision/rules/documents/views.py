@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
-from ....protocols.engine.messages import EncoderItem
-from ...hashing import encoder_item
-from ..config import HALF
-from ..images import PixelArray
-from .framed_square import framed
-from .still_rule import StillRule, Values, image_fields
-from .tiles import LIMIT, cut, grids, nearest_grid
+from .....protocols.engine.messages import EncoderItem
+from ....hashing import encoder_item
+from ...config import HALF
+from ...images import PixelArray
+from ..framed_square import framed
+from ..still_rule import StillRule, Values, image_fields
+from ..tiles import LIMIT, cut, grids, nearest_grid
 
 _SIDE: Final = 1024
 _TILE: Final = 768
