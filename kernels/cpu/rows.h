@@ -109,15 +109,35 @@ INLINE void gate_row(const int bf16, const void *gate, const void *up, void *y, 
     }
 }
 
+/* Every other one of 32 floats, and those between them. */
+INLINE void split_pairs(const float *from, floats *even, floats *odd) {
+#if defined(__AVX2__)
+    for (int j = 0; j < LANES; j += 8) {
+        __m256 a = _mm256_loadu_ps(from + 2 * j), b = _mm256_loadu_ps(from + 2 * j + 8);
+        __m256d first = (__m256d)_mm256_shuffle_ps(a, b, 0x88), second = (__m256d)_mm256_shuffle_ps(a, b, 0xDD);
+        _mm256_storeu_ps((float *)even + j, (__m256)_mm256_permute4x64_pd(first, 0xD8));
+        _mm256_storeu_ps((float *)odd + j, (__m256)_mm256_permute4x64_pd(second, 0xD8));
+    }
+#else
+    for (int j = 0; j < LANES; j++) {
+        (*even)[j] = from[2 * j];
+        (*odd)[j] = from[2 * j + 1];
+    }
+#endif
+}
+
 /* gate · sigmoid(alpha · gate) · (up + 1) of pairs of a gate and an up, of which none is beyond the limit; `limits` are
  * alpha and that. count is a multiple of LANES. */
 INLINE void clamp_row(const int bf16, const void *pairs, const float *limits, void *y, long count) {
     const floats limit = (floats){} + limits[1];
     for (long i = 0; i < count; i += LANES) {
         floats gate, up;
-        for (int j = 0; j < LANES; j++) {
-            gate[j] = load(bf16, pairs, 2 * (i + j));
-            up[j] = load(bf16, pairs, 2 * (i + j) + 1);
+        if (bf16) {
+            words both = *(const words *)((const uint16_t *)pairs + 2 * i);
+            gate = (floats)(both << 16);
+            up = (floats)(both & 0xFFFF0000u);
+        } else {
+            split_pairs((const float *)pairs + 2 * i, &gate, &up);
         }
         gate = -larger(-limit, -gate);
         up = larger(-limit, -larger(-limit, -up));
