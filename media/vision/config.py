@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from ...protocols.engine.messages import EncoderItem, MediaKind
 from ...protocols.errors import ModelLoadError
 from ...protocols.shared.json_file import read_json
-
-if TYPE_CHECKING:
-    from .images import PixelArray
 
 _V = TypeVar("_V")
 
@@ -76,7 +76,7 @@ class FrameRule(Protocol):
     def size(self, height: int, width: int) -> tuple[int, int]:
         """Height and width of what a frame of a size is resized to."""
 
-    def item(self, frame: PixelArray, modality: MediaKind) -> EncoderItem:
+    def item(self, frame: npt.NDArray[np.uint8], modality: MediaKind) -> EncoderItem:
         """Of uint8 [height, width, 3] of that size."""
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from typing import Any, Final, cast
 
-from .....protocols.engine.messages import Features, MediaItems
-from .....protocols.errors import ModelLoadError
-from ...prompts import IMAGES, AudioClips, MediaRules
-from ..family import AudioEncoding, Checkpoint, EncodeBatch, MediaFamily, Place
+from ......protocols.engine.messages import Features, MediaItems
+from ......protocols.errors import ModelLoadError
+from ....prompts import IMAGES, AudioClips, MediaRules
+from ...family import AudioEncoding, Checkpoint, EncodeBatch, MediaFamily, Place
 
 _MAX_SECONDS: Final = 30.0
 """Of one recording: the processor cuts off what is behind."""
