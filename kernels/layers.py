@@ -13,7 +13,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,19 +24,17 @@ from .attention.cross_attention import CrossSpan
 from .attention.kv_cache import check_written, takes_codes
 from .attention.kv_quantization import CODED
 from .attention.paged_attention import PagedBatch
-from .autotune import Choice
-from .linear.float32_tiles import CODES_OF_KINDS, WIDTH, TiledWeight
+from .linear.few_experts import Mixture
 from .linear.fused_input import MOST_ROWS, LayerNorm, RmsNorm
-from .linear.linear import PAIRS, AdaptedWeight, DenseWeight, LinearWeight, PlainWeight
-from .linear.quantized_linear import BitsWeight, whole_tiles
+from .linear.linear import AdaptedWeight, LinearWeight, PlainWeight
+from .linear.products import NUMBERS, choices_of, knows_product, product_numbers, scratch_bytes
+from .linear.quantized_linear import whole_tiles
 from .linear.row_adapters import is_adapting
 from .native import CODES, Native, library
 from .rotary import RotaryTable
 from .silu_mul import LANES
 
 Norm = RmsNorm | LayerNorm
-_PRODUCT: Final = 9
-"""Numbers of a product in C."""
 
 
 class CrossParts(NamedTuple):
@@ -68,8 +66,7 @@ class LayerParts(NamedTuple):
 
     def products(self) -> Iterator[PlainWeight]:
         """The weights as C knows them: without what adapters change."""
-        for weight in self.weights:
-            yield weight.weight if isinstance(weight, AdaptedWeight) else weight
+        yield from _plain(self.weights)
 
     def norms(self) -> tuple[Norm, ...]:
         """Of whole rows."""
@@ -78,6 +75,44 @@ class LayerParts(NamedTuple):
             if self.cross is None
             else (self.norm, self.cross.norm, self.last_norm)
         )
+
+
+class MixtureParts(NamedTuple):
+    """One layer whose last products are those of chosen experts. What is None in one is None in each, but for
+    windows."""
+
+    norm: RmsNorm
+    qkv: LinearWeight
+    out: LinearWeight
+    last_norm: RmsNorm
+    mixture: Mixture
+    head_norms: HeadNorms | None = None
+    window: int | None = None
+    sinks: Tensor | None = None
+    """float32 [heads], as `paged_attention` takes them."""
+    cross: None = None
+
+    @property
+    def weights(self) -> tuple[LinearWeight, ...]:
+        """In the order in which `cpu/layers.c` has them."""
+        return (self.qkv, self.out)
+
+    def products(self) -> Iterator[PlainWeight]:
+        """As those of `LayerParts`."""
+        yield from _plain(self.weights)
+
+    def norms(self) -> tuple[Norm, ...]:
+        """Of whole rows."""
+        return (self.norm, self.last_norm)
+
+
+AnyParts = LayerParts | MixtureParts
+
+
+def _plain(weights: Sequence[LinearWeight]) -> Iterator[PlainWeight]:
+    """Without what adapters change."""
+    for weight in weights:
+        yield weight.weight if isinstance(weight, AdaptedWeight) else weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +130,7 @@ class Layers:
     def __init__(
         self,
         native: Native,
-        parts: Sequence[LayerParts],
+        parts: Sequence[AnyParts],
         heads: Heads,
         middle: Activation | Literal["silu_mul"],
         places: Sequence[tuple[int, int]],
@@ -107,21 +142,23 @@ class Layers:
         self._middle = -1 if middle == "silu_mul" else code_of(middle)
         self._num_groups = 1 + max(group for group, _ in places)
         self._num_planes = 1 + max(plane for _, plane in places)
-        numbers = (number for each in zip(parts, places, strict=True) for number in _numbers(*each))
+        numbers = (
+            number for each in zip(parts, places, strict=True) for number in _numbers(*each, self._dtype)
+        )
         self._table = array("q", numbers)
         self._is_adaptable = any(isinstance(each, AdaptedWeight) for part in parts for each in part.weights)
         products = [weight for each in parts for weight in each.products()]
-        self._scratch = max(  # bytes for each row
-            (each.scratch_bytes for each in products if isinstance(each, BitsWeight)), default=0
-        )
-        found = {each.choice for each in products if isinstance(each, DenseWeight)}
-        self.choices: tuple[Choice, ...] = tuple(choice for choice in found if choice is not None)
+        self._experts = [each.mixture.few for each in parts if isinstance(each, MixtureParts)]
+        self._scratch = max([scratch_bytes(products), *(each.scratch_bytes for each in self._experts)])
+        self.choices = choices_of(products)
 
     def take(self, rows: int, cache: Tensor, spans: Sequence[CrossSpan] = ()) -> bool:
         """Whether `run` gives for so many rows, such a cache and such spans what layer by layer would."""
         if self._is_adaptable and is_adapting():  # C knows the plain weights
             return False
         if not 0 < rows <= MOST_ROWS or any(choice.at(rows) != "c" for choice in self.choices):
+            return False
+        if not all(each.take(rows) for each in self._experts):
             return False
         return cache.is_contiguous() and all(map(self._knows, (cache[0], *(span.memory for span in spans))))
 
@@ -194,7 +231,7 @@ class Layers:
 
 
 def written_down(
-    parts: Sequence[LayerParts],
+    parts: Sequence[AnyParts],
     heads: Heads,
     middle: Activation | Literal["silu_mul"],
     *,
@@ -212,53 +249,36 @@ def written_down(
     known = all(each.is_cpu and each.is_contiguous() and each.dtype is dtype for each in tensors)
     if native is None or dtype not in CODES or not known or heads.dim % (2 * LANES if turned else 2):
         return None
-    if not all(_knows_product(weight, dtype) for each in parts for weight in each.products()):
+    if not all(knows_product(weight, dtype) for each in parts for weight in each.products()):
+        return None
+    mixtures = [each for each in parts if isinstance(each, MixtureParts)]
+    if any(each.mixture.few.dtype is not dtype for each in mixtures) or len(mixtures) not in (0, len(parts)):
         return None
     return Layers(native, parts, heads, middle, places or [(0, index) for index in range(len(parts))])
 
 
-def _knows_product(weight: PlainWeight, dtype: torch.dtype) -> bool:
-    if isinstance(weight, TiledWeight):
-        return weight.dtype is dtype and not weight.size % LANES
-    if isinstance(weight, DenseWeight):
-        is_ours = weight.tiles is not None and weight.choice is not None
-        return is_ours and weight.weight.dtype is dtype and not weight.weight.shape[1] % LANES
-    if not isinstance(weight, BitsWeight) or weight.order is not None:
-        return False
-    knows_bias = weight.bias is None or weight.bias.dtype is dtype
-    return knows_bias and not weight.size % LANES and not weight.group % LANES
-
-
-def _numbers(parts: LayerParts, place: tuple[int, int]) -> Iterator[int]:
+def _numbers(parts: AnyParts, place: tuple[int, int], dtype: torch.dtype) -> Iterator[int]:
     """A layer as C has it."""
-    products = [_product(weight) for weight in parts.products()]
-    if parts.cross is None:
-        products[2:2] = [[0] * _PRODUCT] * 2
-    qkv, out, query, cross_out, up, down = products
-    for each in (qkv, out, query, cross_out, up, down):
+    products = [product_numbers(weight) for weight in parts.products() if knows_product(weight, dtype)]
+    none = [0] * NUMBERS
+    if isinstance(parts, MixtureParts):
+        products += [none] * 4
+    elif parts.cross is None:
+        products[2:2] = [none] * 2
+    for each in products:
         yield from each
     yield parts.norm[0].data_ptr()
     yield 0 if parts.cross is None else parts.cross.norm[0].data_ptr()
     yield parts.last_norm[0].data_ptr()
     yield from [norm.data_ptr() for norm in _of_heads(parts)] or (0, 0)
     yield from (parts.window or 0, *place)
+    sinks, mixture = (parts.sinks, parts.mixture) if isinstance(parts, MixtureParts) else (None, None)
+    yield 0 if sinks is None else sinks.data_ptr()
+    yield 0 if mixture is None else mixture.address
 
 
-def _of_heads(parts: LayerParts) -> tuple[Tensor, ...]:
+def _of_heads(parts: AnyParts) -> tuple[Tensor, ...]:
     return () if parts.head_norms is None else (parts.head_norms.query, parts.head_norms.key)
-
-
-def _product(weight: PlainWeight) -> list[int]:
-    assert isinstance(weight, DenseWeight | TiledWeight | BitsWeight)
-    bias = 0 if weight.bias is None else weight.bias.data_ptr()
-    if isinstance(weight, BitsWeight):
-        return [weight.packed.data_ptr(), bias, weight.size, weight.out, 0, 0, 0, weight.bits, weight.group]
-    if isinstance(weight, TiledWeight):
-        how = (CODES_OF_KINDS[weight.kind], WIDTH, weight.size)
-        return [weight.memory.data_ptr(), bias, weight.size, weight.out, *how, 0, 0]
-    assert weight.tiles is not None
-    (out, size), tiles = weight.weight.shape, weight.tiles
-    return [tiles.address, bias, size, out, PAIRS, tiles.width, tiles.depth, 0, 0]
 
 
 def _span_arrays(spans: Sequence[CrossSpan], layers: int) -> tuple[array[int], array[int], array[int]]:

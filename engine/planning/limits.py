@@ -293,7 +293,7 @@ def _check_media(spans: tuple[MediaSpan, ...], num_prompt: int) -> None:
             raise BadRequestError(f"{where} is not inside the prompt of {num_prompt} tokens")
         if span.grid is not None:
             time, height, width = span.grid
-            if min(span.grid) < 1 or time * height * width != span.num_tokens:
+            if min(span.grid) < 1 or time * height * width > span.num_tokens:
                 raise BadRequestError(
                     f"{where} has a grid of {time}×{height}×{width} for {span.num_tokens} tokens"
                 )

@@ -35,3 +35,6 @@ long sensorium_attention_inputs(int bf16, int coded, const void *qkv, long strid
                                 long kv_heads, long half, const void *query_norm, const void *key_norm,
                                 float eps, const float *cos, const float *sin, char *cache, long blocks,
                                 long block_size, const int64_t *slots, char *query, int threads);
+
+void sensorium_rms_norm(int bf16, const void *x, long outer, long outer_stride, long inner, long inner_stride,
+                        const void *weight, float eps, void *y, long size, int threads);

@@ -5,21 +5,17 @@
  * that it is in no cache. Everything that is computed is computed by the other files.
  */
 #include "activation.h"
-#include "calls.h"
-#include "rows.h"
-
-/* As `sensorium_linear` takes it, or with `bits` of a weight and inputs of a `group` as `sensorium_linear_bits`. */
-typedef struct {
-    const void *w, *bias;
-    long in, out, kind, tile, depth, bits, group;
-} Product;
+#include "experts.h"
 
 /* Norms are weights, of layer norms with their biases. `query` and `cross_out` are there where a decoder listens;
- * norms of heads may be 0. Keys and values lie at `place` of the cache, under the tables of a `group` of layers. */
+ * norms of heads may be 0. Keys and values lie at `place` of the cache, under the tables of a `group` of layers.
+ * `sinks` [heads] may be 0. Where there is a mixture of experts, it stands for the last two products. */
 typedef struct {
     Product qkv, out, query, cross_out, up, down;
     const void *norm, *cross_norm, *last_norm, *query_norm, *key_norm;
     long window, group, place;
+    const float *sinks;
+    const Mixture *mixture;
 } Layer;
 
 /* What all layers share. The middle is gated if `activation` is below 0. Queries and keys are turned where there
@@ -41,20 +37,14 @@ typedef struct {
 } Step;
 
 typedef struct {
-    char *qkv, *query, *mixed, *middle;
+    char *qkv, *query, *mixed, *middle, *normed;
 } Space;
 
-INLINE void multiply(const Product *p, const Step *s, float eps, const void *x, long stride, int how,
-                     const void *norm, int activation, const void *residual, void *y) {
-    int bf16 = (int)s->bf16, threads = (int)s->threads;
-    if (!p->bits) {
-        sensorium_linear((int)p->kind, bf16, x, stride, p->w, p->bias, residual, y, s->rows, p->in, p->out, p->tile,
-                         p->depth, activation, how, norm, eps, threads);
-        return;
-    }
-    sensorium_linear_bits(bf16, (int)p->bits, x, stride, p->w, p->bias, residual, y, s->rows, p->in, p->out, p->group,
-                          how, norm, eps, s->scratch, threads);
-    if (activation) sensorium_activate(bf16, activation, y, y, s->rows * p->out, threads);
+INLINE void multiply_all(const Product *p, const Step *s, float eps, const void *x, long stride, int how,
+                         const void *norm, int activation, const void *residual, void *y) {
+    Shared shared = {(int)s->bf16, (int)s->threads, s->scratch};
+    Before before = {how, norm, eps};
+    multiply(p, shared, x, s->rows, stride, before, activation, residual, y);
 }
 
 /* Attention of the rows to their own sequences, to `mixed`; keys and values are in the cache then. */
@@ -78,7 +68,7 @@ static long attend_own(const Layer *l, const Step *s, float head_eps, float scal
     if (bad >= 0) return bad;
     sensorium_attention(bf16, (int)s->coded, query, s->cos ? width : stride, cache, s->tables[l->group],
                         s->table_width, s->starts, s->contexts, s->sequences, s->heads, s->kv_heads, s->dim,
-                        s->block_size, l->window, 0, 1, scale, 0, 2, at.mixed, threads);
+                        s->block_size, l->window, 0, 1, scale, l->sinks, 2, at.mixed, threads);
     return -1;
 }
 
@@ -87,26 +77,33 @@ static long attend_own(const Layer *l, const Step *s, float head_eps, float scal
 long sensorium_layers(const Layer *layers, const Step *s, float eps, float head_eps, float scale, char *x) {
     const Layer *first = layers;
     long width = s->heads * s->dim, bytes = (s->bf16 ? 2 : 4) * s->rows, bad = -1;
-    char *memory = malloc((size_t)(bytes * (first->qkv.out + 2 * width + first->up.out)));
+    char *memory = malloc((size_t)(bytes * (first->qkv.out + 2 * width + first->up.out + first->qkv.in)));
     Space at = {memory, memory + bytes * first->qkv.out, memory + bytes * (first->qkv.out + width),
-                memory + bytes * (first->qkv.out + 2 * width)};
+                memory + bytes * (first->qkv.out + 2 * width),
+                memory + bytes * (first->qkv.out + 2 * width + first->up.out)};
     int norm = (int)s->norm, gated = s->activation < 0, activation = gated ? NONE : (int)s->activation;
     for (long i = 0; i < s->num_layers && bad < 0; i++) {
         const Layer *l = layers + i;
         long size = l->qkv.in;
-        multiply(&l->qkv, s, eps, x, size, norm, l->norm, NONE, 0, at.qkv);
+        multiply_all(&l->qkv, s, eps, x, size, norm, l->norm, NONE, 0, at.qkv);
         bad = attend_own(l, s, head_eps, scale, at);
         if (bad >= 0) break;
-        multiply(&l->out, s, eps, at.mixed, width, AS_IT_IS, 0, NONE, x, x);
+        multiply_all(&l->out, s, eps, at.mixed, width, AS_IT_IS, 0, NONE, x, x);
         if (s->listeners) {
-            multiply(&l->query, s, eps, x, size, norm, l->cross_norm, NONE, 0, at.query);
+            multiply_all(&l->query, s, eps, x, size, norm, l->cross_norm, NONE, 0, at.query);
             sensorium_cross_attention((int)s->bf16, (int)s->memories_coded, at.query, width,
                                       s->memories + i * s->listeners, s->listener_starts, s->lengths, s->listeners, s->heads, s->dim,
                                       scale, at.mixed, (int)s->threads);
-            multiply(&l->cross_out, s, eps, at.mixed, width, AS_IT_IS, 0, NONE, x, x);
+            multiply_all(&l->cross_out, s, eps, at.mixed, width, AS_IT_IS, 0, NONE, x, x);
         }
-        multiply(&l->up, s, eps, x, size, norm, l->last_norm, activation, 0, at.middle);
-        multiply(&l->down, s, eps, at.middle, l->up.out, gated ? GATED : AS_IT_IS, 0, NONE, x, x);
+        if (l->mixture) {
+            sensorium_rms_norm((int)s->bf16, x, s->rows, size, 1, 0, l->last_norm, eps, at.normed, size,
+                               (int)s->threads);
+            sensorium_mixture((int)s->bf16, l->mixture, at.normed, s->rows, size, x, s->scratch, (int)s->threads);
+            continue;
+        }
+        multiply_all(&l->up, s, eps, x, size, norm, l->last_norm, activation, 0, at.middle);
+        multiply_all(&l->down, s, eps, at.middle, l->up.out, gated ? GATED : AS_IT_IS, 0, NONE, x, x);
     }
     free(memory);
     return bad;

@@ -191,7 +191,7 @@ INLINE void finish_tile(const int bf16, const Call *c, long row, long rows, long
 
 /* The rows as they are multiplied: prepared in `ready`, and as floats in `wide`, where there are these. */
 INLINE void make_ready(const int bf16, const Call *c, char *ready, float *wide) {
-    long size = bf16 ? 2 : 4, piece = c->before.how == GATED ? PIECE : c->in,
+    long size = bf16 ? 2 : 4, piece = is_gated(c->before.how) ? PIECE : c->in,
          pieces = (c->in + piece - 1) / piece;
 #pragma omp for schedule(static)
     for (long each = 0; each < c->rows * pieces; each++) {

@@ -1,4 +1,5 @@
-/* What a row goes through before it is multiplied: an RMS norm, a layer norm, or silu(gate) · up of its two halves.
+/* What a row goes through before it is multiplied: an RMS norm, a layer norm, silu(gate) · up of its two halves, or the
+ * clamped gate of gpt-oss, whose gates and ups lie in turn.
  *
  * Every bfloat16 result is rounded where the torch reference beside the Python wrapper rounds. Sums are always
  * added up in one order, and nothing is left to the compiler's contraction, so that all processors agree, and
@@ -9,13 +10,16 @@
 #include "tile.h"
 #define PIECE 512 /* elements of a gated row that a thread takes at a time */
 
-enum { AS_IT_IS, NORMED, GATED, CENTRED };
+enum { AS_IT_IS, NORMED, GATED, CENTRED, CLAMPED };
 
 typedef struct {
     int how;
-    const void *weight; /* of the norm; behind that of a layer norm its bias */
+    const void *weight; /* of the norm; behind that of a layer norm its bias; float [2] of what is clamped */
     float eps;
 } Before;
+
+/* Whether a row is made of one twice as long. */
+INLINE int is_gated(int how) { return how == GATED || how == CLAMPED; }
 
 INLINE float rounded(const int bf16, float x) { return bf16 ? widen(narrow(x)) : x; }
 
@@ -105,6 +109,23 @@ INLINE void gate_row(const int bf16, const void *gate, const void *up, void *y, 
     }
 }
 
+/* gate · sigmoid(alpha · gate) · (up + 1) of pairs of a gate and an up, of which none is beyond the limit; `limits` are
+ * alpha and that. count is a multiple of LANES. */
+INLINE void clamp_row(const int bf16, const void *pairs, const float *limits, void *y, long count) {
+    const floats limit = (floats){} + limits[1];
+    for (long i = 0; i < count; i += LANES) {
+        floats gate, up;
+        for (int j = 0; j < LANES; j++) {
+            gate[j] = load(bf16, pairs, 2 * (i + j));
+            up[j] = load(bf16, pairs, 2 * (i + j) + 1);
+        }
+        gate = -larger(-limit, -gate);
+        up = larger(-limit, -larger(-limit, -up));
+        floats swish = round_each(bf16, 1.0f / (exponential(-round_each(bf16, gate * limits[0])) + 1.0f));
+        store_each(bf16, y, i, round_each(bf16, up + 1.0f) * round_each(bf16, gate * swish));
+    }
+}
+
 /* `count` elements of a row of `size`, from `first` on, to y. A gated row is as long again. */
 INLINE void prepare(const int bf16, const Before *before, const void *x, long size, long first, long count,
                     void *y) {
@@ -114,6 +135,8 @@ INLINE void prepare(const int bf16, const Before *before, const void *x, long si
                   count);
     else if (before->how == CENTRED)
         centre_row(bf16, x, size, before->weight, before->eps, first, count, y);
+    else if (before->how == CLAMPED)
+        clamp_row(bf16, past(bf16, own, first), before->weight, y, count);
     else
         gate_row(bf16, own, past(bf16, own, size), y, count);
 }

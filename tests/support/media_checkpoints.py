@@ -64,7 +64,10 @@ class Checkpoint:
 
     def case(self, *content: Content) -> Case:
         """A question of texts and media, with the reference's answer."""
-        prompt = self.prompt(*content)
+        return self.reference_case(self.prompt(*content))
+
+    def reference_case(self, prompt: Prompt) -> Case:
+        """A prompt with the reference's answer."""
         by_hash = {item.content_hash: item for item in prompt.items}
         items = [by_hash[span.content_hash] for span in prompt.spans]
         ids = torch.tensor([prompt.token_ids])

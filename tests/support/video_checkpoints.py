@@ -62,6 +62,11 @@ def _frames(videos: Sequence[Sequence[EncoderItem]], films: Sequence[Film]) -> G
     return {"pixel_values_videos": torch.stack([torch.cat(list(map(values, items))) for items in videos])}
 
 
+def _squares(videos: Sequence[Sequence[EncoderItem]], films: Sequence[Film]) -> Given:
+    """Frames of all, as if they were the pictures of one prompt."""
+    return {"pixel_values": torch.stack([values(item) for items in videos for item in items])[None]}
+
+
 def _pooled(videos: Sequence[Sequence[EncoderItem]], films: Sequence[Film]) -> Given:
     """Patches of the frames of all, with zeros behind them, and where each lies."""
     frames = padded([item for items in videos for item in items])
@@ -87,6 +92,8 @@ class VideoFamily:
     """Further fields of the vision config."""
     mixes: bool = True
     """Its `generate` takes pictures and films in one prompt."""
+    has_intro: bool = False
+    """A text stands in front of films, which is found cached for the next one."""
 
     @property
     def family(self) -> Family:
@@ -106,6 +113,7 @@ VIDEO_FAMILIES = (
     VideoFamily("qwen3_vl_moe", _QWEN, _OF_ALL, _patches),
     VideoFamily("qwen3_5", _QWEN, _OF_ALL, _patches),
     VideoFamily("internvl", "<video>", {}, _tiles, tokens=("<video>",), mixes=False),
+    VideoFamily("smolvlm", "<video>", {"size": {"longest_edge": 48}}, _squares, mixes=False, has_intro=True),
     VideoFamily("llava_onevision", "<video>", {"do_normalize": False}, _frames),
     VideoFamily("gemma4", "<|video|>", {"patch_size": 4, "max_soft_tokens": 9}, _pooled),
     VideoFamily("glm4v", "<|video|>", _OF_ALL, _patches, mixes=False),

@@ -71,6 +71,8 @@ class _Batch:
 class MultimodalModel(TransformersModel):
     """Encoders and decoder of one checkpoint."""
 
+    reads_tokens = False
+
     def __init__(
         self,
         family: MediaFamily,
@@ -87,11 +89,18 @@ class MultimodalModel(TransformersModel):
         self.sees_ahead_in_windows = family.sees_whole_in_windows
         self.sees_whole_prompts = family.sees_whole_prompts
         super().__init__(info, kv_shape, model, device, quantization, adaptable=adaptable)
-        for part in self._base.children():
-            if isinstance(part, PreTrainedModel) and part is not self._decoder:
+        # The decoder lies beside the encoders or around them, or is a language model's base that lies there.
+        beside = self._model if self._base is self._decoder else self._base
+        self._towers: nn.Module = beside if self._encoders is None else self._encoders
+        decoding = {self._decoder, self._given}
+        for part in self._towers.children() if self._encoders is None else self._towers.modules():
+            if isinstance(part, PreTrainedModel) and decoding.isdisjoint(part.modules()):
                 # Others keep the weights of all pairs of patches. Towers that have no such way stay so.
                 with suppress(ValueError):
                     part.set_attn_implementation(_TOWER_ATTENTION)
+            if self._encoders is not None and hasattr(part, "is_causal"):
+                cast(Any, part).is_causal = False  # what Phi-4's say where they have no mask, which is wrong
+        self._beside_id = None if family.audio is None else family.audio.id_beside_pictures
         self._embed: nn.Module = cast(Any, self._decoder).get_input_embeddings()
 
     def check_features(self, features: Features) -> None:
@@ -126,7 +135,7 @@ class MultimodalModel(TransformersModel):
             values = tuple(values_of(each).to(self.device, self.dtype) for each in chosen)
             encoding = self._family if is_visual else self._family.audio
             assert encoding is not None, "that is how it was found"
-            rows = encoding.encode(self._base, _Batch(values, chosen))
+            rows = encoding.encode(self._towers, _Batch(values, chosen))
             for index, each in zip(indices, rows, strict=True):
                 first, *levels = each if isinstance(each, tuple) else (each,)
                 found[index] = EmbeddedRows(self._kept(first), tuple(map(self._kept, levels)))
@@ -173,6 +182,10 @@ class MultimodalModel(TransformersModel):
             assert isinstance(output, EmbeddedRows), "that is what `encode` gives"
             place = slice(span.first_row, span.first_row + span.num_rows)
             rows = slice(span.offset, span.offset + span.num_rows)
+            if self._beside_id is not None and output.deepstack:
+                is_beside = int(token_ids[span.first_row]) == self._beside_id
+                x[place] = (output.deepstack[0] if is_beside else output.rows)[rows]
+                continue
             x[place] = output.rows[rows]
             if output.deepstack:
                 levels.append([each[rows] for each in output.deepstack])
@@ -184,8 +197,8 @@ class MultimodalModel(TransformersModel):
         if self._family.media_mask is not None:
             inputs[self._family.media_mask] = is_media[None]
         if levels:
-            inputs["visual_pos_masks"] = is_media[None]
-            inputs["deepstack_visual_embeds"] = [torch.cat(level) for level in zip(*levels, strict=True)]
+            joined = [torch.cat(level) for level in zip(*levels, strict=True)]
+            inputs |= self._family.level_inputs(is_media[None], joined)
         return inputs
 
 

@@ -26,13 +26,14 @@ from ..info import ModelInfo
 from .attention import AttentionStep, attend_through_ours, layers_of_step, running
 from .caches import CachedLayers
 from .experts import ArrangedExperts, arrange_experts
+from .few_rows import few_rows
 from .gated_mlp import fuse_gated_mlps
 from .latents import keep_latents
 from .mixers import replace_mixers
 from .norms import fuse_norms
 from .refusal import refusal, refusing
 from .rounded import adapt_linears, read_bytes, round_linears, rounded_in, tile_linears
-from .skeleton import base_name, decoder_name
+from .skeleton import base_name, decoder_name, encoders_inside
 from .sparse import keep_index_keys
 
 _CHECK_LENGTHS: Final = (7, 3, 12)
@@ -79,6 +80,13 @@ class _Given(nn.Module):
         return _Hidden((self.hidden,))
 
 
+class _Unextended(nn.Module):
+    """Stands for encoders inside a decoder: embeddings of text stay as they are."""
+
+    def forward(self, input_ids: Tensor, inputs_embeds: Tensor, **_: object) -> Tensor:
+        return inputs_embeds
+
+
 class TransformersModel:
     """A `transformers` language model behind our interface."""
 
@@ -87,6 +95,8 @@ class TransformersModel:
     """Rows that see ahead do so in layers with a window only."""
     sees_whole_prompts = False
     """Tokens of a prompt attend to all of it."""
+    reads_tokens = True
+    """The decoder is called with tokens and their positions, and nothing else."""
 
     def __init__(
         self,
@@ -107,12 +117,17 @@ class TransformersModel:
         decoder = model.get_submodule(prefix)
         assert isinstance(decoder, PreTrainedModel), "as all inner models are"
         attend_through_ours(model, decoder)
+        self._encoders: nn.Module | None = None
+        """Those that lay inside the decoder."""
+        if (inside := encoders_inside(decoder)) is not None:
+            self._encoders = decoder.get_submodule(inside)
+            decoder.set_submodule(inside, _Unextended())
         self._decoder: nn.Module = decoder
         # What the language model does behind its decoder (projections, caps, scales) is run on hidden
         # states of our choice.
-        self._base: nn.Module = getattr(model, base_name(model))
+        self._base: nn.Module = model.get_submodule(base_name(model))
         self._given = _Given(self._base)
-        setattr(model, base_name(model), self._given)
+        model.set_submodule(base_name(model), self._given)
         self._model = model
         self._states = replace_mixers(self._decoder)
         keep_latents(self._decoder)
@@ -127,6 +142,8 @@ class TransformersModel:
             if not adaptable:  # adapters change single products
                 with torch.inference_mode():
                     fuse_gated_mlps(self._decoder)
+        is_plain = device.type == "cpu" and self.reads_tokens
+        self._few = few_rows(decoder, kv_shape, self.dtype) if is_plain else None
         self._check(plain)
         if device.type == "cpu" and quantization != "none":
             arrange_experts(self._decoder, quantization)
@@ -149,6 +166,10 @@ class TransformersModel:
     def _check(self, plain: list[Tensor]) -> None:
         with refusing(self.info.folder), torch.inference_mode():
             packed = self._packed_logits()
+            if self._few is not None:  # other steps go through the modules
+                few, self._few = self._few, None
+                packed, plain = packed + self._packed_logits(), plain * 2
+                self._few = few
         is_rough = bool(self._states) and self.dtype is not torch.float32
         is_coarse = is_rough or rounded_in(self._decoder) or any(each.is_coded for each in self._experts())
         tolerance = _COARSE_TOLERANCE if is_coarse else _TOLERANCE[self.dtype]
@@ -212,10 +233,13 @@ class TransformersModel:
 
     def forward(self, batch: StepBatch, cache: Tensor) -> Tensor:
         """See `engine/models/base.py`."""
+        if self._few is not None and self._few.take(len(batch.token_ids), cache):
+            return self._few.forward(batch, cache)
         slots = batch.rows.state_slots
         states = nullcontext() if slots is None else self._states.step(slots, batch.paged.num_queries)
         layers = CachedLayers(self.kv_shape, batch.groups, cache)
-        step = AttentionStep(layers, self._spans(batch), self.sees_ahead_in_windows)
+        positions = batch.positions if batch.positions.dim() == 1 else None
+        step = AttentionStep(layers, self._spans(batch), self.sees_ahead_in_windows, positions)
         with running(step), states:
             output = self._decoder(**self._inputs(batch), use_cache=False)
         return cast(Tensor, output.last_hidden_state[0])

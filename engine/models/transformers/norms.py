@@ -27,13 +27,14 @@ class FusedRmsNorm(nn.Module):
     def __init__(self, weight: nn.Parameter, scale: Tensor, eps: float) -> None:
         super().__init__()
         self.weight = weight
-        self._scale = scale
+        self.scale = scale
+        """[size]"""
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., size] → the same shape."""
         rows = x[0] if x.dim() == 4 and x.shape[0] == 1 else x.reshape(-1, x.shape[-1])
-        return rms_norm(rows, self._scale, self.eps).view(x.shape)
+        return rms_norm(rows, self.scale, self.eps).view(x.shape)
 
 
 def fuse_norms(decoder: nn.Module) -> None:
