@@ -75,7 +75,7 @@ ENTRIES: Final[tuple[MediaEntry, ...]] = (
     MediaEntry("MiniMaxM3SparseForConditionalGeneration", "minimax_m3_vl", ".patches.minimax_m3_vl"),
     MediaEntry("Mistral3ForConditionalGeneration", "mistral3", ".mistral3"),
     MediaEntry("Ovis2ForConditionalGeneration", "ovis2", ".squares.ovis2"),
-    MediaEntry("PaliGemmaForConditionalGeneration", "paligemma", ".paligemma"),
+    MediaEntry("PaliGemmaForConditionalGeneration", "paligemma", ".pads.paligemma"),
     MediaEntry("PaddleOCRVLForConditionalGeneration", "paddleocr_vl", ".patches.paddleocr_vl"),
     MediaEntry("Phi4MultimodalForCausalLM", "phi4_multimodal", ".clips.phi4_multimodal"),
     MediaEntry("QianfanOCRForConditionalGeneration", "qianfan_ocr", ".squares.qianfan_ocr"),

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...prompts import IMAGES, MediaRules
-from ..family import Checkpoint, MediaFamily, Place, one_each, pooled
+from ....prompts import IMAGES, MediaRules
+from ...family import Checkpoint, MediaFamily, Place, one_each, pooled
 
 _TEMPLATE: Final = (
     "{% if messages | length != 1 or messages[0].role != 'user' %}"
