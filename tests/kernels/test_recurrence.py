@@ -43,7 +43,7 @@ def test_convolution(channels: int, width: int, activated: bool) -> None:
     taps, bias = torch.randn(width, channels, generator=generator), torch.randn(channels, generator=generator)
     numbers = random_numbers((width - 1) * channels)
     before, got, ends = numbers.clone(), [], {}
-    for slot, part in zip(SLOTS, rows.double().split(list(LENGTHS)), strict=True):
+    for slot, part in zip(SLOTS, torch.split(rows.double(), list(LENGTHS)), strict=True):
         known = torch.cat((before[slot, FIRST:].double().view(width - 1, channels), part))
         sums = torch.stack([(known[i : i + width] * taps).sum(0) + bias for i in range(len(part))])
         got.append(silu(sums) if activated else sums)
@@ -64,7 +64,7 @@ def make_inputs(rule: DeltaRule) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     values = rule.heads * rule.value_size
     widths = (2 * rule.key_heads * rule.key_size + values, rule.heads, rule.heads, values)
     projected = torch.randn(sum(LENGTHS), sum(widths), generator=torch.Generator().manual_seed(3))
-    mixed, b, a, gate = projected.split(list(widths), 1)
+    mixed, b, a, gate = torch.split(projected, list(widths), 1)
     return mixed, b, a, gate
 
 
