@@ -11,13 +11,14 @@ TYPED := actors client engine kernels media protocols realtime testing
 # Where it is set, each worker and each of the hundred servers they start would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-avx2 test-bare quick fuzz fuzz-parsers peers lighthouse check format lines bench gpu clean help
+.PHONY: demo test test-avx2 test-bare families quick fuzz fuzz-parsers peers lighthouse check format lines bench gpu clean help
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    set up, start the server, stream a spoken conversation through it, show it pictures"
 	@echo "make test    set up, run every test"
 	@echo "make test-avx2, test-bare  the same as on a processor without AVX-512, and without a compiler"
+	@echo "make families  every family that sees or hears against transformers, batched, in chunks, preempted, cached"
 	@echo "make quick   a minute of tests: wire formats, sessions, SDK, HTTP; no model, process or real clock"
 	@echo "make fuzz    every test again with new random examples"
 	@echo "make fuzz-parsers  every parser for a minute, by coverage (Linux)"
@@ -68,6 +69,10 @@ test-bare: $(READY)
 	  -exec ln -sf -t build/bare/bin {} +
 	HOME=$(CURDIR)/build/bare PATH=$(CURDIR)/build/bare/bin OMP_NUM_THREADS=1 \
 	  $(BIN)/python -m pytest $(WORKERS)
+
+# What `make test` checks every way for one family of each rule.
+families: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) --every-way tests/engine/models/multimodal
 
 # Folders whose tests import no torch and wait for nothing, with a tenth of the random examples.
 QUICK := $(addprefix tests/,protocols realtime client actors/config actors/http actors/runtime actors/transport \

@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -89,10 +89,16 @@ def greediest(held: Mapping[Caller, int], requester: Caller) -> Caller:
 class Shares:
     """What callers have in hand of one kind, at most so many at once; `what` they are called in errors."""
 
-    def __init__(self, most: int, what: str) -> None:
-        self._most = most
+    def __init__(self, most: int, what: str, *, share: Callable[[int], int] = lambda most: most) -> None:
+        """`share` gives this process' part of a bound that others keep with it."""
+        self._bound = most
+        self._share = share
         self._what = what
         self._held: Counter[Caller] = Counter()
+
+    @property
+    def _most(self) -> int:
+        return self._share(self._bound)
 
     def of(self, caller: Caller) -> int:
         """How many a caller has."""
@@ -104,10 +110,10 @@ class Shares:
 
     def check(self, caller: Caller, num: int = 1, *, is_shared: bool) -> None:
         """Raise OverloadedError if that many more are too many for a caller. `is_shared` as in `has_room`."""
-        num_held, num_taken = self._held[caller], self._held.total()
-        if has_room(num_held, num_taken, self._most, num, is_shared=is_shared):
+        num_held, num_taken, most = self._held[caller], self._held.total(), self._most
+        if has_room(num_held, num_taken, most, num, is_shared=is_shared):
             return
-        whose = "Too many" if num_taken >= self._most else f"You have {num_held} of {self._most}"
+        whose = "Too many" if num_taken >= most else f"You have {num_held} of {most}"
         more = "" if num == 1 else f", and ask for {num}"
         raise OverloadedError(f"{whose} {self._what} in hand{more}; try again.", retry_after_s=1.0)
 

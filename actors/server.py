@@ -20,6 +20,7 @@ from starlette.routing import Router
 
 from ..engine.models.prompts import PromptBuilder
 from ..media.speech.voice_activity import VoiceActivityModel
+from ..protocols.server.front_tags import new_tag
 from .config.network import ListenConfig
 from .config.responses import ResponseConfig
 from .config.server import ServerConfig
@@ -28,6 +29,8 @@ from .errors import AddressError
 from .fetching.dns import Names
 from .fetching.fetcher import Fetcher
 from .first_steps import first_steps
+from .fronts.fronts import Fronts
+from .fronts.listener import FrontListener, proxies_of
 from .http.access_log import AccessLog, RefusalLog
 from .http.api_keys import ApiKeys
 from .http.pending_auth import PendingAuth
@@ -118,8 +121,13 @@ async def serve(
                     probed, few = AccessLog(HealthApp(startup_app), config.logs), Guard(_OF_PROBES)
                     connections.start_soon(partial(serving, probed, listener, guard=few))
                 service = await _load(config, keys, engines, actors, limits, start or engines.start)
+                app = application(service)
+                if service.fronts is not None:
+                    await actors.start(
+                        service.fronts.run, _front_listener(app, service.fronts, config, limits)
+                    )
                 service.metrics.add_connections(lambda: guard.statistics, lambda: refusals.num_by_status)
-                startup_app.open(application(service))
+                startup_app.open(app)
                 task_status.started(service)
                 on_ready(url)
                 for line in first_steps(service, url):
@@ -145,7 +153,9 @@ async def _load(
     start: StartEngines,
 ) -> Service:
     """Start everything that requests need, in `actors`."""
-    responses = ResponseStore(await _response_file(config.responses))
+    file = await _response_file(config.responses)
+    fronts = await _fronts(config, file)
+    responses = ResponseStore(file)
     activity = await trio.to_thread.run_sync(VoiceActivityModel, abandon_on_cancel=True)
     metrics = Metrics()
     media = DecoderPool(_media_config(config))
@@ -196,6 +206,7 @@ async def _load(
         metrics,
         keys,
         responses=responses,
+        fronts=fronts,
         pending_auth=PendingAuth(limits.max_per_address),
     )
     actors.start_soon(metrics.watch_loop)
@@ -214,6 +225,27 @@ async def _response_file(config: ResponseConfig) -> ResponseFile | None:
         return None
     opened = partial(ResponseFile, max_bytes=config.store_bytes, kept_s=config.response_store_days * 86_400)
     return await trio.to_thread.run_sync(partial(opened, config.response_store, now=time.time()))
+
+
+async def _fronts(config: ServerConfig, file: ResponseFile | None) -> Fronts | None:
+    """The servers of the cluster, if this is one's. Raises ConfigError."""
+    if not config.process.cluster:
+        return None
+    tag = new_tag() if file is None else await trio.to_thread.run_sync(file.front_tag)
+    return Fronts(config.process, tag)
+
+
+def _front_listener(
+    app: AsgiApp, fronts: Fronts, config: ServerConfig, limits: ConnectionLimits
+) -> FrontListener:
+    return FrontListener(
+        AccessLog(app, config.logs),
+        fronts.entrance,
+        proxies_of(fronts.caller_secret),
+        limits,
+        config.realtime.max_message_bytes,
+        config.listen.send_timeout_s,
+    )
 
 
 def application(service: Service) -> AsgiApp:

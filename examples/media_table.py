@@ -54,25 +54,10 @@ NATIVE_TESTS: Final = {
 OWN_TESTS: Final = {
     **dict.fromkeys((family.model_type for family in CLIP_FAMILIES), "test_granite_speech.py"),
     **dict.fromkeys(("qwen2_5_omni", "qwen2_5_omni_thinker"), "test_omni.py"),
+    "phi4_multimodal": "test_phi4_multimodal.py",
     **dict.fromkeys(("qwen3_omni_moe", "qwen3_omni_moe_thinker"), "test_omni.py"),
 }
 """Types that take sound in another way, or beside pictures, and the tests by which they run."""
-NO_CHAT: Final = {
-    **dict.fromkeys(
-        ("florence2", "pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder"),
-        "an encoder-decoder: its decoder attends to an encoder's output",
-    ),
-    **dict.fromkeys(
-        ("blip", "git", "kosmos-2", "kosmos-2.5"), "writes captions of one picture: no conversations"
-    ),
-    **dict.fromkeys(
-        ("blip-2", "instructblip", "instructblipvideo"), "queries of one picture in front of OPT or T5"
-    ),
-    **dict.fromkeys(("idefics", "mllama"), "its decoder attends to pictures in layers of their own"),
-    "evolla": "reads proteins, not pictures",
-    "pi0": "writes a robot's actions, not text",
-    "diffusion_gemma": "writes blocks of text by diffusion, not token by token",
-}
 
 
 @torch.inference_mode()
@@ -123,6 +108,7 @@ def _run(model_type: str, folder: Path) -> None:
         [*cases, other],
         seed=0,
         sees_whole_items=checkpoint.source.sees_whole_items,
+        sees_whole_prompts=checkpoint.source.sees_whole_prompts,
         positions=checkpoint.source.positions,
     )
 
@@ -182,8 +168,7 @@ def _row(model_type: str, result: Result) -> str:
         return f"| `{model_type}` | runs | {result['path']} |"
     words = result["words"].removeprefix("FOLDER: ").removeprefix("FOLDER/config.json: ")
     words = words.partition("; supported are ")[0].partition("; docs/models.md lists")[0].replace("|", "\\|")
-    why = NO_CHAT.get(model_type, "")
-    return f"| `{model_type}` | {result['state']} | {why + ': ' if why else ''}{words} |"
+    return f"| `{model_type}` | {result['state']} | {words} |"
 
 
 if __name__ == "__main__":

@@ -86,6 +86,14 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
         *(*[_POINTER] * 3, _LONG, _LONG, _POINTER, _POINTER, _INT),
     ),
     "layers": (_POINTER, _POINTER, _FLOAT, _FLOAT, _FLOAT, _POINTER),
+    "short_convolution": (
+        *(_POINTER, _LONG, _POINTER, _LONG, _LONG, _POINTER, _POINTER, _LONG, _POINTER, _POINTER),
+        *(_LONG, _LONG, _INT, _POINTER, _INT),
+    ),
+    "gated_delta_rule": (
+        *(_POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _FLOAT, _POINTER, _LONG),
+        *(_POINTER, _FLOAT, _POINTER, _LONG, _LONG, _POINTER, _POINTER, *[_LONG] * 5, _POINTER, _INT),
+    ),
     "exact_logits": (_INT, _INT, *[_POINTER] * 3, *[_LONG] * 4, _POINTER, _INT),
     "best": (_INT, _POINTER, _LONG, _LONG, *[_POINTER] * 3, _INT),
 }
@@ -113,6 +121,8 @@ class Native:
         self.write_codes = _function(library, "write_codes", _LONG)
         self.attention_inputs = _function(library, "attention_inputs", _LONG)
         self.layers = _function(library, "layers", _LONG)
+        self.short_convolution = _function(library, "short_convolution", _LONG)
+        self.gated_delta_rule = _function(library, "gated_delta_rule", _LONG)
         self.exact_logits = _function(library, "exact_logits", None)
         self.best = _function(library, "best", None)
 

@@ -200,17 +200,12 @@ def _leave_root(folder: str) -> bool:
     return True
 
 
-_PIXEL_RULES: Final = (
-    "merged_patches",
-    *("rules.any_shape", "rules.anyres", "rules.glm_patches"),
-    *("rules.split_squares", "rules.squares", "rules.tiles"),
-)
-
-
 def _load_all() -> None:
-    """What is loaded when it is needed cannot be any more. Only rules of pixels named here can be used."""
-    for rule in _PIXEL_RULES:
-        importlib.import_module(f".vision.{rule}", __package__)
+    """What is loaded when it is needed cannot be any more. Only our own rules of pixels can be used."""
+    importlib.import_module(".vision.merged_patches", __package__)
+    rules = importlib.import_module(".vision.rules", __package__)
+    for rule in pkgutil.iter_modules(rules.__path__):
+        importlib.import_module(f"{rules.__name__}.{rule.name}")
     Image.init()
     if importlib.util.find_spec("pi_heif") is not None:
         importlib.import_module("pi_heif")

@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 from support.children import Children, children_from_now
+from support.torchvision_processors import define_missing_operators
 
 HERE: Final = Path(__file__).parent
 SLOW: Final = ("e2e/",)
@@ -41,6 +42,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 # more processes than there are cores, and half of what they took was spinning for each other.
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
+define_missing_operators()
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # What a shell starts in the background is deaf to Ctrl-C, and so would be what tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -60,6 +63,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for folders, mark in ((SLOW, pytest.mark.slow), (HEAVY, pytest.mark.heavy)):
             if place.startswith(folders):
                 item.add_marker(mark)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Of `make families`."""
+    parser.addoption(
+        "--every-way",
+        action="store_true",
+        help="check all families that see or hear every way, not one of each kind",
+    )
 
 
 def pytest_collection() -> None:

@@ -1,6 +1,7 @@
-"""The directory of a cluster's engines: servers look up which there are, and report what they see of them.
+"""The directory of a cluster: fronts look up which engines and which other fronts there are.
 
-Decides nothing; `cluster.py` lists, and reads the reports. What is said is in `actors/nodes/directory.py`.
+They report what they see of engines, and where others reach them. What is said is in
+`actors/nodes/directory.py`. Decides nothing; `cluster.py` lists, and reads the reports.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 import trio
 
 from ..config.validation import HostPort
-from ..nodes.directory import ListedEngine, Listing, Report, SeenEngine, exchange
+from ..nodes.directory import ListedEngine, ListedFront, Listing, Report, SeenEngine, exchange
 from ..nodes.entrance import Entrance, accept_all
 from ..nodes.handshake import DIRECTORY
 from ..transport.listener import open_listener
@@ -30,12 +31,18 @@ class Directory:
         self._entrance = Entrance(secret, tls, DIRECTORY)
         self._changed = trio.Event()
         self._reports: dict[int, Report] = {}
+        self._fronts: dict[int, ListedFront] = {}
+        """By the number of their connection: a front that has come back is behind what it was before."""
         self._num_connections = 0
 
     def show(self, engines: Sequence[ListedEngine]) -> None:
-        """List these from now on."""
-        if tuple(engines) != self._listing.engines:
-            self._listing = Listing(self._listing.models, tuple(engines))
+        """List these engines from now on."""
+        self._list(tuple(engines))
+
+    def _list(self, engines: tuple[ListedEngine, ...]) -> None:
+        listing = Listing(self._listing.models, engines, tuple(self._fronts.values()))
+        if listing != self._listing:
+            self._listing = listing
             self._changed.set()
             self._changed = trio.Event()
 
@@ -49,6 +56,11 @@ class Directory:
     def num_servers(self) -> int:
         """How many servers look engines up now."""
         return len(self._reports)
+
+    @property
+    def num_fronts(self) -> int:
+        """How many have announced themselves."""
+        return len(self._fronts)
 
     async def run(
         self, listener: socket.socket, *, task_status: trio.TaskStatus[HostPort] = trio.TASK_STATUS_IGNORED
@@ -66,12 +78,18 @@ class Directory:
             number = self._num_connections
 
             def take(report: Report) -> None:
-                self._reports[number] = report
+                if report.front is None:
+                    self._reports[number] = report
+                else:
+                    self._fronts[number] = report.front
+                    self._list(self._listing.engines)
 
             try:
                 await exchange(stream, lambda: self._listing, Report, take, lambda: self._changed)
             finally:
                 self._reports.pop(number, None)
+                if self._fronts.pop(number, None) is not None:
+                    self._list(self._listing.engines)
 
 
 def directory_listener(address: HostPort) -> socket.socket:

@@ -191,10 +191,15 @@ class ProcessConfig:
     cluster
         Address of the directory that `sensorium cluster` serves, HOST:PORT: its engines are used as they come
         and go. Nothing is loaded here then: the models are named as they are there.
+    front_listen
+        Address at which other servers of the cluster relay what only this one has (stored responses, live
+        sessions, ephemeral keys), HOST:PORT; they are given it by the directory. Default: the address by
+        which the directory is reached, and a free port.
     engine_secret_file
         File with the secret that these engines, or the cluster, know, 16 bytes or more.
     engine_tls_cert
-        Certificate (PEM) to show engines, for TLS on both sides; with engine_tls_key and engine_tls_ca.
+        Certificate (PEM) to show engines and other servers of the cluster, for TLS on both sides; with
+        engine_tls_key and engine_tls_ca.
     engine_tls_key
         Its key.
     engine_tls_ca
@@ -206,6 +211,7 @@ class ProcessConfig:
     replicas: int = 1
     engines: tuple[str, ...] = ()
     cluster: str = ""
+    front_listen: str = ""
     engine_secret_file: Path | None = None
     engine_tls_cert: Path | None = None
     engine_tls_key: Path | None = None
@@ -221,6 +227,12 @@ class ProcessConfig:
             read_host_port("engines", address)
         if self.cluster:
             read_host_port("cluster", self.cluster)
+        if self.front_listen:
+            read_host_port("front_listen", self.front_listen, lowest_port=0)
+            if not self.cluster:
+                raise ConfigError(
+                    f"--front-listen is {self.front_listen!r} without --cluster; allowed: with it, or neither"
+                )
         if self.engines and self.cluster:
             raise ConfigError("--engines and --cluster are both given; allowed: one of the two")
         elsewhere = "--engines" if self.engines else "--cluster" if self.cluster else ""

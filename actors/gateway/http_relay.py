@@ -23,11 +23,11 @@ from ...protocols.errors import BadRequestError, SensoriumError, UnavailableErro
 from ...protocols.shared.event_stream import DONE
 from ..http.error_bodies import error_shape
 from ..http.uploads import BodyChunks
+from ..relay.connections import ServerConnection, ServerGoneError
+from ..relay.headers import Headers, to_client
 from ..runtime.nursery import open_work
 from ..transport.http_exchange import HALF_CLOSED
 from .affinity import Hints, hints_of_form, hints_of_json, id_made, ids_of_path
-from .connections import ServerConnection, ServerGoneError
-from .headers import Headers, to_client
 from .identity import Client, secret_name
 from .routing import Route
 from .servers import Server
@@ -273,18 +273,14 @@ class _Relaying:
         is_over = False
         self.connection = connection
         try:
-            async with open_work() as sending:
-                await self._send(connection, server, sending, nursery, follow_client)
-                began = trio.current_time()
-                head = await connection.head()
-                self.state.metrics.first_byte.labels(server.name).observe(trio.current_time() - began)
-                outcome: _Outcome = "done"
-                if head.status_code in _FULL and self.asked.rest is None:
-                    await self._keep_refusal(server, connection, head)
-                    outcome = "full"
-                else:
-                    await self._relay(server, route, connection, head)
-                sending.cancel_scope.cancel()
+            await connection.send(*self._beginning(server))
+            if self._is_inline:
+                outcome = await self._take_answer(server, route, connection)
+            else:
+                async with open_work() as sending:
+                    sending.start_soon(self._send_body, connection, nursery, follow_client)
+                    outcome = await self._take_answer(server, route, connection)
+                    sending.cancel_scope.cancel()
             is_over = True
             return outcome
         except ServerGoneError as error:
@@ -303,14 +299,13 @@ class _Relaying:
             else:
                 connection.reset()
 
-    async def _send(
-        self,
-        connection: ServerConnection,
-        server: Server,
-        sending: trio.Nursery,
-        nursery: trio.Nursery,
-        follow_client: Callable[[], Awaitable[None]],
-    ) -> None:
+    @property
+    def _is_inline(self) -> bool:
+        """The whole request is sent before its answer is read."""
+        return self.asked.rest is None and len(self.asked.body) <= _INLINE_BYTES
+
+    def _beginning(self, server: Server) -> tuple[h11.Event, ...]:
+        """The request's head, and the rest of it where that is sent at once."""
         asked, address = self.asked, server.address
         method = asked.method.encode()
         target = address.prefix.encode() + asked.scope["raw_path"]
@@ -322,30 +317,44 @@ class _Relaying:
         elif asked.length or asked.method in ("POST", "PUT", "PATCH"):
             headers.append((b"content-length", b"%d" % asked.length))
         head = h11.Request(method=method, target=target, headers=headers)
-        if asked.rest is None and len(asked.body) <= _INLINE_BYTES:
-            parts = (h11.Data(data=asked.body),) if asked.body else ()
-            await connection.send(head, *parts, h11.EndOfMessage())
-            return
+        if not self._is_inline:
+            return (head,)
+        return (head, *((h11.Data(data=asked.body),) if asked.body else ()), h11.EndOfMessage())
 
-        async def send_rest() -> None:
-            try:
-                await connection.send(h11.Data(data=asked.body))
-                if asked.rest is not None:
-                    async for chunk in asked.rest:
-                        if chunk:
-                            await connection.send(h11.Data(data=chunk))
-                await connection.send(h11.EndOfMessage())
-            except ServerGoneError:
-                return  # its answer, or its end, says what there is to say
-            except (SensoriumError, ClientDisconnect, h11.LocalProtocolError) as error:
-                self.body_error = error
-                connection.close()
-                return
+    async def _send_body(
+        self,
+        connection: ServerConnection,
+        nursery: trio.Nursery,
+        follow_client: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Send a long body while its answer is read."""
+        asked = self.asked
+        try:
+            await connection.send(h11.Data(data=asked.body))
             if asked.rest is not None:
-                nursery.start_soon(follow_client)
+                async for chunk in asked.rest:
+                    if chunk:
+                        await connection.send(h11.Data(data=chunk))
+            await connection.send(h11.EndOfMessage())
+        except ServerGoneError:
+            return  # its answer, or its end, says what there is to say
+        except (SensoriumError, ClientDisconnect, h11.LocalProtocolError) as error:
+            self.body_error = error
+            connection.close()
+            return
+        if asked.rest is not None:
+            nursery.start_soon(follow_client)
 
-        await connection.send(head)
-        sending.start_soon(send_rest)
+    async def _take_answer(self, server: Server, route: Route, connection: ServerConnection) -> _Outcome:
+        """Relay the answer, or hold it back where another server may be asked. Raises ServerGoneError."""
+        began = trio.current_time()
+        head = await connection.head()
+        server.first_byte.observe(trio.current_time() - began)
+        if head.status_code in _FULL and self.asked.rest is None:
+            await self._keep_refusal(server, connection, head)
+            return "full"
+        await self._relay(server, route, connection, head)
+        return "done"
 
     async def _keep_refusal(self, server: Server, connection: ServerConnection, head: h11.Response) -> None:
         """Hold back the answer of a server that is full."""

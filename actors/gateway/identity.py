@@ -18,15 +18,14 @@ from starlette.requests import HTTPConnection
 from ...protocols.server.signed_caller import HEADER, SignedCaller, sign
 from ..callers import Caller, caller_by_address
 from ..config.network import ListenConfig
-from ..http.api_keys import ApiKeys, note_key, sent_key
+from ..http.api_keys import KEY_SUBPROTOCOL, ApiKeys, note_key, sent_key
 from ..http.origins import is_loopback
+from ..relay.headers import Headers, to_server
 from ..telemetry.logs import REQUEST_ID
 from ..transport.trusted_proxies import CALLER
-from .headers import Headers, to_server
 
 _SECRET: Final = "ek_"
 """How keys begin that a server has made for one session of a page."""
-_KEY_SUBPROTOCOL: Final = "openai-insecure-api-key."
 _MAX_SECRETS: Final = 16_384
 
 
@@ -101,7 +100,7 @@ class Identity:
         offered: list[str] = connection.scope.get("subprotocols", [])
         if not self._server_api_key or client.shows_secret:
             return offered
-        return [each for each in offered if not each.startswith(_KEY_SUBPROTOCOL)]
+        return [each for each in offered if not each.startswith(KEY_SUBPROTOCOL)]
 
     def _signed(self, client: Client, method: bytes, target: bytes) -> bytes:
         """Says whose the request is where the server could not tell by the key it is shown."""

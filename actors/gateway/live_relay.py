@@ -4,7 +4,7 @@ A live session belongs to the server that made it. A client whose connection was
 sends `session.resume` as its first event (docs/sessions.md): it is relayed to that server, and where that is
 not known, as after a restart of the gateway, each server is asked. A client that is cut off leaves its
 session waiting at its server, because that connection ends without a goodbye, too. A session whose server is
-gone for good ends with 1012: its client opens another one. Read next: `actors/gateway/live_connection.py`.
+gone for good ends with 1012: its client opens another one. Read next: `actors/relay/live_connection.py`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from starlette.websockets import WebSocket
 from ...protocols.errors import SensoriumError, UnavailableError
 from ...protocols.realtime.codec import encode_event
 from ...protocols.realtime.events import Error, ErrorDetail
+from ..relay.connections import ServerGoneError
+from ..relay.live_connection import Closed, LiveConnection, RefusedError
 from ..runtime.nursery import open_work
 from .affinity import Hints, hints_of_json, id_made, ids_of_path
-from .connections import ServerGoneError
 from .identity import Client, secret_name
-from .live_connection import Closed, LiveConnection, RefusedError
 from .routing import Route
 from .servers import Server
 from .state import GatewayState
@@ -433,7 +433,7 @@ class _Session:
             self.connection, self.client, method=b"GET", target=target.encode("latin-1")
         )
         return await LiveConnection.open(
-            server.connections,
+            server.connections.open,
             authority=server.address.authority,
             target=target,
             headers=[(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers],

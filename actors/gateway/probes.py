@@ -12,8 +12,8 @@ import trio
 
 from ..config.gateway import GatewayConfig, ListedServer
 from ..errors import ConfigError
+from ..relay.connections import ServerGoneError
 from ..runtime.threads import in_thread
-from .connections import ServerGoneError
 from .servers import Server
 from .state import GatewayState
 

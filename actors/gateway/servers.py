@@ -11,7 +11,7 @@ import trio
 
 from ...protocols.errors import OverloadedError, UnavailableError
 from ..config.gateway import GatewayConfig, ListedServer, ServerAddress
-from .connections import Connections
+from ..relay.connections import Connections
 from .health import Health
 from .metrics import GatewayMetrics
 
@@ -34,6 +34,9 @@ class Server:
         self.probe_soon = trio.Event()
         self._max_open = config.max_requests_per_server
         self._metrics = metrics
+        self.first_byte = metrics.first_byte.labels(self.name)
+        self._open_gauge = metrics.open.labels(self.name)
+        self._sessions_gauge = metrics.open_sessions.labels(self.name)
         self._open: set[trio.CancelScope] = set()
         self._num_sessions = 0
         self._busy_until = 0.0
@@ -114,8 +117,8 @@ class Server:
                 self._tell_drained()
 
     def _count(self) -> None:
-        self._metrics.open.labels(self.name).set(len(self._open))
-        self._metrics.open_sessions.labels(self.name).set(self._num_sessions)
+        self._open_gauge.set(len(self._open))
+        self._sessions_gauge.set(self._num_sessions)
 
     def _tell_drained(self) -> None:
         if self.is_draining and not self._open:

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 CHECK_INTERVAL_S: Final = 1.0
 _MAX_FILE_BYTES: Final = 1024 * 1024
-_SUBPROTOCOL: Final = "openai-insecure-api-key."
+KEY_SUBPROTOCOL: Final = "openai-insecure-api-key."
 """As OpenAI's clients in browsers name it."""
 _HEADERS: Final = ("x-api-key", "api-key")
 """As Anthropic's clients name it, and Azure's."""
@@ -112,8 +112,8 @@ def sent_key(connection: HTTPConnection) -> str | None:
     if key is not None:
         return key
     for offered in connection.scope.get("subprotocols", []):
-        if offered.startswith(_SUBPROTOCOL):
-            return str(offered.removeprefix(_SUBPROTOCOL))
+        if offered.startswith(KEY_SUBPROTOCOL):
+            return str(offered.removeprefix(KEY_SUBPROTOCOL))
     return None
 
 

@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...protocols.errors import BadRequestError, NotFoundError, SensoriumError, UnavailableError
 from ...protocols.shared.event_stream import DONE
 from ...protocols.shared.route_hints import hint
+from ..fronts.listener import RELAYED
 from ..runtime.panic_guard import contained
 from ..transport.http_exchange import BODY_FAULT
 from .console.routes import is_console, leads_to_console, to_console
@@ -66,7 +67,7 @@ class Gate:
         path: str = scope["path"]
         answer, began = _Answer(send, cors, errors), trio.current_time()
         try:
-            if path not in OPEN_PATHS:
+            if path not in OPEN_PATHS and RELAYED not in scope:
                 self._origins.check(request.headers)
             if is_preflight(request.method, request.headers):
                 cors += self._origins.preflight(request.headers)
@@ -114,7 +115,8 @@ class Gate:
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one WebSocket. What is wrong with it before its handshake is answered as over HTTP."""
         try:
-            self._origins.check(Headers(scope=scope))
+            if RELAYED not in scope:  # where it came in, that was checked
+                self._origins.check(Headers(scope=scope))
             with contained:
                 await self._app(scope, receive, send)
         except SensoriumError as error:

@@ -6,16 +6,24 @@ Made by `actors/server.py`, used by `actors/http/routes.py` and `actors/http/rea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import cast
 
 import msgspec
 import trio
 from starlette.requests import HTTPConnection
+from starlette.types import Scope
+from starlette.websockets import WebSocket
 
 from ...protocols.engine.messages import Lane
-from ...protocols.errors import BadRequestError, ClientError, NotFoundError, OverloadedError
+from ...protocols.errors import (
+    BadRequestError,
+    ClientError,
+    NotFoundError,
+    OverloadedError,
+    UnauthorizedError,
+)
 from ...protocols.realtime.conversation_session import DialoguePatch
 from ...protocols.realtime.session import SessionPatch
 from ...realtime.config import RealtimeModel, SessionConfig
@@ -25,6 +33,8 @@ from ..calls.call import Audience
 from ..calls.callback_queue import PostingActor
 from ..config.server import ServerConfig
 from ..fetching.dns import Names
+from ..fronts.fronts import Front, Fronts
+from ..fronts.listener import RELAYED
 from ..inference.client import EngineClient
 from ..live.container_decoder import OpenSound
 from ..live.registry import SessionRegistry
@@ -42,6 +52,8 @@ from ..text.generation import TextModel
 from ..text.media_urls import AddressBook
 from ..transport.trusted_proxies import CALLER
 from .api_keys import ApiKeys, note_key, sent_key
+from .fronts.relaying import RelayedResponse
+from .fronts.sockets import SocketRelay
 from .origins import is_loopback
 from .pending_auth import PendingAuth
 from .realtime.client_secrets import ClientSecrets
@@ -129,12 +141,14 @@ class Service:
     sessions: SessionRegistry = field(init=False)
     posting: PostingActor = field(init=False)
     mcp: McpClients = field(init=False)
-    secrets: ClientSecrets = field(default_factory=ClientSecrets)
+    secrets: ClientSecrets = field(init=False)
     pending_auth: PendingAuth = field(default_factory=PendingAuth)
     audience: Audience = field(default_factory=Audience)
     on_drain: set[Callable[[], None]] = field(default_factory=set)
     """Called when the server is told to stop: of calls, and of sockets on which responses are made."""
     responses: ResponseStore = field(default_factory=ResponseStore)
+    fronts: Fronts | None = None
+    """The servers of the cluster, where this is one of several."""
     is_draining: bool = False
     response_sockets: Shares = field(init=False)
     _heavy: Shares = field(init=False)
@@ -147,13 +161,14 @@ class Service:
 
     def __post_init__(self) -> None:
         limits = self.config.realtime
+        self.secrets = ClientSecrets(tag=self.tag)
         self.aliases = self.config.aliases
         num_heavy = self.config.files.max_requests
         num_light = num_heavy + self.config.engine.max_waiting
-        self.response_sockets = Shares(limits.max_sessions, "WebSockets for responses")
-        self._heavy = Shares(num_heavy, "requests")
-        self._light = Shares(num_light, "requests")
-        self._answers = Shares(num_light, "answers")
+        self.response_sockets = Shares(limits.max_sessions, "WebSockets for responses", share=self.share)
+        self._heavy = Shares(num_heavy, "requests", share=self.share)
+        self._light = Shares(num_light, "requests", share=self.share)
+        self._answers = Shares(num_light, "answers", share=self.share)
         self.sessions = SessionRegistry(
             self.metrics,
             grace_s=limits.resume_grace_s,
@@ -170,6 +185,34 @@ class Service:
     def is_ready(self) -> bool:
         """Whether every model can take work now."""
         return not self.is_draining and all(model.engine.health == "ready" for model in self.models.values())
+
+    @property
+    def tag(self) -> str:
+        """What ids that are made here begin with, behind their prefix; empty without a cluster."""
+        return "" if self.fronts is None else self.fronts.tag
+
+    def share(self, bound: int) -> int:
+        """This server's part of a bound that all servers of the cluster keep together."""
+        return bound if self.fronts is None else self.fronts.share(bound)
+
+    def elsewhere(self, scope: Scope, *names: str | None) -> Front | None:
+        """The server of the cluster that has what a request names, by the first name that is another one's;
+        None where that is this one, or not known, or another server has relayed the request for that."""
+        if self.fronts is None or scope.get(RELAYED) == "id":
+            return None
+        return next(filter(None, map(self.fronts.elsewhere, names)), None)
+
+    def relayed(
+        self, front: Front, caller: Caller, body: bytes = b"", hold: Hold = nullcontext
+    ) -> RelayedResponse:
+        """That server's answer to a request of a caller's."""
+        assert self.fronts is not None, "it is one of these"
+        return RelayedResponse(front, self.fronts, self.metrics, caller, body=body, hold=hold)
+
+    def socket_relay(self, front: Front, caller: Caller, websocket: WebSocket) -> SocketRelay:
+        """What relays a WebSocket of a caller's to that server."""
+        assert self.fronts is not None, "it is one of these"
+        return SocketRelay(front, self.fronts, self.metrics, websocket, caller, self.on_drain)
 
     async def refresh(self) -> None:
         """Bring what engines count up to now, where they are in another process."""
@@ -313,10 +356,13 @@ class Service:
         Raises UnauthorizedError where a key is needed and another one, or none, was sent.
         """
         caller = caller_by_address(connection.client.host if connection.client else "")
-        if self.keys.are_needed:
+        is_relayed = connection.scope.get(RELAYED) == "id"  # by a server that has checked the key
+        if self.keys.are_needed and not is_relayed:
             caller = self.keys.check(sent_key(connection))
             note_key(connection)
         caller = cast(Caller, connection.scope.get(CALLER, caller))
+        if is_relayed and self.keys.are_needed and not (caller.has_key and self.keys.knows(caller)):
+            raise UnauthorizedError("The API key is not accepted by the server that has what it names.")
         LANE.set(Lane("interactive", caller=caller.name if self.is_shared else ""))
         return caller
 

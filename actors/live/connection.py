@@ -58,6 +58,10 @@ class Socket(Protocol):
         ...
 
 
+RelayOf = Callable[[SessionResume], "Callable[[Line], Awaitable[None]] | None"]
+"""What carries a line on to the server that has the session which is to be resumed; None: this one may."""
+
+
 class Line:
     """Carries `session` until the socket ends; it changes when the client resumes another one.
 
@@ -65,9 +69,17 @@ class Line:
     """
 
     def __init__(
-        self, socket: Socket, outbox: Outbox, session: SessionActor | None, *, caller: Caller = ANONYMOUS
+        self,
+        socket: Socket,
+        outbox: Outbox,
+        session: SessionActor | None,
+        *,
+        caller: Caller = ANONYMOUS,
+        relay_of: RelayOf = lambda _: None,
     ) -> None:
+        """`relay_of` says which sessions another server has."""
         self._socket = socket
+        self.relay_of = relay_of
         self.caller = caller
         self.outbox = outbox
         self.session = session
@@ -96,14 +108,12 @@ class Line:
         self, resume: Callable[[SessionResume, Line], Awaitable[None]], scope: trio.CancelScope
     ) -> None:
         """Socket → session, until the client leaves."""
-        while True:
-            frame = await self._socket.receive()
-            if frame is None:
-                break
+        while (frame := await self._socket.receive()) is not None:
             if self._waiting or (self.session is not None and self.session.is_ahead):
                 await self._wait_in_line(frame)
             else:
                 await self._take(frame, resume)
+            del frame  # it may be large, and the next one late
         self.closed_cleanly, self.went_away = self._socket.closed_cleanly, self._socket.went_away
         scope.cancel()
 

@@ -108,8 +108,15 @@ class SessionRegistry:
         await self._carry(line)
 
     async def resume(self, resumption: SessionResume, line: Line) -> None:
-        """Put the session that `wish` names on `line`; refuse and close the line if that cannot be."""
+        """Put the session that is to be resumed on `line`; refuse and close the line if that cannot be. A
+        session of another server goes on there, until the line ends."""
         begun = line.session
+        if (relay := line.relay_of(resumption)) is not None:
+            if begun is not None:
+                begun.delivery.line = line.session = None
+                self._remove(begun, None)
+            await relay(line)
+            return
         try:
             session = self._sessions.get(resumption.session_id)
             if session is None or session is begun or not line.caller.may_resume(session.caller):

@@ -91,14 +91,19 @@ class SessionActor:
         *,
         open_answers: OpenAnswers | None = None,
         resume_token: str | None = None,
+        tag: str = "",
         caller: Caller = ANONYMOUS,
         shares_as: str = "",
         has_room: Callable[[int], bool] = lambda _: True,
     ) -> None:
-        """`open_answers` is for a session that answers, as its `config` says; `shares_as` is the
-        `Lane.caller` of what it hears; `has_room` tells whether so many more channels may be heard
-        apart, all of a new session's included."""
-        session = Session(config, _new_id, resume_token=resume_token, has_room=has_room)
+        """`tag` begins the session's id; `open_answers` is for a session that answers, as its `config` says;
+        `shares_as` is the `Lane.caller` of what it hears; `has_room` tells whether so many more channels may
+        be heard apart, all of a new session's included."""
+
+        def new_id(prefix: str) -> str:
+            return _new_id(prefix, tag if prefix == "sess" else "")
+
+        session = Session(config, new_id, resume_token=resume_token, has_room=has_room)
         self._machine = ListeningMachine(session)
         self._vad_streams = VadStreams(open_vad_stream, open_sound, session.num_channels, caller=shares_as)
         self._arrival = Arrival()
@@ -406,5 +411,5 @@ def no_such_session() -> NotFoundError:
     )
 
 
-def _new_id(prefix: str) -> str:
-    return f"{prefix}_{uuid4().hex[:24]}"
+def _new_id(prefix: str, tag: str = "") -> str:
+    return f"{prefix}_{(tag + uuid4().hex)[:24]}"

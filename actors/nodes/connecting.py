@@ -35,7 +35,7 @@ async def connected(
     while True:
         try:
             with trio.fail_after(HANDSHAKE_S):
-                return await _connect(address, secret, tls, service)
+                return await connect_once(address, secret, tls, service)
         except (OSError, trio.TooSlowError, trio.BrokenResourceError, HandshakeError) as error:
             said = _reason(error)
         if said != reason or trio.current_time() >= warned_at + _WARN_EVERY_S:
@@ -44,9 +44,13 @@ async def connected(
         await trio.sleep(AGAIN_S)
 
 
-async def _connect(
+async def connect_once(
     address: HostPort, secret: bytes, tls: ssl.SSLContext | None, service: Service
 ) -> trio.abc.Stream:
+    """A stream to what listens at `address` and has let us in. Takes as long as that does.
+
+    Raises OSError, BrokenResourceError and HandshakeError.
+    """
     tcp = await trio.open_tcp_stream(address.host, address.port)
     stream: trio.abc.Stream = tcp
     try:

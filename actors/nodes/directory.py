@@ -1,8 +1,10 @@
-"""What a directory of engines and those who look engines up tell each other, and how: plain data on a stream.
+"""What a directory and the fronts that look engines up tell each other, and how: plain data on a stream.
 
-The directory lists the engines that it has, at every change and once a second. Who looks them up reports what
-it sees of each, once a second: whether it can use it, how much there is to do, how long requests waited. Read
-`actors/cluster/directory.py` for who lists, `actors/replicas/discovered.py` for who looks up.
+The directory lists the engines that it has and the fronts that are connected, at every change and once a
+second. A front reports what it sees of each engine, once a second: whether it can use it, how much there is
+to do, how long requests waited; and where other fronts reach it. Read `actors/cluster/directory.py` for who
+lists, `actors/replicas/discovered.py` for who looks engines up, `actors/fronts/fronts.py` for who looks up
+fronts.
 """
 
 from __future__ import annotations
@@ -39,12 +41,23 @@ class ListedEngine(msgspec.Struct, frozen=True):
     """draining: it gets nothing new and ends soon."""
 
 
+class ListedFront(msgspec.Struct, frozen=True):
+    """A server that faces clients, for other servers that do."""
+
+    tag: str
+    """What the ids that it makes begin with (`protocols/server/front_tags.py`)."""
+    address: str
+    """HOST:PORT at which it takes what others relay to it."""
+
+
 class Listing(msgspec.Struct, frozen=True):
-    """All engines there are."""
+    """All engines and fronts there are."""
 
     models: tuple[str, ...]
-    """Public names of the models that each of them runs."""
+    """Public names of the models that each engine runs."""
     engines: tuple[ListedEngine, ...]
+    fronts: tuple[ListedFront, ...] = ()
+    """In the order in which they have connected."""
 
 
 class SeenEngine(msgspec.Struct, frozen=True):
@@ -60,9 +73,12 @@ class SeenEngine(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What one server sees of all engines it knows."""
+    """What one connection has to say."""
 
-    engines: tuple[SeenEngine, ...]
+    engines: tuple[SeenEngine, ...] = ()
+    """What a front sees of all engines it knows."""
+    front: ListedFront | None = None
+    """The front itself; it announces itself on a connection of its own, once it can answer."""
 
 
 OutT = TypeVar("OutT", Listing, Report)

@@ -24,12 +24,25 @@ logger = logging.getLogger(__name__)
 MAX_PENDING: Final = 16
 """Connections that have not proved who they are; more are closed at once."""
 MAX_CALLERS: Final = 256
+"""Connections that have."""
 
 
 class Entrance:
     """Where connections to one service come in."""
 
-    def __init__(self, secret: bytes, tls: ssl.SSLContext | None, service: Service = ENGINES) -> None:
+    def __init__(
+        self,
+        secret: bytes,
+        tls: ssl.SSLContext | None,
+        service: Service = ENGINES,
+        *,
+        max_pending: int = MAX_PENDING,
+        max_callers: int = MAX_CALLERS,
+        log: int = logging.INFO,
+    ) -> None:
+        """`log`: the level of the lines that say who comes and goes."""
+        self._max_pending, self._max_callers = max_pending, max_callers
+        self._log = log
         self._secret = secret
         self._tls = tls
         self._service = service
@@ -40,7 +53,7 @@ class Entrance:
     async def admitted(self, tcp: trio.SocketStream) -> AsyncIterator[trio.abc.Stream | None]:
         """The stream of one that has proved who it is, closed at the end; None for one that has not."""
         peer = ":".join(map(str, tcp.socket.getpeername()[:2]))
-        if self._num_pending >= MAX_PENDING or self._num_callers >= MAX_CALLERS:
+        if self._num_pending >= self._max_pending or self._num_callers >= self._max_callers:
             await trio.aclose_forcefully(tcp)
             yield None
             return
@@ -51,14 +64,14 @@ class Entrance:
             await trio.aclose_forcefully(stream)
             yield None
             return
-        logger.info("%s is served", peer)
+        logger.log(self._log, "%s is served", peer)
         self._num_callers += 1
         try:
             yield stream
         finally:
             self._num_callers -= 1
             await trio.aclose_forcefully(stream)
-            logger.info("%s has left", peer)
+            logger.log(self._log, "%s has left", peer)
 
     async def _has_proved(self, stream: trio.abc.Stream, peer: str) -> bool:
         self._num_pending += 1

@@ -161,6 +161,12 @@ class Metrics:
             buckets=SECONDS,
         )
         self.requests_active = gauge("sensorium_requests_active", "Requests in hand now")
+        self.relays = Counter(
+            "sensorium_relays",
+            "Requests and WebSockets relayed to another server of the cluster, by what came of it",
+            ["kind", "outcome"],
+            registry=self.registry,
+        )
         self.mcp_calls = Counter(
             "sensorium_mcp_calls",
             "Times MCP servers were asked for their tools, or to call one, by what came of it",

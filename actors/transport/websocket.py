@@ -271,6 +271,7 @@ class WebSocketConnection:
             for frame in frames:
                 assert isinstance(frame, Frame)
                 num_idle += self._take(frame)
+                frame.data = b""  # the parser keeps its last frame until the next has come
         except UnicodeDecodeError as error:
             self._fail(CloseCode.INVALID_DATA, f"{error.reason} at position {error.start}")
         if num_idle and not self._idle_frames.spend(num_idle):

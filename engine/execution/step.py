@@ -17,7 +17,6 @@ from ...kernels.linear.row_adapters import AdaptedRows
 from ...kernels.transfer import to_device
 from ...protocols.engine.messages import Sample
 from ..models.base import (
-    NO_CONTEXT,
     CrossAttendingRows,
     EncoderOutput,
     MediaEmbedding,
@@ -159,8 +158,8 @@ def _media_fault(step: SequenceStep, limits: Limits, encodings: Mapping[Slot, En
             last = rows.offset + rows.num_rows - 1
             return f"an encoded item of {output.num_rows} rows has no rows {rows.offset} to {last}"
     if step.positions is not None:
-        if limits.rotary_axes != 3:
-            return "this model's positions have one axis"
+        if limits.rotary_axes == 1 or len(step.positions) != limits.rotary_axes:
+            return f"this model's positions have {limits.rotary_axes} axes, not {len(step.positions)}"
         if any(len(axis) != step.num_rows for axis in step.positions):
             return f"{step.num_rows} tokens need as many positions"
     return None
@@ -196,9 +195,11 @@ def step_batch(
         more_paged=more_paged,
         media=tuple(media),
         cross_attending=tuple(_cross_attending(fed, encodings)) if limits.has_cross_attention else (),
-        rows=RowContext(_state_slots(fed, limits, device), tuple(adapted))
-        if adapted or limits.num_state_slots
-        else NO_CONTEXT,
+        rows=RowContext(
+            _state_slots(fed, limits, device),
+            tuple(adapted),
+            tuple(each.state.num_prompt for each in fed),
+        ),
         # Adapters change products of all rows.
         wanted=None if wanted is None or adapted else _wanted_rows(wanted, (paged, *more_paged), device),
     )
@@ -245,10 +246,10 @@ def _state_slots(fed: Sequence[FedSequence], limits: Limits, device: torch.devic
 def _positions(fed: Sequence[FedSequence], axes: int) -> list[int] | list[list[int]]:
     if axes == 1:
         return [position for each in fed for position in range(each.step.start, each.end)]
-    result: list[list[int]] = [[], [], []]
+    result: list[list[int]] = [[] for _ in range(axes)]
     for each in fed:
         plain = range(each.step.start, each.end)
-        for axis, values in zip(result, each.step.positions or (plain, plain, plain), strict=True):
+        for axis, values in zip(result, each.step.positions or (plain,) * axes, strict=True):
             axis += values
     return result
 

@@ -149,6 +149,8 @@ class RowContext:
     """int64 [sequences] of a model with states: where each sequence's are."""
     adapted: tuple[AdaptedRows, ...] = ()
     """Rows with adapters; the runner has `linear` apply them (`kernels/linear/row_adapters.py`)."""
+    prompt_lengths: tuple[int, ...] = ()
+    """Tokens of each sequence's prompt; tokens behind those were generated. Empty: not known."""
 
 
 NO_CONTEXT: Final = RowContext()
@@ -158,7 +160,8 @@ NO_CONTEXT: Final = RowContext()
 class StepBatch:
     """One ragged step: all sequences' fed tokens, one after the other.
 
-    `token_ids` is int64 [rows]; `positions` is int64 [rows], or [3, rows] if the model's `rotary_axes` is 3.
+    `token_ids` is int64 [rows]; `positions` is int64 [rows], or [axes, rows] if the model has several
+    `rotary_axes`.
     `paged` is the step in the first group of layers, `more_paged` in the others: they differ in tables and
     slots (`engine/planning/kv/groups.py`).
     """
@@ -186,7 +189,8 @@ class Model(Protocol):
     dtype: torch.dtype
     kv_shape: KvShape
     rotary_axes: int
-    """3 for a model whose rotary positions are (time, height, width), else 1."""
+    """3 for a model whose rotary positions are (time, height, width), 1 for one whose positions are tokens'
+    indices; a family may have others."""
     weight_bytes: int
     """Bytes of weights a decode step reads: what the number of threads is chosen by."""
 

@@ -18,6 +18,7 @@ from ...protocols.shared.json_file import read_json
 from . import families, media_families
 from .embedded import A_CHECKPOINT, embedded_models
 from .info import check_numbers
+from .media_refusals import REASONS
 from .quantization_config import read_published
 from .source import ModelSource, Opening
 from .weights import DtypeName, choose_device, choose_dtype, find_folder
@@ -94,6 +95,10 @@ def _family(path: Path, config: dict[str, Any]) -> _Family:
     if entry is not None:
         return cast(_Family, import_module(entry.module, __package__))
     architecture, model_type = families.architecture_of(config), config.get("model_type")
+    if isinstance(architecture, str) and architecture in REASONS:
+        raise ModelLoadError(
+            f"{path}: architecture {architecture!r} is not supported: {REASONS[architecture]}"
+        )
     fallback = import_module(families.FALLBACK.module, __package__)
     if not fallback.is_causal_lm(architecture, model_type):
         encoders = import_module(families.ENCODERS.module, __package__)

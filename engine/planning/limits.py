@@ -107,6 +107,9 @@ class SchedulerConfig:
     sees_whole_items: bool = False
     """Whether rows of an item attend to all of it: those of one item are fed in one step, whatever its
     budget."""
+    sees_whole_prompts: bool = False
+    """Whether rows of a prompt attend to all of it, and tokens of the answer to what precedes them: a prompt
+    is fed in one step, and blocks are found by prompts that are equal as a whole."""
     vocab_size: int | None = None
     """Prompt and draft ids are below it (None: below 2³¹)."""
 
@@ -144,8 +147,7 @@ class SchedulerConfig:
                 raise BadRequestError(
                     f"dimensions is {num_dimensions}; allowed: at least 1", param="dimensions"
                 )
-        if self.sees_whole_items:
-            self._check_items(request.media)
+        self._check_undivided(request)
         if num_prompt > self.max_context:
             raise BadRequestError(
                 f"the prompt has {num_prompt} tokens; the model's context is {self.max_context} tokens"
@@ -161,11 +163,21 @@ class SchedulerConfig:
                 f"tokens, the engine has {self.num_blocks}"
             )
 
-    def _check_items(self, spans: tuple[MediaSpan, ...]) -> None:
-        longest = max((span.num_tokens for span in spans), default=0)
+    def undivided(self, request: AnyRequest) -> tuple[tuple[int, int], ...]:
+        """From where to where in its prompt tokens attend to each other in both directions. The tokens of one
+        such span that have no KV yet are fed in one step."""
+        if self.sees_whole_prompts:
+            return ((0, len(request.prompt_token_ids)),)
+        if self.sees_whole_items:
+            return tuple((span.start, span.start + span.num_tokens) for span in request.media)
+        return ()
+
+    def _check_undivided(self, request: AnyRequest) -> None:
+        longest = max((end - start for start, end in self.undivided(request)), default=0)
         if longest > self.max_tokens_per_step:
+            what = "the prompt" if self.sees_whole_prompts else "an item of the prompt"
             raise BadRequestError(
-                f"an item of the prompt has {longest} tokens, of which each attends to all; "
+                f"{what} has {longest} tokens, of which each attends to all; "
                 f"a step has {self.max_tokens_per_step}"
             )
 
@@ -281,7 +293,7 @@ def _check_media(spans: tuple[MediaSpan, ...], num_prompt: int) -> None:
             raise BadRequestError(f"{where} is not inside the prompt of {num_prompt} tokens")
         if span.grid is not None:
             time, height, width = span.grid
-            if min(span.grid) < 1 or time * height * width != span.num_tokens:
+            if min(span.grid) < 1 or time * height * width > span.num_tokens:
                 raise BadRequestError(
                     f"{where} has a grid of {time}×{height}×{width} for {span.num_tokens} tokens"
                 )

@@ -96,8 +96,8 @@ class SequenceStep(msgspec.Struct, frozen=True):
     `HOLE` (`engine/planning/kv/groups.py`) where the group's rows need the block no more. Layers with states
     keep them in `state_slot`; of a sequence fed from position 0 on they are zero, whatever the slot holds.
 
-    `positions` are the rows' (time, height, width) rotary positions where those are not the token's
-    position thrice, else None. A sequence the runner has finished (it sampled a stop token, reached
+    `positions` are the rows' rotary positions on each of the model's axes where those are not the token's
+    position, else None. A sequence the runner has finished (it sampled a stop token, reached
     `max_tokens` or failed) may still be in the next plan; it is answered with an empty `TokensSampled`.
     """
 
@@ -111,7 +111,7 @@ class SequenceStep(msgspec.Struct, frozen=True):
     num_draft: int = 0
     begin: SequenceStart | None = None
     media: tuple[MediaRows, ...] = ()
-    positions: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
+    positions: tuple[tuple[int, ...], ...] | None = None
     probe: ProbabilityProbe | None = None
     encoder_span: tuple[int, int] | None = None
     more_tables: tuple[tuple[int, ...], ...] = ()
@@ -132,8 +132,7 @@ class SequenceStep(msgspec.Struct, frozen=True):
             return self
         positions = self.positions
         if positions is not None:
-            time, height, width = (axis[0] - num_rejected for axis in positions)
-            positions = ((time,), (height,), (width,))
+            positions = tuple((axis[0] - num_rejected,) for axis in positions)
         return msgspec.structs.replace(
             self, token_ids=(), start=start, num_draft=0, draft_handle=None, positions=positions
         )

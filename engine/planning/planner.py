@@ -346,23 +346,26 @@ class Planner:
             return 0
         if self._kv.states is not None:
             num_tokens = self._kv.states.cut(start, num_tokens)
+        num_tokens = self._without_parts(request, start, num_tokens)
         for item in request.items[request.next_item :]:
             if item.start >= start + num_tokens:
                 break
             if item.end > start and not self._slots.demand(item.slot, item.end - item.start):
-                return max(item.start - start, 0)
-        return self._without_parts(request, start, num_tokens)
+                num_in_front = max(item.start - start, 0)
+                return (
+                    num_in_front if self._without_parts(request, start, num_in_front) == num_in_front else 0
+                )
+        return num_tokens
 
     def _without_parts(self, request: ScheduledRequest, start: int, num_tokens: int) -> int:
-        """How many of the tokens from `start` to feed so that an item is not cut where its rows see all of
-        it: up to the one that would be, or as far as it reaches if it is the first."""
-        if not self._config.sees_whole_items or not num_tokens:
-            return num_tokens
+        """How many of the tokens from `start` to feed so that no span is cut whose rows see all of it: up to
+        the one that would be, or as far as it reaches if it is the first."""
         end = start + num_tokens
-        cut = next((item for item in request.items if item.start < end < item.end), None)
-        if cut is None:
-            return num_tokens
-        return cut.start - start if cut.start > start else cut.end - start
+        spans = self._config.undivided(request.message) if num_tokens else ()
+        for span_start, span_end in spans:
+            if span_start < end < span_end:
+                return span_start - start if span_start > start else span_end - start
+        return num_tokens
 
     def _feed(
         self, making: Making, request: ScheduledRequest, num_known: int, begin: SequenceStart | None = None

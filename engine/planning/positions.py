@@ -11,8 +11,8 @@ from typing import Protocol
 
 from ...protocols.engine.messages import MediaSpan
 
-Axes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""Of some tokens in a row: time, height, width."""
+Axes = tuple[tuple[int, ...], ...]
+"""Of some tokens in a row, as many axes as the model has: of most models time, height, width."""
 
 
 class TokenPositions(Protocol):

@@ -134,6 +134,7 @@ class ScheduledRequest:
         drafts_ahead: bool = False,
         is_admitted: bool = False,
         is_whole: bool = False,
+        by_whole_prompt: bool = False,
     ) -> None:
         self.is_admitted = is_admitted  # as a part of another, and so not counted among those that wait
         self.is_whole = is_whole
@@ -162,7 +163,7 @@ class ScheduledRequest:
         self.is_alone = bool(self.proposers) and not (
             drafts_ahead and all(each.proposes_ahead for each in self.proposers)
         )
-        self.hasher = BlockHasher(message, block_size, fingerprint)
+        self.hasher = BlockHasher(message, block_size, fingerprint, by_whole_prompt=by_whole_prompt)
         self.awaited: BlockHash | None = None  # the block that a running request is computing for us
         self.source: KvSource | None = message.kv_from  # where blocks are asked for, once
         self.transfer: TransferId | None = None  # which brings them, or has

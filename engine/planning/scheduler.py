@@ -162,6 +162,7 @@ class Scheduler:
             drafts_ahead=self._drafts_ahead,
             is_admitted=is_admitted,
             is_whole=self.config.is_whole(message),
+            by_whole_prompt=self.config.sees_whole_prompts,
         )
         self._requests[request.request_id] = request
         self._kv.sessions.begin(request)

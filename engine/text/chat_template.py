@@ -77,9 +77,13 @@ class ChatTemplate:
         control = {
             token.content: token.special for token_id, token in added.items() if text.is_control(token_id)
         }
-        self._any_control = names_pattern(frozenset(control))
+        # A place that is no token of the tokenizer, nor made of any, is hidden as those are.
+        plain = frozenset(
+            written for written in self._places.values() if not any(name in written for name in control)
+        )
+        self._any_control = names_pattern(frozenset(control) | plain)
         special = frozenset(name for name, is_special in control.items() if is_special)
-        self._special = names_pattern(special)
+        self._special = names_pattern(special | plain)
         self._pieces = PieceEncoder(text)
 
     def encode(

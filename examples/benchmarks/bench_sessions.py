@@ -1,10 +1,12 @@
 """How many paced live sessions one process carries: the whole server, but an engine that answers at once.
 
     python examples/benchmarks/bench_sessions.py --sessions 250 --seconds 20 [--append-ms 100] [--profile F]
+    python examples/benchmarks/bench_sessions.py --sessions 100 --silent 1900 --seconds 60
 
 WebSocket, codec, session, resampler and voice activity are the server's own, pinned to one core; the clients
 are another process, on the other cores. Each session speaks 24 kHz PCM16 in base64, at the pace of a clock,
-each at its own place of the same recording. The loop may be late by a few milliseconds: where it is not, and
+each at its own place of the same recording. `--silent` more sessions are open meanwhile: each is opened
+before, sends 5 s of silence, then nothing. The loop may be late by a few milliseconds: where it is not, and
 speech is noticed as soon as with one session, there is room for more.
 """
 
@@ -18,6 +20,7 @@ import math
 import os
 import pstats
 import random
+import resource
 import subprocess
 import sys
 import threading
@@ -57,6 +60,9 @@ RATE = 24_000
 RECORDING = Path(__file__).resolve().parents[1] / "data" / "kitchen_lights.wav"
 WARM_UP_S = 4.0
 LOOP_STEP_S = 0.005
+SILENT_PER_S = 20
+"""Silent sessions opened in a second."""
+SILENCE_S = 5
 _WHOSE = {"MainThread": "loop", "Trio": "voice activity", "voice": "voice activity"}
 PREFIX_MS = 300
 """The server's default padding in front of speech."""
@@ -160,6 +166,7 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=250)
     parser.add_argument("--seconds", type=float, default=20.0, help="measured, after a warm-up")
     parser.add_argument("--append-ms", type=int, default=100)
+    parser.add_argument("--silent", type=int, default=0, help="further sessions, which stay open")
     parser.add_argument("--profile", type=Path, help="write the loop's profile there (slows it)")
     parser.add_argument("--clients", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -181,7 +188,7 @@ async def be_server(arguments: argparse.Namespace, client_cores: set[int]) -> No
     config = ServerConfig(
         models=("tiny-whisper",),
         listen=ListenConfig(port=0),
-        realtime=RealtimeConfig(max_sessions=arguments.sessions + 1),
+        realtime=RealtimeConfig(max_sessions=arguments.sessions + arguments.silent + 1),
     )
     media, metrics, budget, keys = DecoderPool(), Metrics(), MediaBudget(), ApiKeys(config.listen)
     engine: Any = None  # nobody asks the stub's
@@ -221,14 +228,15 @@ async def be_server(arguments: argparse.Namespace, client_cores: set[int]) -> No
 
         nursery.start_soon(listen)
         command = [sys.executable, __file__, "--clients", f"127.0.0.1:{listener.getsockname()[1]}"]
-        for name in ("sessions", "seconds", "append_ms"):
+        before_bytes = memory_bytes()
+        for name in ("sessions", "silent", "seconds", "append_ms"):
             command += [f"--{name.replace('_', '-')}", str(getattr(arguments, name))]
         process = await trio.lowlevel.open_process(
             command,
             stdout=subprocess.PIPE,
             preexec_fn=lambda: os.sched_setaffinity(0, client_cores),
         )
-        while len(service.sessions) < arguments.sessions:  # noqa: ASYNC110 (another process makes it true)
+        while len(service.sessions) < arguments.sessions + arguments.silent:  # noqa: ASYNC110 (another process makes it true)
             await trio.sleep(0.1)
         await trio.sleep(WARM_UP_S / 2)
         lags: list[float] = []
@@ -238,7 +246,7 @@ async def be_server(arguments: argparse.Namespace, client_cores: set[int]) -> No
                 due = trio.current_time() + LOOP_STEP_S
                 await trio.sleep_until(due)
                 lags.append(trio.current_time() - due)
-        wall = time.monotonic() - start
+        wall, held = time.monotonic() - start, memory_bytes()
         used = {name: seconds - before.get(name, 0.0) for name, seconds in thread_seconds().items()}
         assert process.stdout is not None
         report = b""
@@ -246,6 +254,8 @@ async def be_server(arguments: argparse.Namespace, client_cores: set[int]) -> No
             report += chunk
         await process.wait()
         _print_report(arguments, json.loads(report), lags, used, wall)
+        per_session = (held - before_bytes) / (arguments.sessions + arguments.silent)
+        print(f"memory: {held / 1e6:.0f} MB, {per_session / 1e3:.0f} KB per open session")
         nursery.cancel_scope.cancel()
 
 
@@ -258,6 +268,11 @@ def thread_seconds() -> dict[str, float]:
         nanoseconds = int((path / "schedstat").read_text().split()[0])
         found[_WHOSE.get(name.split()[0], name)] += nanoseconds / 1e9
     return found
+
+
+def memory_bytes() -> int:
+    """Of this process, resident."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def _print_report(
@@ -293,8 +308,11 @@ class Client:
     events: ClassVar[Counter[str]] = Counter()
     num_errors = 0
 
-    def __init__(self, frames: Sequence[bytes], append_ms: int, end: float) -> None:
+    def __init__(
+        self, frames: Sequence[bytes], append_ms: int, end: float, num_frames: float = math.inf
+    ) -> None:
         self._frames = frames
+        self._num_frames = num_frames
         self._append_ms = append_ms
         self._end = end
         self._began = math.inf
@@ -319,7 +337,12 @@ class Client:
         self._began = trio.current_time()
         self._measured_from = self._began + WARM_UP_S
         due = self._began
+        num_sent = 0
         while due < self._end:
+            if num_sent == self._num_frames:
+                await trio.sleep_until(self._end)
+                return
+            num_sent += 1
             due += self._append_ms / 1000
             await trio.sleep_until(due)
             if due > self._measured_from:
@@ -365,14 +388,15 @@ def append_frames(append_ms: int) -> list[bytes]:
     samples, rate = soundfile.read(RECORDING, dtype="float32")
     wave = soxr.resample(samples, rate, RATE)
     wave = np.concatenate((wave, np.zeros(2 * RATE, np.float32)))
-    pcm = (np.clip(wave, -1, 1) * 32_767).astype("<i2")
     size = RATE * append_ms // 1000
-    frames = []
-    for start in range(0, len(pcm) - size, size):
-        audio = base64.b64encode(pcm[start : start + size].tobytes())
-        event = b'{"type":"input_audio_buffer.append","audio":"' + audio + b'"}'
-        frames.append(Frame(Opcode.TEXT, event).serialize(mask=True))
-    return frames
+    return [append_frame(wave[start : start + size]) for start in range(0, len(wave) - size, size)]
+
+
+def append_frame(wave: np.ndarray) -> bytes:
+    """The WebSocket frame that appends it."""
+    pcm = (np.clip(wave, -1, 1) * 32_767).astype("<i2")
+    event = b'{"type":"input_audio_buffer.append","audio":"' + base64.b64encode(pcm.tobytes()) + b'"}'
+    return Frame(Opcode.TEXT, event).serialize(mask=True)
 
 
 async def be_clients(arguments: argparse.Namespace) -> None:
@@ -380,8 +404,15 @@ async def be_clients(arguments: argparse.Namespace) -> None:
     host, _, port = arguments.clients.partition(":")
     frames = append_frames(arguments.append_ms)
     ramp_s = WARM_UP_S / 2
-    end = trio.current_time() + WARM_UP_S + ramp_s + arguments.seconds
+    silent_s = arguments.silent / SILENT_PER_S
+    end = trio.current_time() + silent_s + SILENCE_S + WARM_UP_S + ramp_s + arguments.seconds
+    silence = [append_frame(np.zeros(RATE * arguments.append_ms // 1000, np.float32))]
+    num_silent = SILENCE_S * 1000 // arguments.append_ms
     async with trio.open_nursery() as nursery:
+        for _ in range(arguments.silent):
+            nursery.start_soon(Client(silence, arguments.append_ms, end, num_silent).run, host, int(port))
+            await trio.sleep(1 / SILENT_PER_S)
+        await trio.sleep(SILENCE_S if arguments.silent else 0)
         for _ in range(arguments.sessions):
             nursery.start_soon(Client(frames, arguments.append_ms, end).run, host, int(port))
             await trio.sleep(ramp_s / arguments.sessions)

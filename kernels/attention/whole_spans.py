@@ -1,4 +1,4 @@
-"""Self-attention of rows that see ahead: those of an item of which each row attends to all of it.
+"""Self-attention of rows that see ahead: those of an item or a prompt of which each row attends to all of it.
 
 All rows of such a span that are not in the cache yet are fed in one step, so their keys are there. The
 causal result of the step is replaced in their rows. Read `kernels/attention/paged_attention.py` first.
@@ -6,14 +6,18 @@ causal result of the step is replaced in their rows. Read `kernels/attention/pag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .kv_cache import gather_kv
 from .paged_attention import PagedBatch
+
+_ROWS: Final = 512
+"""Rows whose scores are there at once: a prompt has thousands."""
 
 
 class WholeSpan(NamedTuple):
@@ -41,7 +45,7 @@ def attend_to_spans(
     """Write the rows of `spans` into `mixed`, which is what `paged_attention` gave of the other arguments."""
     heads, dim = query.shape[1:]
     factor = dim**-0.5 if scale is None else scale
-    for span in spans:
+    for span in chain.from_iterable(map(_parts, spans)):
         own = torch.arange(span.start, span.start + span.num_rows, device=query.device)[:, None]
         seen_from = torch.zeros_like(own) if window is None else (own - window + 1).clamp_min(0)
         first = 0 if window is None else max(span.start - window + 1, 0)
@@ -57,3 +61,9 @@ def attend_to_spans(
         positions = torch.arange(skipped, span.end, device=query.device)[None]
         weights = scores.masked_fill(positions < seen_from, float("-inf")).softmax(-1)
         mixed[place] = (weights @ value).transpose(0, 1).to(mixed.dtype)
+
+
+def _parts(span: WholeSpan) -> Iterator[WholeSpan]:
+    for first in range(0, span.num_rows, _ROWS):
+        num_rows = min(_ROWS, span.num_rows - first)
+        yield span._replace(first_row=span.first_row + first, num_rows=num_rows, start=span.start + first)

@@ -1,8 +1,9 @@
-"""Mel filter banks, Slaney's and HTK's, as float64 numbers and in the sparse form in which they are applied.
+"""Mel filter banks, Slaney's, HTK's and Kaldi's, as float64 numbers and in the sparse form that is applied.
 
 Sources: M. Slaney, Auditory Toolbox (1998): linear below 1 kHz, logarithmic above, each triangle of unit
 area.
 S. Young et al., The HTK Book, §5.6: logarithmic everywhere, each triangle of height 1.
+Kaldi, `feat/mel-computations.h`: HTK's scale, on which the triangles have straight sides.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ _BREAK_MEL: Final = _BREAK_HZ / _LINEAR_HZ_PER_MEL
 _MELS_PER_E_FOLD: Final = 27 / np.log(6.4)
 _HTK_HZ: Final = 700.0
 _HTK_MELS: Final = 2595.0
+
+_KALDI_MELS: Final = 1127.0
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -40,19 +43,35 @@ def mel_filters(*, num_bins: int, num_mels: int, sampling_rate: int, max_hz: flo
     return _triangles(corner_hz, num_bins, sampling_rate) * area
 
 
-def htk_filters(*, num_bins: int, num_mels: int, sampling_rate: int, max_hz: float) -> Float64Array:
-    """The same on HTK's scale, not normalised."""
-    highest = _HTK_MELS * np.log10(1 + max_hz / _HTK_HZ)
-    mels = np.linspace(0.0, highest, num_mels + 2)
+def htk_filters(
+    *, num_bins: int, num_mels: int, sampling_rate: int, max_hz: float, min_hz: float = 0.0
+) -> Float64Array:
+    """The same on HTK's scale, not normalised, of bands from `min_hz` on."""
+    lowest, highest = (_HTK_MELS * np.log10(1 + hz / _HTK_HZ) for hz in (min_hz, max_hz))
+    mels = np.linspace(lowest, highest, num_mels + 2)
     corner_hz: Float64Array = _HTK_HZ * (10 ** (mels / _HTK_MELS) - 1)
     return _triangles(corner_hz, num_bins, sampling_rate)
 
 
+def kaldi_filters(
+    *, num_bins: int, num_mels: int, sampling_rate: int, min_hz: float, max_hz: float
+) -> Float64Array:
+    """The same with sides of triangles that are straight on the mel scale."""
+    bin_hz = np.linspace(0, sampling_rate / 2, num_bins)
+    bins, lowest, highest = (
+        _KALDI_MELS * np.log1p(np.asarray(hz) / _HTK_HZ) for hz in (bin_hz, min_hz, max_hz)
+    )
+    return _between(np.linspace(lowest, highest, num_mels + 2), bins)
+
+
 def _triangles(corner_hz: Float64Array, num_bins: int, sampling_rate: int) -> Float64Array:
-    bin_hz = np.linspace(0, sampling_rate // 2, num_bins)
-    left, centre, right = corner_hz[:-2, None], corner_hz[1:-1, None], corner_hz[2:, None]
-    rising = (bin_hz - left) / (centre - left)
-    falling = (right - bin_hz) / (right - centre)
+    return _between(corner_hz, np.linspace(0, sampling_rate // 2, num_bins))
+
+
+def _between(corners: Float64Array, bins: Float64Array) -> Float64Array:
+    left, centre, right = corners[:-2, None], corners[1:-1, None], corners[2:, None]
+    rising = (bins - left) / (centre - left)
+    falling = (right - bins) / (right - centre)
     return np.maximum(0.0, np.minimum(rising, falling))
 
 

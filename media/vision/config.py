@@ -8,12 +8,18 @@ and Qwen3VLVideoProcessor. Knows no pixels; read next: `media/vision/images.py`,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from ...protocols.engine.messages import EncoderItem, MediaKind
 from ...protocols.errors import ModelLoadError
 from ...protocols.shared.json_file import read_json
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 _V = TypeVar("_V")
 
@@ -52,6 +58,10 @@ class PixelConfig:
     ceiling: int | None = None
     """Pixels that memory was planned for, beyond which an image is not made larger to reach a wished least:
     the reference rounds up."""
+    first_longest: int | None = None
+    """Pixels of the longer side that a picture is given before its own size; None: it is not."""
+    as_torchvision: bool = False
+    """Resized and normalised as torchvision does it (`media/vision/fixed_point.py`)."""
     lengthens_sides: bool = False
     """An image with a side shorter than one token's is made larger until it is not, and then resized."""
 
@@ -64,6 +74,16 @@ class PixelConfig:
     def bytes_per_pixel(self) -> int:
         """Of features: three channels in float32."""
         return 12
+
+
+class FrameRule(Protocol):
+    """How each frame of a video becomes an item of its own."""
+
+    def size(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width of what a frame of a size is resized to."""
+
+    def item(self, frame: npt.NDArray[np.uint8], modality: MediaKind) -> EncoderItem:
+        """Of uint8 [height, width, 3] of that size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +102,16 @@ class VideoConfig:
     """Tokens a frame may have then."""
     max_frame_pixels: int | None = None
     """An operator's bound on one frame's area."""
+    skipped_s: float | None = None
+    """Frames are chosen as SmolVLM's are: up to `num_frames` or `max_frames`, at places rounded down, and of
+    a long video none of so many seconds at each end. None: as Qwen's are."""
     bounds_frames: bool = False
     """The bounds of `pixels` are of one frame, and `max_video_tokens` of all together."""
     frame_size: tuple[int, int] | None = None
     """Height and width of every frame, which is then no patches but [3, height, width]; frames of one
     temporal patch are an item [frames, 3, height, width], or where that is one frame [3, height, width]."""
+    frames: FrameRule | None = None
+    """Of frames that are neither merged patches nor of one size; a temporal patch is one frame then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +226,12 @@ class ProcessorFields:
     def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 (JSON)
         return self._values.get(name, default)
 
+    def without(self, name: str) -> ProcessorFields:
+        """The others."""
+        found = copy(self)
+        found._values = {each: value for each, value in self._values.items() if each != name}
+        return found
+
     def fault(self, name: str, allowed: str) -> ModelLoadError:
         return ModelLoadError(f"{self.path}: {name} must be {allowed}, not {self.get(name)!r}")
 
@@ -240,10 +271,10 @@ class ProcessorFields:
             raise self.fault(name, "an object with a longest_edge")
         return found
 
-    def number(self, name: str, default: float) -> float:
+    def number(self, name: str, default: float, *, or_zero: bool = False) -> float:
         value = self.get(name, default)
-        if type(value) not in {int, float} or not value > 0:
-            raise self.fault(name, "a positive number")
+        if type(value) not in {int, float} or not (value > 0 or (or_zero and value == 0)):
+            raise self.fault(name, "a positive number, or 0" if or_zero else "a positive number")
         return float(value)
 
     def flag(self, name: str, *, default: bool) -> bool:

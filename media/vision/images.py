@@ -23,6 +23,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from ...protocols.engine.messages import EncoderItem, MediaItems
 from ...protocols.errors import MediaError, TooLargeError
 from ..hashing import Modality, encoder_item
+from . import fixed_point
 from .config import WHITE, Background, PixelConfig
 from .heif import is_heif, open_heif
 from .image_cost import PNG, check_records, check_scans
@@ -270,10 +271,29 @@ def smart_resize(
 
 
 def resize(pixels: PixelArray, height: int, width: int, config: PixelConfig) -> PixelArray:
-    """uint8 [h, w, 3] → [height, width, 3] by Pillow's filter."""
+    """uint8 [h, w, 3] → [height, width, 3] by Pillow's filter, or as torchvision does it."""
+    if config.first_longest is not None:
+        first = even_sides(pixels.shape[0], pixels.shape[1], config.first_longest)
+        pixels = _resized(pixels, *first, config)
+    return _resized(pixels, height, width, config)
+
+
+def _resized(pixels: PixelArray, height: int, width: int, config: PixelConfig) -> PixelArray:
     if pixels.shape[:2] == (height, width):
         return pixels
+    if config.as_torchvision:
+        return fixed_point.resize(pixels, height, width, config.resample)
     return np.array(Image.fromarray(pixels).resize((width, height), Image.Resampling(config.resample)))
+
+
+def even_sides(height: int, width: int, longest: int) -> tuple[int, int]:
+    """(height, width) whose longer side is `longest` and whose shorter one is even: the rule of Idefics 3."""
+    ratio = width / height
+    if width >= height:
+        shorter = int(longest / ratio)
+        return max(shorter + shorter % 2, 1), longest
+    shorter = int(longest * ratio)
+    return longest, max(shorter + shorter % 2, 1)
 
 
 def patch_item(frames: Sequence[PixelArray], config: PixelConfig, modality: Modality) -> EncoderItem:
@@ -313,6 +333,14 @@ def plane_values(picture: PixelArray, config: PixelConfig) -> FloatArray:
 
 def _value_tables(config: PixelConfig) -> FloatArray:
     """[3, 256]: what each byte becomes, rounded where the reference rounds."""
+    if config.as_torchvision:
+        return fixed_point.value_table(
+            config.mean,
+            config.std,
+            config.rescale_factor,
+            do_rescale=config.do_rescale,
+            do_normalize=config.do_normalize,
+        )
     values = np.arange(256, dtype=np.float32)
     if config.do_rescale:
         values = (np.arange(256, dtype=np.float64) * config.rescale_factor).astype(np.float32)

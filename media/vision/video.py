@@ -62,7 +62,12 @@ def prepare_video(data: bytes, config: VideoConfig, limits: VideoLimits | None =
     if not shown:
         raise fault("The video holds no picture that can be decoded.")
     times = _times(pictures)
-    made = _patches([picture for _, picture in shown], [times[place] for place, _ in shown], config)
+    made = _patches(
+        [picture for _, picture in shown],
+        [times[place] for place, _ in shown],
+        config,
+        duration_s=_duration_s(pictures),
+    )
     replaced = tuple(
         Replaced(times[place], None if each is None else times[each[0]])
         for place, each in zip(wanted, found, strict=True)
@@ -93,7 +98,8 @@ def _prepare_list(data: bytes, config: VideoConfig, limits: VideoLimits) -> Medi
             picture = read_image(file, ImageLimits(max_pixels=limits.max_pixels), config.pixels.background)
             size = size or target_size(len(files), picture.shape[0], picture.shape[1], config)
             frames.append(resize(picture, *size, config.pixels))
-    return _patches(frames, [place / fps for place in range(len(frames))], config)
+    times = [place / fps for place in range(len(frames))]
+    return _patches(frames, times, config, duration_s=len(frames) / fps)
 
 
 def _listed(data: bytes, config: VideoConfig, limits: VideoLimits) -> tuple[list[bytes], float]:
@@ -140,6 +146,13 @@ def _times(pictures: Pictures) -> Sequence[float]:
     return [place / pictures.fps for place in range(len(pictures.stamps))]
 
 
+def _duration_s(pictures: Pictures) -> float:
+    """To the end of the last picture."""
+    if pictures.is_even:
+        return len(pictures.stamps) / pictures.fps
+    return pictures.times_s[-1] + 1 / pictures.fps
+
+
 def video_bytes(num_frames: int, height: int, width: int, config: VideoConfig) -> int:
     """Bytes of the features of so many chosen frames of this size."""
     height, width = target_size(num_frames, height, width, config)
@@ -160,17 +173,30 @@ def prepare_frames(frames: Sequence[PixelArray], times_s: Sequence[float], confi
     return _patches([resize(frame, height, width, config.pixels) for frame in frames], times_s, config)
 
 
-def _patches(frames: Sequence[PixelArray], times_s: Sequence[float], config: VideoConfig) -> MediaItems:
+def _patches(
+    frames: Sequence[PixelArray],
+    times_s: Sequence[float],
+    config: VideoConfig,
+    duration_s: float | None = None,
+) -> MediaItems:
     depth = config.pixels.temporal_patch_size
     items = tuple(
         frames_item(frames[first : first + depth], config) for first in range(0, len(frames), depth)
     )
-    return MediaItems("video", items, patch_times(times_s, depth), starts_s=tuple(times_s[::depth]))
+    return MediaItems(
+        "video",
+        items,
+        patch_times(times_s, depth),
+        starts_s=tuple(times_s[::depth]),
+        duration_s=duration_s,
+    )
 
 
 def frames_item(frames: Sequence[PixelArray], config: VideoConfig) -> EncoderItem:
     """Frames of one temporal patch, uint8 [height, width, 3] of the size that they are encoded in → one item.
     Raises MediaError (param `video`) if no whole number of tokens covers them."""
+    if config.frames is not None:
+        return config.frames.item(frames[0], "video")
     if config.frame_size is None:
         return patch_item(frames, config.pixels, "video")
     values = np.stack([plane_values(frame, config.pixels) for frame in frames])
@@ -179,6 +205,8 @@ def frames_item(frames: Sequence[PixelArray], config: VideoConfig) -> EncoderIte
 
 def sample_indices(num_frames: int, fps: float, config: VideoConfig) -> list[int]:
     """Which of `num_frames` frames are looked at: evenly spread from first to last, in order."""
+    if config.skipped_s is not None:
+        return _sample_inside(num_frames, fps, config, config.skipped_s)
     wanted = config.num_frames
     if wanted is None and config.fps is not None:
         wanted = int(num_frames / fps * config.fps)
@@ -190,12 +218,28 @@ def sample_indices(num_frames: int, fps: float, config: VideoConfig) -> list[int
     return [int(index) for index in indices]
 
 
+def _sample_inside(num_frames: int, fps: float, config: VideoConfig, skipped_s: float) -> list[int]:
+    """As `sample_frames` of transformers' SmolVLMVideoProcessor has it."""
+    seconds, rate = num_frames / fps, config.fps or 1.0
+    most = config.max_frames if config.num_frames is None else config.num_frames
+    wanted = max(min(round(rate * seconds), most), 1)
+    first, last = 0, num_frames - 1
+    if seconds - 2 * skipped_s > most * rate:
+        first, last = int(skipped_s * fps), min(int(num_frames - skipped_s * fps), last)
+    if first >= last:
+        first, last = 0, num_frames - 1
+    return [int(index) for index in np.unique(np.linspace(first, last, wanted, dtype=int))]
+
+
 def target_size(num_frames: int, height: int, width: int, config: VideoConfig) -> tuple[int, int]:
     """(height, width) of every frame, so that the area of all together is within the bounds."""
     pixels = config.pixels
     if config.frame_size is not None:
         check_ratio(height, width, "video")
         return config.frame_size
+    if config.frames is not None:
+        check_ratio(height, width, "video")
+        return config.frames.size(height, width)
     if not pixels.do_resize:
         _check_unresized(num_frames, height, width, config)
         return height, width

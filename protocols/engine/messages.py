@@ -99,6 +99,8 @@ class MediaItems(msgspec.Struct, frozen=True):
     replaced: tuple[Replaced, ...] = ()
     starts_s: tuple[float, ...] = ()
     """Of what moves: the time of each item's first frame, where `times_s` has the mean of all."""
+    duration_s: float | None = None
+    """Of a video in a file, frames that are not looked at included."""
 
     def lean(self) -> MediaItems:
         """Without the features' values: what finds the encodings of items that were sent before."""
@@ -108,8 +110,9 @@ class MediaItems(msgspec.Struct, frozen=True):
 class MediaSpan(msgspec.Struct, frozen=True):
     """Where an item lies in a prompt: tokens `start` to `start + num_tokens` are its placeholders.
 
-    `grid` is (time, height, width) in *merged* patches for vision whose positions follow it (their product is
-    `num_tokens`), or else None. Spans of a prompt are in order and do not overlap.
+    `grid` is (time, height, width) in *merged* patches for vision whose positions follow it, or else None.
+    Their product is `num_tokens`, or less where rows of an item lie outside its grid. Spans of a prompt are
+    in order and do not overlap.
     """
 
     content_hash: ContentHash
@@ -125,7 +128,12 @@ class MediaSpan(msgspec.Struct, frozen=True):
     @property
     def is_visual(self) -> bool:
         """Whether it is of an image or a video."""
-        return self.grid is not None if self.kind is None else self.kind != "audio"
+        return self.medium != "audio"
+
+    @property
+    def medium(self) -> MediaKind:
+        """What it is of."""
+        return self.kind or ("audio" if self.grid is None else "image")
 
 
 class Grammar(msgspec.Struct, frozen=True):

@@ -20,9 +20,9 @@ _OF_ITEM: Final = re.compile(r"[a-z]+_([0-9a-f]{48})([0-9a-f]{1,8})(?:_.*)?", re
 _OF_CALL: Final = re.compile(r"mcpr?_[0-9a-f]{24,}_(.+)", re.DOTALL)
 
 
-def new_response_id() -> str:
-    """A new id of a response."""
-    return f"{_RESPONSE}{secrets.token_hex(24)}"
+def new_response_id(tag: str = "") -> str:
+    """A new id of a response; it begins with the tag of the server, among several, that keeps it."""
+    return f"{_RESPONSE}{tag}{secrets.token_hex(24)[len(tag) :]}"
 
 
 def item_id(

@@ -44,6 +44,10 @@ class _Cancel(Struct, frozen=True):
     response_id: str
 
 
+class _Previous(Struct, frozen=True):
+    previous_response_id: str | None = None
+
+
 class ResponseCreate(Struct, frozen=True):
     """`response.create`, checked."""
 
@@ -57,6 +61,7 @@ class ResponseCreate(Struct, frozen=True):
 _MAX_CANCEL_BYTES: Final = 1024
 _read_kind: Final = msgspec.json.Decoder(_Kind)
 _read_lane: Final = msgspec.json.Decoder(_Lane)
+_read_previous: Final = msgspec.json.Decoder(_Previous)
 _decode_create: Final = decoder(_Create)
 _read_cancel: Final = msgspec.json.Decoder(_Cancel)
 
@@ -87,6 +92,14 @@ def parse_create(frame: bytes) -> ResponseCreate:
         raise refuse("background", request.background, "false, or posted without a WebSocket")
     checked = check_response(structs.replace(request, stream=True))
     return ResponseCreate(checked, request.generate is False, request.stream_id)
+
+
+def previous_of(frame: bytes) -> str | None:
+    """The response that a frame goes on from, as far as it can be read."""
+    try:
+        return decode_body(frame, _read_previous).previous_response_id
+    except ClientError:
+        return None
 
 
 def lane_of(frame: bytes) -> str | None:

@@ -244,7 +244,9 @@ class PromptTokensDetails(Struct, frozen=True):
 
     cached_tokens: int = 0
     image_tokens: int | UnsetType = UNSET
-    """Of images and videos."""
+    """Of images and embeddings of them."""
+    video_tokens: int | UnsetType = UNSET
+    """An extension: of videos, without the text that says when a frame is."""
     audio_tokens: int | UnsetType = UNSET
     replaced_frames: list[Replaced] | UnsetType = UNSET
     """An extension: what was shown for the damaged frames of videos."""
@@ -309,6 +311,7 @@ def usage(
     num_cached: int,
     *,
     num_image: int = 0,
+    num_video: int = 0,
     num_audio: int = 0,
     replaced: Sequence[Replaced] = (),
 ) -> CompletionUsage:
@@ -318,7 +321,7 @@ def usage(
         completion_tokens=num_completion,
         total_tokens=num_prompt + num_completion,
         prompt_tokens_details=PromptTokensDetails(
-            num_cached, num_image or UNSET, num_audio or UNSET, list(replaced) or UNSET
+            num_cached, num_image or UNSET, num_video or UNSET, num_audio or UNSET, list(replaced) or UNSET
         ),
     )
 

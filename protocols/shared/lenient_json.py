@@ -41,15 +41,18 @@ def decode_frame(decoder: msgspec.json.Decoder[T], frame: str | bytes | msgspec.
         return decoder.decode(frame)
     except msgspec.ValidationError as error:
         refusal = error
-    text = frame.encode("utf-8", "surrogatepass") if isinstance(frame, str) else bytes(frame)
-    message = str(refusal)
-    while (mended := _mended(text, message)) != text:
-        text = mended
-        try:
-            return decoder.decode(text)
-        except msgspec.ValidationError as error:
-            message = str(error)
-    raise refusal
+    try:
+        text = frame.encode("utf-8", "surrogatepass") if isinstance(frame, str) else bytes(frame)
+        message = str(refusal)
+        while (mended := _mended(text, message)) != text:
+            text = mended
+            try:
+                return decoder.decode(text)
+            except msgspec.ValidationError as error:
+                message = str(error)
+        raise refusal
+    finally:
+        del refusal  # it and this frame would hold each other, and what the client has sent
 
 
 def _mended(text: bytes, message: str) -> bytes:

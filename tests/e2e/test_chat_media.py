@@ -72,10 +72,10 @@ def test_several_clips_in_one_prompt(text_server: Server) -> None:
     extra = answer_about("then?")["usage"]["prompt_tokens"] - nothing
     tokens = [found["usage"]["prompt_tokens"] - nothing for found in alone]
     assert both["usage"]["prompt_tokens"] == nothing + sum(tokens) + extra
-    shown = [found["usage"]["prompt_tokens_details"]["image_tokens"] for found in (*alone, both)]
+    shown = [found["usage"]["prompt_tokens_details"]["video_tokens"] for found in (*alone, both)]
     assert shown[2] == shown[0] + shown[1] > shown[0] > 0
     twice = answer_about(one, "then", one, "?")
-    assert twice["usage"]["prompt_tokens_details"]["image_tokens"] == 2 * shown[0]
+    assert twice["usage"]["prompt_tokens_details"]["video_tokens"] == 2 * shown[0]
     turned = answer_about(other, "then", one, "?")
     assert len({found["text"] for found in (both, twice, turned)}) >= 2, "their order matters"
     # In a later message, and beside a picture.
@@ -84,7 +84,9 @@ def test_several_clips_in_one_prompt(text_server: Server) -> None:
         "vision",
         [*user(one, "?"), {"role": "assistant", "content": "A"}, *user(other, IMAGE, "?")],
     )
-    assert later["usage"]["prompt_tokens_details"]["image_tokens"] > shown[2]
+    details = later["usage"]["prompt_tokens_details"]
+    assert details["video_tokens"] == shown[2]
+    assert details["image_tokens"] > 0
     assert engine.statistics().num_windows_encoded - before == 2 + 3 + 1
 
 

@@ -74,7 +74,7 @@ def test_fewer_frames_may_be_asked_for(server: Server) -> None:
         answer = httpx.post(
             f"{server.api}/chat/completions", json=body | {"mm_processor_kwargs": options}, timeout=60
         )
-        tokens.append(answer.json()["usage"]["prompt_tokens_details"]["image_tokens"])
+        tokens.append(answer.json()["usage"]["prompt_tokens_details"]["video_tokens"])
     assert tokens[0] > tokens[1] > 0
     refused = httpx.post(
         f"{server.api}/chat/completions", json=body | {"mm_processor_kwargs": {"frames": 3}}, timeout=60

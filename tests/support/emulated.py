@@ -28,7 +28,14 @@ BUILT = Path(__file__).parents[2] / "build" / "aarch64"
 """Left there: building takes longer than all calls."""
 _FLAGS = ("-Og", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-static", "-w")
 _C_TYPES = {ctypes.c_int: "int", ctypes.c_long: "long", ctypes.c_float: "float", ctypes.c_void_p: "void *"}
-_GIVE_NUMBERS = ("write_kv", "write_codes", "attention_inputs", "layers")
+_GIVE_NUMBERS = (
+    "write_kv",
+    "write_codes",
+    "attention_inputs",
+    "layers",
+    "short_convolution",
+    "gated_delta_rule",
+)
 _BUFFER, _VALUE, _REAL = 0, 1, 2
 
 _PROGRAM = """

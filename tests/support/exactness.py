@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from sensorium.engine.execution.runner import Runner
@@ -183,6 +183,7 @@ class Engine:
         parked: int | None = None,
         kv_dtype: torch.dtype | None = None,
         sees_whole_items: bool = False,
+        sees_whole_prompts: bool = False,
         positions: PositionRule = rotary_positions,
     ) -> None:
         num_state_slots = _NUM_STATE_SLOTS if isinstance(model, RecurrentModel) else 0
@@ -203,6 +204,7 @@ class Engine:
             max_context=model.info.max_context,
             max_prefill_chunk=chunk,
             sees_whole_items=sees_whole_items,
+            sees_whole_prompts=sees_whole_prompts,
             max_parked_blocks=parked,
         )
         self.scheduler = Scheduler(config)
@@ -271,6 +273,7 @@ def check_every_way(
     stop_token_ids: tuple[int, ...] = (),
     kv_dtype: torch.dtype | None = None,
     sees_whole_items: bool = False,
+    sees_whole_prompts: bool = False,
     positions: PositionRule = rotary_positions,
 ) -> None:
     """Each case's tokens again under every condition of this file's docstring.
@@ -278,7 +281,8 @@ def check_every_way(
     `stop_token_ids` and `kv_dtype` are those the cases were made with. The prompts should be of more than one
     block.
     """
-    check = _Check(model, cases, random.Random(seed), stop_token_ids, kv_dtype, sees_whole_items, positions)
+    whole = _Whole(sees_whole_items, sees_whole_prompts)
+    check = _Check(model, cases, random.Random(seed), stop_token_ids, kv_dtype, whole, positions)
     check.alone()
     check.among_strangers_and_from_cache()
     check.in_chunks_and_preempted()
@@ -291,13 +295,22 @@ def check_some_ways(
     *,
     seed: int,
     sees_whole_items: bool = False,
+    sees_whole_prompts: bool = False,
     positions: PositionRule = rotary_positions,
 ) -> None:
     """Each case's tokens alone, and in pieces among others of which some are preempted: what depends on the
     model. How an engine plans is the same for all of one kind, and `check_every_way` is for one of each."""
-    check = _Check(model, cases, random.Random(seed), (), None, sees_whole_items, positions)
+    whole = _Whole(sees_whole_items, sees_whole_prompts)
+    check = _Check(model, cases, random.Random(seed), (), None, whole, positions)
     check.alone()
     check.in_chunks_and_preempted()
+
+
+class _Whole(NamedTuple):
+    """See `SchedulerConfig.sees_whole_items` and `sees_whole_prompts`."""
+
+    items: bool
+    prompts: bool
 
 
 class _Check:
@@ -308,12 +321,12 @@ class _Check:
         rng: random.Random,
         stop_token_ids: tuple[int, ...],
         kv_dtype: torch.dtype | None,
-        sees_whole_items: bool,
+        whole: _Whole,
         positions: PositionRule,
     ) -> None:
         self.model = model
         self.positions = positions
-        self.sees_whole_items = sees_whole_items
+        self.whole = whole
         self.kv_dtype = kv_dtype
         self.cases = cases
         self.rng = rng
@@ -401,7 +414,8 @@ class _Check:
         return Engine(
             self.model,
             kv_dtype=self.kv_dtype,
-            sees_whole_items=self.sees_whole_items,
+            sees_whole_items=self.whole.items,
+            sees_whole_prompts=self.whole.prompts,
             positions=self.positions,
             **options,
         )

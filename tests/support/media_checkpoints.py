@@ -64,11 +64,14 @@ class Checkpoint:
 
     def case(self, *content: Content) -> Case:
         """A question of texts and media, with the reference's answer."""
-        prompt = self.prompt(*content)
+        return self.reference_case(self.prompt(*content))
+
+    def reference_case(self, prompt: Prompt) -> Case:
+        """A prompt with the reference's answer."""
         by_hash = {item.content_hash: item for item in prompt.items}
         items = [by_hash[span.content_hash] for span in prompt.spans]
         ids = torch.tensor([prompt.token_ids])
-        inputs = self.family.inputs(items, ids) if items else {}
+        inputs = self.family.inputs(items, ids) if items or self.family.has_text_inputs else {}
         return reference_case(
             self.reference, prompt.token_ids, items=prompt.items, spans=prompt.spans, **inputs
         )

@@ -142,6 +142,10 @@ class Family:
     processor: Mapping[str, Any]
     text: Mapping[str, Any] = field(default_factory=lambda: {"model_type": "llama"})
     inputs: Callable[[Sequence[EncoderItem], Tensor], dict[str, Any]] = stacked
+    has_parts: bool = True
+    """Its config has one for the decoder; False: the decoder's fields are its own."""
+    has_text_inputs: bool = False
+    """`generate` takes some for prompts without media, too."""
 
 
 def tokenizer_of(family: Family) -> Tokenizer:
@@ -170,7 +174,8 @@ def make_media_folder(path: Path, family: Family, *, seed: int = 0) -> Path:
     fields = {
         name: _with_ids(value, family, tokenizer) for name, value in deepcopy(dict(family.config)).items()
     }
-    config = CONFIG_MAPPING[family.model_type](text_config=text, tie_word_embeddings=False, **fields)
+    text = {"text_config": text} if family.has_parts else text
+    config = CONFIG_MAPPING[family.model_type](tie_word_embeddings=False, **text, **fields)
     model = model_class(family)(config)
     randomise(model, seed)
     model.generation_config.eos_token_id = [end, tokenizer.token_to_id(END)]
@@ -184,8 +189,12 @@ def make_media_folder(path: Path, family: Family, *, seed: int = 0) -> Path:
 
 def _with_ids(value: Any, family: Family, tokenizer: Tokenizer) -> Any:  # noqa: ANN401 (of JSON)
     """Tokens' ids for their names."""
+    if isinstance(value, dict):
+        return {name: _with_ids(each, family, tokenizer) for name, each in value.items()}
     if isinstance(value, tuple):
         return [_with_ids(each, family, tokenizer) for each in value]
+    if isinstance(value, dict):
+        return {name: _with_ids(each, family, tokenizer) for name, each in value.items()}
     return tokenizer.token_to_id(value) if isinstance(value, str) and value in family.tokens else value
 
 

@@ -18,6 +18,7 @@ from sensorium.protocols.engine.messages import EncoderItem, MediaItems, MediaSp
 from support.exactness import Case, reference_case
 from support.media_checkpoints import Checkpoint
 from support.media_families import BY_NAME
+from support.media_families.gemma import padded
 from support.media_family import Family, make_media_folder, values
 from support.vision_files import picture
 from torch import Tensor
@@ -61,6 +62,21 @@ def _frames(videos: Sequence[Sequence[EncoderItem]], films: Sequence[Film]) -> G
     return {"pixel_values_videos": torch.stack([torch.cat(list(map(values, items))) for items in videos])}
 
 
+def _squares(videos: Sequence[Sequence[EncoderItem]], films: Sequence[Film]) -> Given:
+    """Frames of all, as if they were the pictures of one prompt."""
+    return {"pixel_values": torch.stack([values(item) for items in videos for item in items])[None]}
+
+
+def _pooled(videos: Sequence[Sequence[EncoderItem]], films: Sequence[Film]) -> Given:
+    """Patches of the frames of all, with zeros behind them, and where each lies."""
+    frames = padded([item for items in videos for item in items])
+    return {
+        "pixel_values_videos": frames["pixel_values"],
+        "video_position_ids": frames["image_position_ids"],
+        "num_frames_per_video": torch.tensor(list(map(len, videos))),
+    }
+
+
 @dataclass(frozen=True)
 class VideoFamily:
     """A family of `media_families.py`, and what it takes of videos."""
@@ -76,6 +92,8 @@ class VideoFamily:
     """Further fields of the vision config."""
     mixes: bool = True
     """Its `generate` takes pictures and films in one prompt."""
+    has_intro: bool = False
+    """A text stands in front of films, which is found cached for the next one."""
 
     @property
     def family(self) -> Family:
@@ -95,7 +113,9 @@ VIDEO_FAMILIES = (
     VideoFamily("qwen3_vl_moe", _QWEN, _OF_ALL, _patches),
     VideoFamily("qwen3_5", _QWEN, _OF_ALL, _patches),
     VideoFamily("internvl", "<video>", {}, _tiles, tokens=("<video>",), mixes=False),
+    VideoFamily("smolvlm", "<video>", {"size": {"longest_edge": 48}}, _squares, mixes=False, has_intro=True),
     VideoFamily("llava_onevision", "<video>", {"do_normalize": False}, _frames),
+    VideoFamily("gemma4", "<|video|>", {"patch_size": 4, "max_soft_tokens": 9}, _pooled),
     VideoFamily("glm4v", "<|video|>", _OF_ALL, _patches, mixes=False),
 )
 
@@ -158,7 +178,7 @@ class VideoCheckpoint(Checkpoint):
             inputs |= self.family.inputs(images, ids)
         if films:
             inputs |= self._videos.inputs([each.items for each in media if each.kind == "video"], films)
-        if "video_grid_thw" in inputs or "image_grid_thw" in inputs:
+        if inputs.keys() & {"video_grid_thw", "image_grid_thw", "video_position_ids"}:
             inputs["mm_token_type_ids"] = kinds_of(prompt.spans, len(prompt.token_ids))
         with pytest.MonkeyPatch.context() as patched:
             if place_as_published:

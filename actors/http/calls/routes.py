@@ -42,7 +42,8 @@ from ...live.outbox import Outbox
 from ...live.session import SessionActor
 from ...transport.websocket import BYTE_BOUND
 from ..api_keys import note_key, sent_key
-from ..realtime.websocket import RealtimeSocket, has_place, new_outbox, new_session
+from ..client_socket import ClientSocket
+from ..realtime.websocket import has_place, new_outbox, new_session
 from ..service import Service
 
 _OPTIONS: Final = frozenset(
@@ -81,7 +82,7 @@ def call_routes(service: Service) -> list[WebSocketRoute]:
 
 async def _serve_call(service: Service, websocket: WebSocket, caller: Caller | None) -> None:
     """`caller` None: its key is to come by `start`."""
-    socket, outbox = RealtimeSocket(websocket), new_outbox(service)
+    socket, outbox = ClientSocket(websocket), new_outbox(service)
     query = dict(websocket.query_params)
     try:
         unknown = sorted(set(query) - _OPTIONS)
@@ -205,7 +206,8 @@ def _session(
     if not has_place(service, caller):
         num_taken = service.sessions.num_places
         raise OverloadedError(
-            f"There is no room for a track: {num_taken} of {limits.max_sessions} sessions are taken.",
+            f"There is no room for a track: {num_taken} of {service.share(limits.max_sessions)} sessions are "
+            "taken.",
             code="too_many_sessions",
         )
     config = service.session_config(query.get("model"), _patch(query, audio_format), None)
@@ -235,7 +237,7 @@ def _patch(query: Mapping[str, str], audio_format: AudioFormat) -> SessionPatch:
 
 async def _serve_events(service: Service, websocket: WebSocket, caller: Caller) -> None:
     """Tell all that is told of the caller's calls; what a supervisor sends is passed over."""
-    socket, outbox = RealtimeSocket(websocket), new_outbox(service)
+    socket, outbox = ClientSocket(websocket), new_outbox(service)
     if service.audience.num_listening(caller) >= _MAX_SUPERVISORS:
         await socket.close(1013, f"{_MAX_SUPERVISORS} sockets listen to your calls already")
         return

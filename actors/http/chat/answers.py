@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ....engine.models.prompts import Prompt
-from ....protocols.engine.messages import SamplingParams, TextGenerated
+from ....protocols.engine.messages import MediaKind, SamplingParams, TextGenerated
 from ....protocols.errors import BadRequestError, SensoriumError
 from ....protocols.shared.generation import (
     CompletionTokensDetails,
@@ -240,8 +240,9 @@ class Answering:
             sum(len(prompt.token_ids) for prompt in prompts),
             sum(answer.num_sampled for answer in every),
             sum(group[0].num_cached for group in answers),
-            num_image=_num_media(prompts, is_visual=True),
-            num_audio=_num_media(prompts, is_visual=False),
+            num_image=_num_media(prompts, "image"),
+            num_video=_num_media(prompts, "video"),
+            num_audio=_num_media(prompts, "audio"),
             replaced=[each for prompt in prompts for each in prompt.replaced],
         )
         if self._options.prediction is None:
@@ -285,7 +286,7 @@ def _num_entries(params: SamplingParams, prompt: Prompt, answers: Sequence[Answe
     return len(answers) * of_prompt + each * sum(len(answer.token_ids) for answer in answers)
 
 
-def _num_media(prompts: Sequence[Prompt], *, is_visual: bool) -> int:
-    """Tokens of images and videos, or of audio."""
-    spans = (span for prompt in prompts for span in prompt.spans if span.is_visual == is_visual)
+def _num_media(prompts: Sequence[Prompt], kind: MediaKind) -> int:
+    """Tokens of media of a kind."""
+    spans = (span for prompt in prompts for span in prompt.spans if span.medium == kind)
     return sum(span.num_tokens for span in spans)

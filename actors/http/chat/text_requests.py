@@ -43,8 +43,13 @@ def is_light(num_bytes: int) -> bool:
 
 async def read_and_parse(service: Service, request: Request, parse: Callable[[bytes], _T]) -> _T:
     """The parsed body. Raises BadRequestError, TooLargeError or RequestTimeoutError."""
+    return await parsed(await read_body(service, request), parse)
+
+
+async def read_body(service: Service, request: Request) -> bytes:
+    """The body, which may have media in it. Raises as `read_and_parse` does."""
     max_bytes = service.config.files.max_upload_bytes * 4 // 3 + _TEXT_BODY_BYTES
-    return await parsed(await read_json_body(request, max_bytes=max_bytes), parse)
+    return await read_json_body(request, max_bytes=max_bytes)
 
 
 async def parsed(body: bytes, parse: Callable[[bytes], _T]) -> _T:

@@ -63,7 +63,9 @@ class Secret:
 class ClientSecrets:
     """The valid secrets by the hash of their value."""
 
-    def __init__(self, max_secrets: int = MAX_SECRETS, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, max_secrets: int = MAX_SECRETS, max_bytes: int = MAX_BYTES, *, tag: str = "") -> None:
+        """`tag` is this server's among several (`protocols/server/front_tags.py`)."""
+        self._tag = tag
         self._max = max_secrets
         self._max_bytes = max_bytes
         self._secrets: dict[bytes, Secret] = {}
@@ -89,7 +91,7 @@ class ClientSecrets:
         shown = dict.fromkeys(("id", "object", "expires_at", "limits", "capabilities", "resume_token"), UNSET)
         body = msgspec.json.encode(msgspec.structs.replace(patch, **shown))
         self._make_room(owner, len(body))
-        value = _PREFIX + secrets.token_urlsafe(32)
+        value = _PREFIX + self._tag + secrets.token_urlsafe(32)
         expires_at = trio.current_time() + seconds
         answers = isinstance(patch, DialoguePatch)
         self._secrets[_hash(value)] = Secret(owner, expires_at, is_single_use, body, answers)

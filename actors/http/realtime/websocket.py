@@ -8,14 +8,15 @@ event and a close, because that is all a WebSocket client can read. The session 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+import msgspec
 import trio
 from starlette.routing import WebSocketRoute
-from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+from starlette.websockets import WebSocket
 
 from ....protocols.errors import (
     OverloadedError,
@@ -33,67 +34,25 @@ from ....protocols.realtime.session import SessionPatch
 from ....protocols.shared.lenient_json import is_event
 from ....realtime.config import SessionConfig
 from ....realtime.replay import Replay
-from ...callers import Caller, has_room
+from ...callers import Caller, caller_by_address, has_room
+from ...fronts.fronts import Front
+from ...fronts.listener import RELAYED
 from ...live.connection import Line, refusal
-from ...live.outbox import Outbox
+from ...live.outbox import Outbox, SlowReaderError
 from ...live.responses import LiveAnswers, OpenAnswers
 from ...live.session import SessionActor
 from ...live.session_metrics import SessionMeter
 from ...text.generation import TextModel
 from ..api_keys import note_key, sent_key
+from ..client_socket import ClientSocket, accepted
+from ..fronts.sockets import End, SocketRelay
 from ..service import Service
 from .client_secrets import Secret, is_secret
 
-_SUBPROTOCOL: Final = "realtime"
-_CLEAN_CLOSES: Final = frozenset({1000, 1003, 1005, 1007, 1008, 1009})
-"""Close codes of a connection that ended on purpose: done, no code at all, and the refusals of what the other
-side sent, ours among them. A client comes back after an accident only."""
-_GOING: Final = frozenset({1001, 1002})
-"""What a page says that is left, and what Caddy says to both sides when it reads its configuration again (2.6
-in a frame without a mask, which is 1002)."""
-_LOST: Final = 1006
 _FIRST_EVENT_S: Final = 1.0
 """How long a connection that cannot get a session of its own may take to ask for one it has already."""
-
-
-class RealtimeSocket:
-    """An accepted WebSocket in the shape sessions use."""
-
-    def __init__(self, websocket: WebSocket) -> None:
-        self._websocket = websocket
-        self.closed_cleanly = False
-        self.went_away = False
-        self._is_closing = False
-
-    async def receive(self) -> str | bytes | None:
-        """The next message; None when the client has gone."""
-        if self._websocket.client_state is WebSocketState.DISCONNECTED:
-            return None
-        message = await self._websocket.receive()
-        if message["type"] != "websocket.receive":
-            code = message.get("code")
-            self.closed_cleanly = code in _CLEAN_CLOSES or (self._is_closing and code != _LOST)
-            self.went_away = code in _GOING
-            return None
-        text: str | None = message.get("text")
-        data: bytes | None = message.get("bytes")
-        return text if text is not None else data or b""
-
-    async def send(self, frame: str) -> None:
-        """Send a text frame; nothing happens if the client has gone."""
-        try:
-            await self._websocket.send_text(frame)
-        except (WebSocketDisconnect, RuntimeError):
-            return
-
-    async def close(self, code: int, reason: str) -> None:
-        """Start the closing handshake."""
-        self._is_closing = True
-        try:
-            # RFC 6455: a control frame carries at most 125 bytes, two of them the code.
-            await self._websocket.close(code, reason.encode()[:123].decode(errors="ignore"))
-        except (WebSocketDisconnect, RuntimeError):
-            return
+_RELAYED_EVENT_S: Final = 10.0
+"""The same where another server has that event already, and relays it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,27 +68,31 @@ def realtime_route(service: Service) -> WebSocketRoute:
     """The route of live sessions."""
 
     async def endpoint(websocket: WebSocket) -> None:
+        if (relay := _relay_by_key(service, websocket)) is not None:
+            await relay.from_handshake()
+            return
         admission = _admit(service, websocket)
         await _serve(service, websocket, admission, await accepted(websocket))
 
     return WebSocketRoute("/v1/realtime", endpoint)
 
 
-async def accepted(websocket: WebSocket) -> RealtimeSocket:
-    """The socket, open. A page that sends its key as a subprotocol needs one that is agreed on."""
-    offered = websocket.scope.get("subprotocols", [])
-    await websocket.accept(_SUBPROTOCOL if _SUBPROTOCOL in offered else None)
-    return RealtimeSocket(websocket)
-
-
-async def _serve(
-    service: Service, websocket: WebSocket, admission: _Admission, socket: RealtimeSocket
-) -> None:
-    line = Line(socket, new_outbox(service), None, caller=admission.caller)
+async def _serve(service: Service, websocket: WebSocket, admission: _Admission, socket: ClientSocket) -> None:
+    line = Line(
+        socket,
+        new_outbox(service),
+        None,
+        caller=admission.caller,
+        relay_of=partial(_relay_of, service, websocket, socket),
+    )
+    if websocket.scope.get(RELAYED) == "id":
+        await _serve_relayed(service, socket, line)
+        return
     try:
         line.session = _begin(service, websocket.query_params, admission)
     except SensoriumError as error:
-        resumption = await _first_options(socket) if service.sessions.may_resume else None
+        may_resume = service.sessions.may_resume or service.fronts is not None
+        resumption = await _first_options(socket) if may_resume else None
         if resumption is not None:
             await service.sessions.serve_resumed(resumption, line)
             return
@@ -172,6 +135,7 @@ def new_session(
         Replay(max_events=limits.outbox_events // 2, max_bytes=limits.outbox_bytes // 2),
         open_answers=open_answers,
         resume_token=resume_token,
+        tag=service.tag,
         caller=caller,
         shares_as=service.lane(caller).caller,
         has_room=has_room,
@@ -185,16 +149,15 @@ def _begin(service: Service, query: Mapping[str, str], admission: _Admission) ->
     for a model that is not served, or a secret that has opened its one session.
     """
     limits, caller = service.config.realtime, admission.caller
+    most = service.share(limits.max_sessions)
     if service.is_draining:
         raise UnavailableError("The server is shutting down.", code="draining")
     if admission.secret is not None and admission.secret.is_used_up:
         raise _used_up()
     num_held, num_taken = service.sessions.held_by(caller), service.sessions.num_places
     if not has_place(service, caller):
-        whose = "The server already serves" if num_taken >= limits.max_sessions else f"You have {num_held} of"
-        raise OverloadedError(
-            f"{whose} {limits.max_sessions} sessions; try again later.", code="too_many_sessions"
-        )
+        whose = "The server already serves" if num_taken >= most else f"You have {num_held} of"
+        raise OverloadedError(f"{whose} {most} sessions; try again later.", code="too_many_sessions")
     check_session_address(query, REALTIME_QUERY)
     model, intent = query.get("model"), query.get("intent")
     if isinstance(admission.initial, DialoguePatch):
@@ -217,7 +180,7 @@ def _begin(service: Service, query: Mapping[str, str], admission: _Admission) ->
 def has_place(service: Service, caller: Caller, num: int = 1) -> bool:
     """Whether a caller may have so many more places of sessions: each channel heard apart takes one."""
     num_held, num_taken = service.sessions.held_by(caller), service.sessions.num_places
-    most = service.config.realtime.max_sessions
+    most = service.share(service.config.realtime.max_sessions)
     return has_room(num_held, num_taken, most, num, is_shared=service.is_shared)
 
 
@@ -228,9 +191,70 @@ def _open_answers(service: Service, model: TextModel, caller: Caller, config: Se
     return partial(LiveAnswers, model, lane=lane, cache_salt=salt, num_frames=num_frames)
 
 
-async def _first_options(socket: RealtimeSocket) -> SessionResume | None:
+def _relay_by_key(service: Service, websocket: WebSocket) -> SocketRelay | None:
+    """What relays a WebSocket whose ephemeral key another server of the cluster has made."""
+    key = sent_key(websocket)
+    if key is None or not is_secret(key) or RELAYED in websocket.scope:
+        return None
+    front = service.elsewhere(websocket.scope, key)
+    if front is None:
+        return None
+    address = websocket.client.host if websocket.client else ""
+    return service.socket_relay(front, caller_by_address(address), websocket)
+
+
+async def _serve_relayed(service: Service, socket: ClientSocket, line: Line) -> None:
+    """Another server has relayed a WebSocket here for the session that its first event resumes."""
+    resumption = await _first_options(socket, _RELAYED_EVENT_S)
+    if resumption is None:
+        await socket.close(1008, "no session.resume came with what was relayed")
+        return
+    await service.sessions.serve_resumed(resumption, line)
+
+
+def _relay_of(
+    service: Service, websocket: WebSocket, socket: ClientSocket, resumption: SessionResume
+) -> Callable[[Line], Awaitable[None]] | None:
+    """What relays a WebSocket to the server that has the session; None where it is for this one."""
+    front = service.elsewhere(websocket.scope, resumption.session_id)
+    return (
+        None if front is None else partial(_resume_elsewhere, service, front, websocket, socket, resumption)
+    )
+
+
+async def _resume_elsewhere(
+    service: Service,
+    front: Front,
+    websocket: WebSocket,
+    socket: ClientSocket,
+    resumption: SessionResume,
+    line: Line,
+) -> None:
+    """Relay a WebSocket on which a session of another server is resumed, to its end."""
+    outbox = line.outbox
+
+    async def send(frame: str | bytes) -> None:
+        await outbox.room()
+        outbox.put(frame if isinstance(frame, str) else frame.decode())
+
+    relay = service.socket_relay(front, line.caller, websocket)
+    try:
+        end = await relay.go_on([msgspec.json.encode(resumption).decode()], socket, send)
+    except UnavailableError as error:
+        is_lost = error.code == "front_lost"
+        error.code = "session_lost" if is_lost else "unavailable"
+        outbox.put(refusal(error, resumption=resumption))
+        end = End(1012 if is_lost else 1013, error.message)
+    except SlowReaderError as error:
+        outbox.close(1008, str(error), drop=True)
+        return
+    if end is not None:
+        outbox.close(end.code, end.reason)
+
+
+async def _first_options(socket: ClientSocket, within_s: float = _FIRST_EVENT_S) -> SessionResume | None:
     """The client's `session.resume`, if that is its first event and comes soon."""
-    with trio.move_on_after(_FIRST_EVENT_S):
+    with trio.move_on_after(within_s):
         frame = await socket.receive()
         is_text = isinstance(frame, str) or (frame is not None and is_event(frame))
         event = decode_client_event(frame) if frame is not None and is_text else None
@@ -243,6 +267,8 @@ def _admit(service: Service, websocket: WebSocket) -> _Admission:
 
     A secret also where everybody may: a session without the settings of its expired secret would surprise.
     """
+    if websocket.scope.get(RELAYED) == "id":
+        return _Admission(service.caller(websocket), SessionPatch())
     key = sent_key(websocket)
     secret = service.secrets.find(key)
     if secret is not None and service.keys.knows(secret.owner):

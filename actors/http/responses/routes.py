@@ -33,9 +33,18 @@ from ...runtime.off_loop import off_loop
 from ...runtime.panic_guard import contained
 from ...text.answer_reader import AnswerReading, check_calls
 from ..chat.answers import Answering
-from ..chat.text_requests import JSON, admission, chat_params_for, json_response, read_and_parse, text_model
+from ..chat.text_requests import (
+    JSON,
+    admission,
+    chat_params_for,
+    json_response,
+    parsed,
+    read_body,
+    text_model,
+)
 from ..error_bodies import shown
 from ..event_stream import EventStream, Put, SlicedResponse
+from ..fronts.relaying import RelayedResponse
 from ..service import Hold, Service
 from .row_codec import ENDED, KeptResponse
 from .shape import ResponseShape
@@ -62,7 +71,9 @@ class ResponseRoutes:
         caller = service.caller(request)
         hold = admission(service, request, caller)
         with hold():
-            parsed = await self._parsed(request, caller)
+            parsed = await self._parsed(request, caller, hold)
+            if isinstance(parsed, RelayedResponse):
+                return parsed
             options = parsed.request
             answering, shape = await self.begin(parsed, caller)
             if options.background:
@@ -98,8 +109,11 @@ class ResponseRoutes:
         """How long the prompt of a conversation is; tools of MCP servers count where it has their lists."""
         service = self._service
         caller = service.caller(request)
-        with admission(service, request, caller)():
-            parsed = await self._parsed(request, caller)
+        hold = admission(service, request, caller)
+        with hold():
+            parsed = await self._parsed(request, caller, hold)
+            if isinstance(parsed, RelayedResponse):
+                return parsed
             prompter = text_model(service, parsed.request.model).prompter.counting
             before = await self._before(caller, parsed.request.previous_response_id)
             messages, listed = ((), ()) if before is None else (before.messages, before.listed)
@@ -115,6 +129,8 @@ class ResponseRoutes:
 
     async def one(self, request: Request) -> Response:
         """A kept response, as far as it is there; or forget it."""
+        if (relayed := self._relayed(request)) is not None:
+            return relayed
         kept = await self._kept(request)
         if request.method != "DELETE":
             check_include(_included(request))
@@ -125,6 +141,8 @@ class ResponseRoutes:
 
     async def cancel(self, request: Request) -> Response:
         """Give up a response that is made in the background."""
+        if (relayed := self._relayed(request)) is not None:
+            return relayed
         kept = await self._kept(request)
         if not kept.response.background:
             raise BadRequestError("Only a response with `background` can be cancelled.", param="background")
@@ -133,6 +151,8 @@ class ResponseRoutes:
 
     async def input_items(self, request: Request) -> Response:
         """What a kept response was asked with."""
+        if (relayed := self._relayed(request)) is not None:
+            return relayed
         check_include(_included(request))
         items = (await self._kept(request)).input_items
 
@@ -145,9 +165,26 @@ class ResponseRoutes:
     async def _kept(self, request: Request) -> KeptResponse:
         return await self._service.responses.get(self._service.caller(request), request.path_params["id"])
 
-    async def _parsed(self, request: Request, caller: Caller) -> CheckedResponse:
-        """A request, with the items of earlier responses that it refers to. Raises NotFoundError, too."""
-        return await self.with_items(await read_and_parse(self._service, request, parse_response), caller)
+    def _relayed(self, request: Request) -> RelayedResponse | None:
+        """The answer of another server of the cluster, where that has the response of the path."""
+        service = self._service
+        front = service.elsewhere(request.scope, request.path_params["id"])
+        return None if front is None else service.relayed(front, service.caller(request))
+
+    async def _parsed(
+        self, request: Request, caller: Caller, hold: Hold
+    ) -> CheckedResponse | RelayedResponse:
+        """A request, with the items of earlier responses that it refers to; or the answer of another server
+        of the cluster, where that has what is answered further. Raises NotFoundError, too."""
+        service = self._service
+        body = await read_body(service, request)
+        checked = await parsed(body, parse_response)
+        previous = checked.request.previous_response_id
+        names = checked.read.references if previous is None else (previous,)
+        if (front := service.elsewhere(request.scope, *names)) is not None:
+            return service.relayed(front, caller, body, hold)
+        del body  # it may be large, and its answer take long
+        return await self.with_items(checked, caller)
 
     async def with_items(
         self, parsed: CheckedResponse, caller: Caller, within: object = None

@@ -90,7 +90,7 @@ class ResponseShape(Shape):
         self.begin_round(is_first=not parsed.servers)  # where there are servers, this checks the messages
         options = parsed.request
         self._has_logprobs = options.wants_logprobs
-        self.writer = ResponseWriter(_begun(model.name, parsed, params))
+        self.writer = ResponseWriter(_begun(model.name, parsed, params, service.tag))
         self._machine: AnswerMachine | None = None
         self._text_tokens: TextTokens
         self.has_begun = False
@@ -274,11 +274,11 @@ def _fault_code(status: int) -> str:
     return "rate_limit_exceeded" if status == 503 else "server_error"
 
 
-def _begun(model: str, parsed: CheckedResponse, params: SamplingParams) -> ResponseObject:
+def _begun(model: str, parsed: CheckedResponse, params: SamplingParams, tag: str) -> ResponseObject:
     """A response of which nothing is there yet."""
     options, echoed = parsed.request, parsed.echoed
     return ResponseObject(
-        id=new_response_id(),
+        id=new_response_id(tag),
         created_at=int(time.time()),
         status="queued",
         model=model,

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ....protocols.server.front_tags import is_tag, new_tag
 from ...callers import Caller, give_back, greediest
 from .row_codec import ENDED, KeptResponse, Row, UnreadableRowError, from_row, to_row
 from .store_location import ResponsePlace, naming
@@ -147,6 +148,18 @@ class ResponseFile:
         """Forget one, if it is there."""
         with self._changing():
             self._forget(name)
+
+    def front_tag(self) -> str:
+        """The tag of the front of a cluster whose store it is, made when it is first asked for: it is the
+        same after a restart, so that other fronts find what is kept here."""
+        with self._changing():
+            self._base.execute("CREATE TABLE IF NOT EXISTS front (tag TEXT NOT NULL)")
+            for (tag,) in self._rows("SELECT tag FROM front"):
+                if is_tag(tag):
+                    return tag
+            tag = new_tag()
+            self._base.execute("INSERT INTO front VALUES (?)", (tag,))
+            return tag
 
     def close(self) -> None:
         """Nothing may be called after. One that was removed is written again, if it can be."""

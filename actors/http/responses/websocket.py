@@ -28,14 +28,17 @@ from ....protocols.responses.websocket import (
     error_event,
     lane_of,
     parse_create,
+    previous_of,
 )
 from ...callers import Caller
+from ...fronts.fronts import Front
 from ...runtime.nursery import open_work
 from ...runtime.panic_guard import contained
 from ..chat.text_requests import is_light, parsed
+from ..client_socket import ClientSocket, accepted
 from ..error_bodies import shown
 from ..event_stream import Put
-from ..realtime.websocket import RealtimeSocket, accepted
+from ..fronts.sockets import SocketRelay, close_of, closed
 from ..service import Service
 from .routes import ResponseRoutes
 from .shape import ResponseShape
@@ -66,7 +69,15 @@ def response_sockets(service: Service) -> list[WebSocketRoute]:
             raise UnavailableError("The server is shutting down.", code="draining")
         service.response_sockets.check(caller, is_shared=service.is_shared)
         with service.response_sockets.holding(caller):
-            actor = ResponseSocket(service, routes, websocket, await accepted(websocket))
+            socket = await accepted(websocket)
+            first = None
+            if service.fronts is not None:
+                first = await _first(service, socket)
+                front = await _front_of(service, websocket, first)
+                if front is not None and first is not None:
+                    await _serve_elsewhere(service.socket_relay(front, caller, websocket), first, socket)
+                    return
+            actor = ResponseSocket(service, routes, websocket, socket, first)
             service.on_drain.add(actor.drain)
             try:
                 await actor.run()
@@ -77,12 +88,47 @@ def response_sockets(service: Service) -> list[WebSocketRoute]:
     return [WebSocketRoute(ROUTE, endpoint)] if can_chat else []
 
 
+async def _first(service: Service, socket: ClientSocket) -> str | bytes | None:
+    """The first message; None where the client has left, or says nothing for long."""
+    with trio.move_on_after(service.config.realtime.idle_s) as waiting:
+        service.on_drain.add(waiting.cancel)
+        try:
+            return await socket.receive()
+        finally:
+            service.on_drain.discard(waiting.cancel)
+    return None
+
+
+async def _front_of(service: Service, websocket: WebSocket, first: str | bytes | None) -> Front | None:
+    """The server of the cluster that has what the first message goes on from, if another one has it."""
+    if first is None:
+        return None
+    body = first.encode() if isinstance(first, str) else first
+    return service.elsewhere(websocket.scope, await parsed(body, previous_of))
+
+
+async def _serve_elsewhere(relay: SocketRelay, first: str | bytes, socket: ClientSocket) -> None:
+    """Relay a WebSocket, whose first message has been read, to its end."""
+    try:
+        end = await relay.go_on([first], socket, socket.send)
+    except UnavailableError as error:
+        await socket.send(error_event(error))
+        end = close_of(error)
+    await closed(socket, end)
+
+
 class ResponseSocket:
     """One socket. A reader takes in what the client sends; responses are made and told by another task."""
 
     def __init__(
-        self, service: Service, routes: ResponseRoutes, websocket: WebSocket, socket: RealtimeSocket
+        self,
+        service: Service,
+        routes: ResponseRoutes,
+        websocket: WebSocket,
+        socket: ClientSocket,
+        first: str | bytes | None = None,
     ) -> None:
+        """`first`: a message of the client's that has been read."""
         self._service = service
         self._routes = routes
         self._websocket = websocket
@@ -92,10 +138,12 @@ class ResponseSocket:
         self._num_waiting_bytes = 0
         self._changed = trio.lowlevel.ParkingLot()
         """Something waits, or waits no more, or the server drains."""
-        self._is_draining = False
+        self._is_draining = service.is_draining
         self._making: tuple[ResponseShape, trio.CancelScope] | None = None
         self._stream_id: str | None = None
         self._kept: deque[str] = deque()
+        if first is not None:
+            self._take(first)
 
     def drain(self) -> None:
         """Take nothing more; the response that is being made is finished."""
@@ -116,16 +164,19 @@ class ResponseSocket:
     async def _read(self, scope: trio.CancelScope) -> None:
         """Cancels `scope`, and so what is being made, when the client leaves."""
         while (frame := await self._socket.receive()) is not None:
-            body = frame.encode() if isinstance(frame, str) else frame
-            if (response_id := cancelled_by(body)) is not None:
-                self._cancel(response_id)
-                continue
-            self._waiting.append(body)
-            self._num_waiting_bytes += _LEAST_BYTES + len(body)
-            self._changed.unpark_all()
+            self._take(frame)
             while self._num_waiting_bytes > _MAX_WAITING_BYTES:
                 await self._changed.park()
         scope.cancel()
+
+    def _take(self, frame: str | bytes) -> None:
+        body = frame.encode() if isinstance(frame, str) else frame
+        if (response_id := cancelled_by(body)) is not None:
+            self._cancel(response_id)
+            return
+        self._waiting.append(body)
+        self._num_waiting_bytes += _LEAST_BYTES + len(body)
+        self._changed.unpark_all()
 
     def _cancel(self, response_id: str) -> None:
         """One that is over already, or that nobody knows, needs no answer: its last event is on its way."""

@@ -8,7 +8,7 @@ presumes how an answer comes about, token by token or all at once. Torch-free, a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -17,10 +17,17 @@ import msgspec
 from ....media.speech.cut_points import find_cut, split
 from ....media.speech.voice_activity import VoiceActivityModel
 from ....media.transcript.range_answer import DetectedLanguage, Range, RangeAnswer, Samples
-from ....protocols.engine.messages import EncoderItem, Lane, SamplingParams, SessionKey, TextGenerated
+from ....protocols.engine.messages import (
+    EncoderItem,
+    Lane,
+    SampleRequest,
+    SamplingParams,
+    SessionKey,
+    TextGenerated,
+)
 from ....protocols.errors import InternalError, OverloadedError
-from ....protocols.transcription.transcript import Task, TranscriptionOptions, Word
-from ...inference.client import EngineClient, failed_alone
+from ....protocols.transcription.transcript import Task, TokenLogProb, TranscriptionOptions, Word
+from ...inference.client import EngineClient, Place, failed_alone, whole_answer
 
 LanguageSource = Literal["detection", "answer", "model"]
 """Where a language comes from that no client named: it is asked for before the answer, or, where one is
@@ -231,3 +238,29 @@ def check_answered(answer: TextGenerated) -> None:
         raise InternalError(f"the model failed on this audio: {failed_alone(answer)}")
     if answer.finish_reason == "abort":
         raise OverloadedError("the request was aborted; try again")
+
+
+async def collect(
+    place: Place, generate: SampleRequest, num_beams: int, add: Callable[[TextGenerated], bool]
+) -> None:
+    """Give an answer to `add` as it comes, until that says that it is over; of `num_beams` that grow side by
+    side the best one, once it is whole. Raises what became of one that did not end by itself."""
+    if num_beams > 1:
+        whole = await whole_answer(place, msgspec.structs.replace(generate, session=None))
+        check_answered(whole)
+        add(whole)
+        return
+    async with place.run(generate) as run:
+        async for part in run:
+            check_answered(part)
+            if add(part):
+                break
+
+
+def token_logprobs(
+    bytes_of: Callable[[int], bytes], token_ids: Sequence[int], logprobs: Sequence[float]
+) -> Iterator[TokenLogProb]:
+    """Tokens of a text with their logarithms of probability."""
+    for token_id, logprob in zip(token_ids, logprobs, strict=False):
+        data = bytes_of(token_id)
+        yield TokenLogProb(data.decode("utf-8", errors="replace"), data, logprob)

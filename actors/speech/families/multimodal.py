@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import uuid4
 
-import msgspec
 import numpy as np
 
 from ....engine.models.info import ModelInfo
@@ -41,10 +40,10 @@ from ....protocols.engine.messages import (
 from ....protocols.errors import BadRequestError, ModelLoadError
 from ....protocols.shared.audio_format import INTERNAL_RATE
 from ....protocols.transcription.transcript import SpokenText, TokenLogProb, TranscriptionOptions, Word
-from ...inference.client import EngineClient, whole_answer
+from ...inference.client import EngineClient
 from ...media_decoding.audio_items import AudioItems
 from ...runtime.compute_pool import compute
-from .family import CutRule, FamilyFacts, RangeRequest, check_answered, with_options
+from .family import CutRule, FamilyFacts, RangeRequest, collect, token_logprobs, with_options
 
 RANGE_S: Final = 30
 """Longest range: a whole window of the extractor that all of these have."""
@@ -145,13 +144,7 @@ class AudioLm:
         async with self.engine.placed(
             prompt.items, request.session, prompt.token_ids, lane=request.lane
         ) as place:
-            if sampling.num_beams > 1:
-                growing.add(await whole_answer(place, msgspec.structs.replace(generate, session=None)))
-            else:
-                async with place.run(generate) as run:
-                    async for part in run:
-                        if growing.add(part):
-                            break
+            await collect(place, generate, sampling.num_beams, growing.add)
         return self._answer(growing, prompt, options)
 
     async def times(
@@ -179,11 +172,7 @@ class AudioLm:
 
     def token_logprobs(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> tuple[TokenLogProb, ...]:
         """Tokens of a text with their logarithms of probability."""
-        found = []
-        for token_id, logprob in zip(token_ids, logprobs, strict=False):
-            data = self.facts.bytes_of(token_id)
-            found.append(TokenLogProb(data.decode("utf-8", errors="replace"), data, logprob))
-        return tuple(found)
+        return tuple(token_logprobs(self.facts.bytes_of, token_ids, logprobs))
 
     def _answer(self, growing: _Growing, prompt: Prompt, options: TranscriptionOptions) -> RangeAnswer:
         said = growing.raw.strip()
@@ -261,7 +250,6 @@ class _Growing:
 
     def add(self, part: TextGenerated) -> bool:
         """More of it; whether it is over."""
-        check_answered(part)
         self.token_ids += part.token_ids
         self.logprobs += part.logprobs
         end = self._guard.feed(part.token_ids)

@@ -16,8 +16,6 @@ from functools import partial
 from typing import Final
 from uuid import uuid4
 
-import msgspec
-
 from ....engine.models.info import ModelInfo
 from ....engine.models.prompts import Prompt
 from ....engine.models.qwen3_asr.text import AnswerReader, Qwen3AsrText, language_code, parse_answer
@@ -56,8 +54,10 @@ from .family import (
     FamilyFacts,
     RangeRequest,
     check_answered,
+    collect,
     likelier_words,
     size_of_hints,
+    token_logprobs,
     with_options,
 )
 
@@ -186,16 +186,7 @@ class Qwen3Asr:
             tokens_of=self._token_logprobs if options.logprobs else None,
         )
         async with self._placed(prompt, request) as place:
-            if sampling.num_beams > 1:
-                whole = await whole_answer(place, msgspec.structs.replace(generate, session=None))
-                check_answered(whole)
-                growing.add(whole)
-            else:
-                async with place.run(generate) as run:
-                    async for part in run:
-                        check_answered(part)
-                        if growing.add(part):
-                            break
+            await collect(place, generate, sampling.num_beams, growing.add)
         header = () if language is None else self.text.header(language)
         answer = self._answer(growing, header, prompt, has_tokens=options.needs_tokens)
         return replace(answer, temperature=options.temperature)
@@ -248,9 +239,7 @@ class Qwen3Asr:
         )
 
     def _token_logprobs(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> Iterator[TokenLogProb]:
-        for token_id, logprob in zip(token_ids, logprobs, strict=False):
-            data = self.facts.bytes_of(token_id)
-            yield TokenLogProb(data.decode("utf-8", errors="replace"), data, logprob)
+        return token_logprobs(self.facts.bytes_of, token_ids, logprobs)
 
     def _check_length(self, prompt: Prompt, options: TranscriptionOptions) -> None:
         """Refuse hints which, with the rest of the prompt beside the audio, take too many tokens.

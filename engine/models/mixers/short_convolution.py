@@ -14,27 +14,27 @@ from .sequences import Inputs, each_sequence
 
 
 def short_convolution(
-    rows: Tensor, tails: Tensor, weight: Tensor, bias: Tensor | None, lengths: Sequence[int]
+    rows: Tensor, tails: Tensor, taps: Tensor, bias: Tensor | None, lengths: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
-    """rows [rows, channels], weight [channels, width] → outputs [rows, channels] and new tails.
+    """rows [rows, channels], taps [width, channels] → outputs [rows, channels] and new tails.
 
-    `tails` [sequences, channels, width - 1] are the rows before, the newest last; zeros in front of a
-    sequence. Computed in their dtype. `lengths` are the rows of each sequence.
+    The taps of the oldest row come first. `tails` [sequences, width - 1, channels] are the rows before, the
+    newest last; zeros in front of a sequence. Computed in their dtype. `lengths` are the rows of each
+    sequence.
     """
-    width = weight.shape[1]
-    taps = weight.to(tails.dtype)
+    taps = taps.to(tails.dtype)
     offset = 0 if bias is None else bias.to(tails.dtype)
 
     def step(inputs: Inputs, state: Tensor) -> tuple[Tensor, Tensor]:
-        window = torch.cat((state, inputs[0][:, :, None]), -1)
-        return (window * taps).sum(-1) + offset, window[:, :, 1:]
+        window = torch.cat((state, inputs[0][:, None]), 1)
+        return (window * taps).sum(1) + offset, window[:, 1:]
 
     def prompt(inputs: Inputs, state: Tensor) -> tuple[Tensor, Tensor]:
-        known = torch.cat((state.t(), inputs[0]))
+        known = torch.cat((state, inputs[0]))
         num_rows = len(inputs[0])
-        output = known[:num_rows] * taps[:, 0] + offset
-        for tap in range(1, width):
-            output = torch.addcmul(output, known[tap : tap + num_rows], taps[:, tap])
-        return output, known[num_rows:].t()
+        output = known[:num_rows] * taps[0] + offset
+        for tap in range(1, len(taps)):
+            output = torch.addcmul(output, known[tap : tap + num_rows], taps[tap])
+        return output, known[num_rows:]
 
     return each_sequence(lengths, (rows.to(tails.dtype),), tails, step=step, prompt=prompt)

@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from ....kernels.recurrence import SlotStates, can_run_in_slots
 
 
 class Place(NamedTuple):
@@ -42,8 +45,7 @@ class MixerStates:
         """Rows of each sequence of the step."""
         self._numbers = torch.empty(0, 0)
         self._slots = torch.empty(0, dtype=torch.int64)
-        self._lent = torch.empty(0)
-        """What `lend` gives, kept from step to step."""
+        self._starts = torch.empty(0, dtype=torch.int32)
 
     def __bool__(self) -> bool:
         return self.num_numbers > 0
@@ -63,30 +65,26 @@ class MixerStates:
     def step(self, slots: Tensor, lengths: Sequence[int]) -> Iterator[None]:
         """While it lasts, `read` and `write` are of these slots, int64 [sequences]."""
         self._slots, self.lengths = slots, tuple(lengths)
+        self._starts = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
         try:
             yield
         finally:
             self.lengths = ()
 
     def read(self, place: Place) -> Tensor:
-        """[sequences, …] of the step's sequences."""
+        """[sequences, …] of the step's sequences, a copy."""
         assert self.lengths, "states are read within a step"
         return self._of_layer(place).index_select(0, self._slots).view(-1, *place.shape)
 
-    def lend(self, place: Place) -> Tensor:
-        """As `read`, in memory that the next `lend` of any place writes to: states of megabytes would have
-        pages of memory that are new in every layer and step."""
+    def in_slots(self, place: Place) -> SlotStates | None:
+        """The same where it lies, for kernels that change it there; None where they cannot."""
         assert self.lengths, "states are read within a step"
-        num_numbers = len(self._slots) * place.size
-        if len(self._lent) < num_numbers or self._lent.device != self._numbers.device:
-            with torch.inference_mode(mode=False):  # so that it can be written to in either mode
-                self._lent = torch.empty(num_numbers, device=self._numbers.device)
-        lent = self._lent[:num_numbers].view(-1, place.size)
-        torch.index_select(self._of_layer(place), 0, self._slots, out=lent)
-        return lent.view(-1, *place.shape)
+        if not can_run_in_slots(self._numbers):
+            return None
+        return SlotStates(self._numbers, place.start, self._slots, self._starts)
 
     def write(self, place: Place, states: Tensor) -> None:
-        """Replace what `read` or `lend` gave."""
+        """Replace what `read` gave."""
         self._of_layer(place).index_copy_(0, self._slots, states.reshape(-1, place.size))
 
     def _of_layer(self, place: Place) -> Tensor:

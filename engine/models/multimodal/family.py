@@ -65,6 +65,8 @@ class Place:
     """What stands there instead: text with one `token` for each item, in order."""
     token: str
     """Becomes a placeholder for each row of its item. Several kinds may share one."""
+    in_front: Callable[[int], str] | None = None
+    """What stands in front of that, by how many media of the kind come before. None: nothing."""
     closing: EncoderItem | None = None
     """One more item behind those of each medium."""
     later: Callable[[Sequence[float]], Sequence[int]] | None = None
@@ -82,6 +84,9 @@ class AudioEncoding:
     """See `MediaFamily.encode`."""
     feature_shape: tuple[int | None, ...]
     """Of an item's features; None: any size."""
+    id_beside_pictures: int | None = None
+    """The placeholder of sound in a prompt that has pictures, too: its rows are then the second of two
+    tensors that `encode` gives for each item. None: sound is the same in every prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +105,16 @@ class TranscriptionRule:
     """ISO codes."""
     instruction: str = ""
     """What a user writes behind the recording."""
+    is_instruction_first: bool = False
+    """It is written in front of the recording."""
     written: Callable[[str, str | None], str] | None = None
     """The whole prompt, of the recording's text and a language's code or None, where that is not one of the
     chat template."""
+
+
+def deepstack(is_media: Any, levels: Sequence[Any]) -> Mapping[str, Any]:  # noqa: ANN401 (a tensor)
+    """A `MediaFamily.level_inputs`: by the names that decoders after Qwen3-VL have for them."""
+    return {"visual_pos_masks": is_media, "deepstack_visual_embeds": levels}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,11 +148,22 @@ class MediaFamily:
     """Rows of an item attend to all of it, and so are fed in one step."""
     sees_whole_in_windows: bool = False
     """They do so only in layers with a window."""
+    sees_whole_prompts: bool = False
+    """Tokens of a prompt attend to all of it, and so it is fed in one step; those of an answer to what
+    precedes them."""
     padding: Padding | None = None
     """Which tokens the decoder reads as padding; None: none."""
+    level_inputs: Callable[[Any, Sequence[Any]], Mapping[str, Any]] = deepstack
+    """From which rows of a step are of media, bool [1, rows], and the levels of those rows behind the first,
+    each [media rows, width], to what the decoder is called with."""
+    embed: Callable[[Any, Any], Any] | None = None
+    """From a model of `transformers` (without its head) and the tokens of a step, [rows], to their embeddings
+    [rows, width], where they are not the decoder's own. It goes with `layer_inputs`."""
     layer_inputs: Callable[[Any, Any], Mapping[str, Any]] | None = None
     """From the decoder and the tokens of a step with media, [1, rows], to what else it is called with: what
     it would make of them itself if it were not given embeddings. None: nothing."""
+    template: str | None = None
+    """The chat template of checkpoints without one."""
     transcription: TranscriptionRule | None = None
     """How it transcribes, if it was made for that."""
     audio: AudioEncoding | None = None
@@ -222,9 +245,9 @@ class Checkpoint:
             raise self.fault(path, value, "a list of pairs of positive numbers")
         return tuple((each[0], each[1]) for each in value)
 
-    def token(self, *paths: str) -> str:
+    def token(self, *paths: str, default: int | None = None) -> str:
         """The token whose id the first of these fields that is there has."""
-        token_id = next((found for path in paths if (found := self.value(path)) is not None), None)
+        token_id = next((found for path in paths if (found := self.value(path)) is not None), default)
         name = None
         if type(token_id) is int:
             name = self.text.backend.id_to_token(token_id)

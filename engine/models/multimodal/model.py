@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -87,12 +87,20 @@ class MultimodalModel(TransformersModel):
         self._family = family
         self.rotary_axes = family.rotary_axes
         self.sees_ahead_in_windows = family.sees_whole_in_windows
+        self.sees_whole_prompts = family.sees_whole_prompts
         super().__init__(info, kv_shape, model, device, quantization, adaptable=adaptable)
-        for part in self._base.children():
-            if isinstance(part, PreTrainedModel) and part is not self._decoder:
+        # The decoder lies beside the encoders or around them, or is a language model's base that lies there.
+        beside = self._model if self._base is self._decoder else self._base
+        self._towers: nn.Module = beside if self._encoders is None else self._encoders
+        decoding = {self._decoder, self._given}
+        for part in self._towers.children() if self._encoders is None else self._towers.modules():
+            if isinstance(part, PreTrainedModel) and decoding.isdisjoint(part.modules()):
                 # Others keep the weights of all pairs of patches. Towers that have no such way stay so.
                 with suppress(ValueError):
                     part.set_attn_implementation(_TOWER_ATTENTION)
+            if self._encoders is not None and hasattr(part, "is_causal"):
+                cast(Any, part).is_causal = False  # what Phi-4's say where they have no mask, which is wrong
+        self._beside_id = None if family.audio is None else family.audio.id_beside_pictures
         self._embed: nn.Module = cast(Any, self._decoder).get_input_embeddings()
 
     def check_features(self, features: Features) -> None:
@@ -127,7 +135,7 @@ class MultimodalModel(TransformersModel):
             values = tuple(values_of(each).to(self.device, self.dtype) for each in chosen)
             encoding = self._family if is_visual else self._family.audio
             assert encoding is not None, "that is how it was found"
-            rows = encoding.encode(self._base, _Batch(values, chosen))
+            rows = encoding.encode(self._towers, _Batch(values, chosen))
             for index, each in zip(indices, rows, strict=True):
                 first, *levels = each if isinstance(each, tuple) else (each,)
                 found[index] = EmbeddedRows(self._kept(first), tuple(map(self._kept, levels)))
@@ -143,6 +151,8 @@ class MultimodalModel(TransformersModel):
         return rows.to(self.dtype).clone(memory_format=torch.contiguous_format)
 
     def _spans(self, batch: StepBatch) -> Sequence[WholeSpan]:
+        if self.sees_whole_prompts:
+            return tuple(_prompt_spans(batch))
         if not self._family.sees_whole_items or not batch.media:
             return ()
         lengths = batch.paged.context_lengths.tolist()
@@ -161,9 +171,10 @@ class MultimodalModel(TransformersModel):
         if (padding := self._family.padding) is not None:
             is_padding = torch.isin(token_ids, torch.tensor(padding.token_ids, device=token_ids.device))
             token_ids = token_ids.masked_fill(is_padding, padding.pad_id)
-        if not batch.media:
+        embed = self._family.embed
+        if not batch.media and embed is None:
             return {"input_ids": token_ids[None], "position_ids": positions}
-        x = cast(Tensor, self._embed(token_ids))
+        x = cast(Tensor, self._embed(token_ids) if embed is None else embed(self._base, token_ids))
         levels: list[list[Tensor]] = []
         is_media = torch.zeros(x.shape[0], dtype=torch.bool, device=x.device)
         for span in batch.media:
@@ -171,6 +182,10 @@ class MultimodalModel(TransformersModel):
             assert isinstance(output, EmbeddedRows), "that is what `encode` gives"
             place = slice(span.first_row, span.first_row + span.num_rows)
             rows = slice(span.offset, span.offset + span.num_rows)
+            if self._beside_id is not None and output.deepstack:
+                is_beside = int(token_ids[span.first_row]) == self._beside_id
+                x[place] = (output.deepstack[0] if is_beside else output.rows)[rows]
+                continue
             x[place] = output.rows[rows]
             if output.deepstack:
                 levels.append([each[rows] for each in output.deepstack])
@@ -182,8 +197,8 @@ class MultimodalModel(TransformersModel):
         if self._family.media_mask is not None:
             inputs[self._family.media_mask] = is_media[None]
         if levels:
-            inputs["visual_pos_masks"] = is_media[None]
-            inputs["deepstack_visual_embeds"] = [torch.cat(level) for level in zip(*levels, strict=True)]
+            joined = [torch.cat(level) for level in zip(*levels, strict=True)]
+            inputs |= self._family.level_inputs(is_media[None], joined)
         return inputs
 
 
@@ -203,7 +218,9 @@ def open_source(opening: Opening) -> ModelSource:
     opening = replace(opening, config=checkpoint.config)
     family = open_family(checkpoint)
     kinds = (partial(MultimodalModel, family), partial(RecurrentMultimodalModel, family))
-    source = open_with_decoder(opening, text, kinds, family.purpose)
+    source = open_with_decoder(
+        opening, text, kinds, family.purpose, sees_whole_prompts=family.sees_whole_prompts
+    )
     side, patch_bytes = _patch_cost(checkpoint, opening.dtype.itemsize)
     row_bytes = family.row_width * opening.dtype.itemsize
     return replace(
@@ -214,6 +231,21 @@ def open_source(opening: Opening) -> ModelSource:
         positions=family.positions,
         sees_whole_items=family.sees_whole_items,
     )
+
+
+def _prompt_spans(batch: StepBatch) -> Iterator[WholeSpan]:
+    """The rows of a step that are of prompts. A prompt's last row alone sees nothing ahead."""
+    if max(batch.paged.num_queries) == 1:
+        return
+    first = 0
+    lengths = batch.paged.context_lengths.tolist()
+    sequences = zip(lengths, batch.paged.num_queries, batch.rows.prompt_lengths, strict=True)
+    for sequence, (length, num_queries, num_prompt) in enumerate(sequences):
+        start = length - num_queries
+        num_rows = min(num_prompt - start, num_queries)
+        if num_rows > 0:
+            yield WholeSpan(sequence, first, num_rows, start, num_prompt)
+        first += num_queries
 
 
 def _patch_cost(checkpoint: Checkpoint, itemsize: int) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from itertools import chain
 
 import msgspec
 
-from ....protocols.chat.content import ChatMessage, MediaPart, TextPart
+from ....protocols.chat.content import ChatMessage, MediaPart, Part, TextPart
 from ....protocols.chat.request import Conversation
 from ....protocols.engine.messages import EncoderItem, Features, MediaItems, MediaKind, MediaSpan
 from ....protocols.errors import BadRequestError
@@ -38,6 +38,8 @@ def open_side(info: ModelInfo) -> ModelSide:
 
 def side_of(text: TextTokenizer, family: MediaFamily, info: ModelInfo) -> ModelSide:
     """It answers prompts of text and media, and may transcribe."""
+    if text.chat_template is None:
+        text.chat_template = text.tool_template = family.template
     prompts = MediaPrompts(text, family, info.vocab_size)
     speech = None
     if family.transcription is not None:
@@ -83,15 +85,17 @@ class MediaPrompts(TextPrompts):
         places = dict.fromkeys(left, 0)
         placed: list[MediaItems] = []
 
-        def place(match: re.Match[str]) -> str:
+        def replacement(match: re.Match[str]) -> str:
             kind = self._places[match[0]]
             places[kind] += 1
             if not left[kind]:
                 return ""
             placed.append(left[kind].popleft())
-            return self._family.places[kind].text_of(placed[-1])
+            place = self._family.places[kind]
+            in_front = place.in_front(places[kind] - 1) if place.in_front is not None else ""
+            return in_front + place.text_of(placed[-1])
 
-        found = self._pattern.sub(place, rendered)
+        found = self._pattern.sub(replacement, rendered)
         for kind, number in numbers.items():
             if places[kind] != number:
                 raise BadRequestError(
@@ -107,6 +111,7 @@ class MediaPrompts(TextPrompts):
         ids: list[int] = []
         items: list[EncoderItem] = []
         spans: list[MediaSpan] = []
+        beside = self._beside_pictures(media)
         for token_id in token_ids:
             if token_id not in self._tokens:
                 ids.append(token_id)
@@ -119,7 +124,7 @@ class MediaPrompts(TextPrompts):
             spans.append(MediaSpan(item.content_hash, len(ids), item.num_tokens, grid, kind, since_start))
             items.append(item)
             # Their embeddings are never looked up, and some families' tokens have none.
-            ids += self._row_ids(token_id, item)
+            ids += self._row_ids(beside if kind == "audio" and beside is not None else token_id, item)
         if next(left, None) is not None:
             raise _mismatch()
         return Prompt(tuple(ids), unique(items), tuple(spans))
@@ -134,6 +139,11 @@ class MediaPrompts(TextPrompts):
             yield media.kind, item, since_start
         if place.closing is not None:
             yield media.kind, place.closing, None
+
+    def _beside_pictures(self, media: Sequence[MediaItems]) -> int | None:
+        """See `AudioEncoding.id_beside_pictures`."""
+        audio = self._family.audio
+        return audio.id_beside_pictures if audio and any(each.kind == "image" for each in media) else None
 
     def _row_ids(self, token_id: int, item: EncoderItem) -> Iterable[int]:
         if self._family.row_tokens is None:
@@ -166,7 +176,9 @@ class TranscriptionPrompts:
         if self.rule.written is not None:
             written = self.rule.written(self._place.text_of(media), language)
             return self._prompts.expand(self.text.encode(written, allow_special=True), [media])
-        parts = (MediaPart("audio", b"", param="file"), TextPart(self.rule.instruction))
+        parts: tuple[Part, ...] = (MediaPart("audio", b"", param="file"), TextPart(self.rule.instruction))
+        if self.rule.is_instruction_first:
+            parts = parts[::-1]
         message = ChatMessage(role="user", content=parts, extra={}, param="file")
         return self._prompts.chat(Conversation(messages=(message,), template_kwargs={}), [media])
 

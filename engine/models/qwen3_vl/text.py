@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ....protocols.chat.request import Conversation
-from ....protocols.engine.messages import EncoderItem, MediaItems, MediaSpan
+from ....protocols.engine.messages import EncoderItem, MediaItems, MediaKind, MediaSpan
 from ....protocols.errors import BadRequestError, ModelLoadError
 from ....protocols.shared.json_file import read_json
 from ...text.tokenizer import TextTokenizer
@@ -132,19 +132,19 @@ class _Builder:
         media = self.left[placeholder].popleft()
         for item, time_s in zip_longest(media.items, media.times_s):
             if time_s is None:
-                self._place(item, placeholder)
+                self._place(item, placeholder, media.kind)
                 continue
             self.ids += self._encode(f"<{time_s:.1f} seconds>")
             self.ids.append(self._tokens.start)
-            self._place(item, placeholder)
+            self._place(item, placeholder, media.kind)
             self.ids.append(self._tokens.end)
 
-    def _place(self, item: EncoderItem, placeholder: int) -> None:
+    def _place(self, item: EncoderItem, placeholder: int, kind: MediaKind) -> None:
         grid = item.features.grid
         assert grid is not None, "an item without a grid is no picture"
         merge = self._tokens.merge_size
         merged = (grid[0], grid[1] // merge, grid[2] // merge)
         num_tokens = merged[0] * merged[1] * merged[2]
-        self.spans.append(MediaSpan(item.content_hash, len(self.ids), num_tokens, merged))
+        self.spans.append(MediaSpan(item.content_hash, len(self.ids), num_tokens, merged, kind))
         self.items.append(item)
         self.ids += [placeholder] * num_tokens

@@ -29,6 +29,7 @@ from .older_attention import call_ours
 from .sparse import index_size_of
 
 _ATTENTION: Final = "sensorium_paged"
+_GROWTH: Final = "query_growth"
 _NEED_MASKS: Final = ("MptForCausalLM",)  # fail without masks that nobody reads
 
 
@@ -42,7 +43,27 @@ class AttentionStep:
     """Rows that see ahead."""
     in_windows: bool = False
     """They do so in layers with a window only."""
+    positions: Tensor | None = None
+    """int64 [rows]: the rows' indices in their sequences, where layers depend on them."""
+    sees_whole_prompts: bool = False
+    """Layers that look both ways are those of a decoder, whose prompts do."""
     seen: dict[int, SeenLayer] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryGrowth:
+    """By how much Llama 4's layers without rotations lengthen queries far into a sequence (arXiv 2501.19399).
+    They count rows of a step instead of positions, so that it is done here."""
+
+    every: float
+    """Positions between one length and the next."""
+    factor: float
+
+    def of(self, query: Tensor, positions: Tensor) -> Tensor:
+        """Query [1, heads, rows, dim] of rows at these positions."""
+        steps = ((positions.float() + 1) / self.every).floor()
+        lengths = steps.log1p() * self.factor + 1
+        return (query * lengths[:, None]).to(query.dtype)
 
 
 _thread = threading.local()
@@ -80,7 +101,7 @@ def _paged(
     layer = cast(int, module.layer_idx)
     up = up_projection_of(module)
     if step.layers is None:
-        _check_attention(module, attention_mask, kwargs)
+        _check_attention(module, attention_mask, kwargs, is_causal=not step.sees_whole_prompts)
         index_size = index_size_of(module)
         step.seen[layer] = SeenLayer(
             key, value, sliding_window, is_latent=up is not None, index_size=index_size
@@ -95,6 +116,10 @@ def _paged(
         options: dict[str, Any] = {"scale": scaling, "sinks": s_aux, **step.layers.seen(layer)}
         attend = latent_attention if indices is None else partial(selected_attention, selected=indices)
         return attend(rows, cache, paged, by_head, up.sizes, **options)[None], None
+    growth = getattr(module, _GROWTH, None)
+    if growth is not None:
+        assert step.positions is not None, "steps of models have them"
+        query = growth.of(query, step.positions)
     value_size = value.shape[3]
     if key.shape[3] != value_size:  # the smaller ones are as large as the others, with zeros
         scaling = key.shape[3] ** -0.5 if scaling is None else scaling
@@ -110,10 +135,12 @@ def _paged(
     return mixed[None, ..., :value_size], None
 
 
-def _check_attention(module: nn.Module, mask: Tensor | None, options: Mapping[str, object]) -> None:
+def _check_attention(
+    module: nn.Module, mask: Tensor | None, options: Mapping[str, object], *, is_causal: bool
+) -> None:
     """Raise ValueError naming what a layer does that our attention does not. Masks that `transformers` makes
     are not made for it, so that one is the model's own."""
-    if not getattr(module, "is_causal", True):
+    if is_causal and not getattr(module, "is_causal", True):
         raise ValueError("its attention looks both ways: it is an encoder")
     if mask is not None and mask.numel() > 1:  # one number stands for none where a layer takes a part of it
         raise ValueError("its attention has masks of its own")
@@ -127,6 +154,10 @@ AttentionInterface.register(_ATTENTION, _paged)
 
 def attend_through_ours(model: PreTrainedModel, decoder: PreTrainedModel) -> None:
     call_ours(decoder, _paged)
+    for module in decoder.modules():
+        if getattr(module, "attn_temperature_tuning", False) and not module.use_rope:
+            module.attn_temperature_tuning = False
+            setattr(module, _GROWTH, QueryGrowth(module.floor_scale, module.attn_scale))
     if type(model).__name__ not in _NEED_MASKS:
         decoder.set_attn_implementation(_ATTENTION)
         decoder.config._attn_implementation = _ATTENTION  # older ones keep theirs, for which masks are made

@@ -61,10 +61,10 @@ class ArrangedExperts(nn.Module):
             _LONGCAT,
         ):
             return None
-        clamp = [getattr(original, name, None) for name in ("alpha", "limit")]
+        alpha, limit = (getattr(original, name, None) for name in ("alpha", "limit"))
         gates: list[Gate] = [None]
-        if all(isinstance(each, int | float) for each in clamp):
-            gates.append(ClampedGate(*map(float, clamp)))
+        if isinstance(alpha, int | float) and isinstance(limit, int | float):
+            gates.append(ClampedGate(float(alpha), float(limit)))
         rows = _FAR * torch.randn(4, _WIDTH, generator=torch.Generator().manual_seed(0), dtype=dtype)
         expected = self._activate(rows)
         found = [gate for gate in gates if _is_alike(gated(rows, gate), expected)]

@@ -112,7 +112,7 @@ def _parts(layer: Any, spec: LayerSpec, size: int, router_name: str) -> MixtureP
         out=products[3].tiles,
         last_norm=RmsNorm(norms[1].scale, norms[1].eps),
         mixture=mixture,
-        head_norms=None if query is None else HeadNorms(query.scale, key.scale, query.eps),
+        head_norms=None if query is None or key is None else HeadNorms(query.scale, key.scale, query.eps),
         window=spec.window if isinstance(spec, SlidingWindow) else None,
         sinks=None if sinks is None else sinks.detach().float().contiguous(),
     )

@@ -6,16 +6,25 @@ Read `engine/models/transformers/mixers.py` for the layers themselves.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from torch import Tensor, nn
+from transformers.activations import ACT2FN
 
+from ....kernels.recurrence import convolve_in_slots
 from ..mixers.short_convolution import short_convolution
 from ..mixers.slots import MixerStates, Place
+
+_SILU: Final = (nn.SiLU, type(ACT2FN["silu"]))
 
 
 class Mixer(nn.Module):
     """Stands for one recurrent layer, whose weights it keeps under their names."""
+
+    taps: Tensor
+    """Of its convolution, float32 [width, channels]."""
+    offset: Tensor | None
+    """Of its convolution, float32 [channels]."""
 
     def __init__(self, original: Any, states: MixerStates, convolution: nn.Conv1d | None) -> None:  # noqa: ANN401
         super().__init__()
@@ -31,10 +40,10 @@ class Mixer(nn.Module):
         self.places: list[Place] = []
         if convolution is None:
             return
-        self._weight = convolution.weight.detach().squeeze(1)
-        self._bias = None if convolution.bias is None else convolution.bias.detach()
-        channels, width = self._weight.shape
-        self._tail = self.reserve(channels, width - 1)
+        taps = convolution.weight.detach().squeeze(1).t().float().contiguous()
+        keep(self, taps=taps, offset=None if convolution.bias is None else convolution.bias.float())
+        width, channels = taps.shape
+        self._tail = self.reserve(width - 1, channels)
 
     def reserve(self, *shape: int) -> Place:
         """Room for one state of this layer."""
@@ -51,16 +60,22 @@ class Mixer(nn.Module):
 
     def convolve(self, rows: Tensor, activation: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """[rows, channels], each sequence's behind what it had before."""
-        tails = self.states.read(self._tail)
-        output, tails = short_convolution(rows, tails, self._weight, self._bias, self.states.lengths)
-        self.states.write(self._tail, tails)
+        states = self.states.in_slots(self._tail)
+        if states is not None:
+            activated = isinstance(activation, _SILU)
+            output = convolve_in_slots(rows, states, self.taps, self.offset, activated=activated)
+            activation = None if activated else activation
+        else:
+            tails = self.states.read(self._tail)
+            output, tails = short_convolution(rows, tails, self.taps, self.offset, self.states.lengths)
+            self.states.write(self._tail, tails)
         return (output if activation is None else activation(output)).to(rows.dtype)
 
 
-def keep(module: nn.Module, **tensors: Tensor) -> None:
+def keep(module: nn.Module, **tensors: Tensor | None) -> None:
     """As buffers: what is computed of weights once."""
     for name, tensor in tensors.items():
-        module.register_buffer(name, tensor.detach(), persistent=False)
+        module.register_buffer(name, None if tensor is None else tensor.detach(), persistent=False)
 
 
 def of_heads(rows: Tensor, size: int) -> Tensor:

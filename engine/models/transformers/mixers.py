@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 from transformers.activations import ACT2FN
 
+from ....kernels.recurrence import DeltaRule, delta_rule_in_slots
 from ..mixers.gated_delta_rule import gated_delta_rule
 from ..mixers.selective_scan import selective_scan
 from ..mixers.slots import MixerStates
@@ -191,6 +192,9 @@ class DeltaNet(Mixer):
 
     A_log: Tensor
     dt_bias: Tensor
+    rates: Tensor
+    steps: Tensor
+    scale: Tensor
     norm_name, output_name = "norm", "out_proj"
     most_beta = 1.0
 
@@ -201,6 +205,9 @@ class DeltaNet(Mixer):
         self._key_heads = original.num_k_heads
         self._convolved: list[int] = [original.key_dim, original.key_dim, original.value_dim]
         self._state = self.reserve(original.num_v_heads, self._key_size, self._value_size)
+        norm: Any = original.get_submodule(self.norm_name)
+        self._eps = float(norm.variance_epsilon)
+        keep(self, rates=-self.A_log.float().exp(), steps=self.dt_bias.float(), scale=norm.weight.float())
 
     def project(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Queries, keys and values side by side, gate, and what `beta` and decay are made of."""
@@ -209,21 +216,34 @@ class DeltaNet(Mixer):
     def mix(self, rows: Tensor) -> Tensor:
         """See `Mixer`."""
         mixed, gate, b, a = self.project(rows)
-        queries, keys, values = torch.split(self.convolve(mixed, self._act), self._convolved, -1)
+        output = self.get_submodule(self.output_name)
+        return cast(Tensor, output(self.between(mixed, gate, b, a)))
+
+    def between(self, mixed: Tensor, gate: Tensor, b: Tensor, a: Tensor) -> Tensor:
+        """What `project` gives → [rows, heads · value size], to be projected to the layer's output."""
+        convolved = self.convolve(mixed, self._act)
+        in_slots = self.states.in_slots(self._state)
+        if in_slots is not None:
+            rule = DeltaRule(
+                *(self._key_heads, self._key_size, self._value_size, self.rates, self.steps),
+                *(self.most_beta, self.scale, self._eps),
+            )
+            return delta_rule_in_slots(convolved, b, a, gate, in_slots, rule).to(mixed.dtype)
+        queries, keys, values = torch.split(convolved, self._convolved, -1)
         queries, keys = (_normed(of_heads(each, self._key_size).float()) for each in (queries, keys))
         output, states = gated_delta_rule(
             queries * self._key_size**-0.5,
             keys,
             of_heads(values, self._value_size),
-            -self.A_log.float().exp() * softplus(a.float() + self.dt_bias),
+            self.rates * softplus(a.float() + self.steps),
             b.float().sigmoid() * self.most_beta,
-            self.states.lend(self._state),
+            self.states.read(self._state),
             lengths=self.states.lengths,
         )
         self.states.write(self._state, states)
-        norm, project = self.get_submodule(self.norm_name), self.get_submodule(self.output_name)
+        norm = self.get_submodule(self.norm_name)
         gated = norm(output.flatten(0, 1), gate.reshape(-1, self._value_size))
-        return cast(Tensor, project(gated.view(len(rows), -1).to(rows.dtype)))
+        return cast(Tensor, gated.view(len(mixed), -1).to(mixed.dtype))
 
 
 class Qwen3NextDeltaNet(DeltaNet):

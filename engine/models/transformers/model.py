@@ -33,7 +33,7 @@ from .mixers import replace_mixers
 from .norms import fuse_norms
 from .refusal import refusal, refusing
 from .rounded import adapt_linears, read_bytes, round_linears, rounded_in, tile_linears
-from .skeleton import base_name, decoder_name
+from .skeleton import base_name, decoder_name, encoders_inside
 from .sparse import keep_index_keys
 
 _CHECK_LENGTHS: Final = (7, 3, 12)
@@ -80,12 +80,21 @@ class _Given(nn.Module):
         return _Hidden((self.hidden,))
 
 
+class _Unextended(nn.Module):
+    """Stands for encoders inside a decoder: embeddings of text stay as they are."""
+
+    def forward(self, input_ids: Tensor, inputs_embeds: Tensor, **_: object) -> Tensor:
+        return inputs_embeds
+
+
 class TransformersModel:
     """A `transformers` language model behind our interface."""
 
     rotary_axes = 1
     sees_ahead_in_windows = False
     """Rows that see ahead do so in layers with a window only."""
+    sees_whole_prompts = False
+    """Tokens of a prompt attend to all of it."""
     reads_tokens = True
     """The decoder is called with tokens and their positions, and nothing else."""
 
@@ -103,17 +112,22 @@ class TransformersModel:
         self.info, self.kv_shape, self.device, self.dtype = info, kv_shape, device, model.dtype
         self._num_groups = len(kv_shape.layout(model.dtype).groups)
         with refusing(info.folder):
-            plain = _plain_logits(model, info, device)
+            plain = self._plain_logits(model)
         prefix = decoder_name(model)
         decoder = model.get_submodule(prefix)
         assert isinstance(decoder, PreTrainedModel), "as all inner models are"
         attend_through_ours(model, decoder)
+        self._encoders: nn.Module | None = None
+        """Those that lay inside the decoder."""
+        if (inside := encoders_inside(decoder)) is not None:
+            self._encoders = decoder.get_submodule(inside)
+            decoder.set_submodule(inside, _Unextended())
         self._decoder: nn.Module = decoder
         # What the language model does behind its decoder (projections, caps, scales) is run on hidden
         # states of our choice.
-        self._base: nn.Module = getattr(model, base_name(model))
+        self._base: nn.Module = model.get_submodule(base_name(model))
         self._given = _Given(self._base)
-        setattr(model, base_name(model), self._given)
+        model.set_submodule(base_name(model), self._given)
         self._model = model
         self._states = replace_mixers(self._decoder)
         keep_latents(self._decoder)
@@ -137,6 +151,17 @@ class TransformersModel:
         if adaptable:
             adapt_linears(self._decoder, prefix)
         self.weight_bytes = read_bytes((self._decoder, model)) + sum(each.nbytes for each in self._experts())
+
+    def _plain_logits(self, model: PreTrainedModel) -> list[Tensor]:
+        """What the model itself gives for the check's sequences, one by one."""
+        found = []
+        for prompt in _check_prompts(self.info):
+            inputs = {"input_ids": prompt[None].to(self.device)}
+            if self.sees_whole_prompts:
+                inputs["token_type_ids"] = torch.zeros_like(inputs["input_ids"])
+            with torch.inference_mode():
+                found.append(model(**inputs, use_cache=False).logits[0].float())
+        return found
 
     def _check(self, plain: list[Tensor]) -> None:
         with refusing(self.info.folder), torch.inference_mode():
@@ -164,15 +189,17 @@ class TransformersModel:
         return [each for each in self._decoder.modules() if isinstance(each, ArrangedExperts)]
 
     def _packed_logits(self) -> list[Tensor]:
-        """The check's sequences in one step up to their middles, in another to their ends."""
+        """The check's sequences in one step up to their middles, in another to their ends; or all in one,
+        where tokens of prompts attend to what follows them."""
+        num_parts = 1 if self.sees_whole_prompts else 2
         prompts = _check_prompts(self.info)
         shape = self.kv_shape.cache_shape(2 * len(prompts) * self._num_groups, 8, self.dtype)
         cache = torch.zeros(shape, dtype=self.dtype, device=self.device)
         self._states.allocate(len(prompts), self.device)
         slots = torch.arange(len(prompts), device=self.device) if self._states else None
         rows: list[list[Tensor]] = [[] for _ in prompts]
-        for half in range(2):
-            spans = [((len(p) // 2) * half, len(p) if half else len(p) // 2) for p in prompts]
+        for part in range(num_parts):
+            spans = [(len(p) * part // num_parts, len(p) * (part + 1) // num_parts) for p in prompts]
             firsts = range(0, shape[1], 2 * len(prompts))
             sequences = [
                 [
@@ -189,7 +216,7 @@ class TransformersModel:
                 torch.cat([torch.arange(start, end) for start, end in spans]).to(self.device),
                 paged,
                 more_paged=tuple(with_tables(paged, each) for each in sequences[1:]),
-                rows=RowContext(slots),
+                rows=RowContext(slots, prompt_lengths=tuple(map(len, prompts))),
             )
             logits = self.logits(self.forward(batch, cache))
             for i, each in enumerate(torch.split(logits, [end - start for start, end in spans])):
@@ -211,7 +238,8 @@ class TransformersModel:
         slots = batch.rows.state_slots
         states = nullcontext() if slots is None else self._states.step(slots, batch.paged.num_queries)
         layers = CachedLayers(self.kv_shape, batch.groups, cache)
-        step = AttentionStep(layers, self._spans(batch), self.sees_ahead_in_windows)
+        positions = batch.positions if batch.positions.dim() == 1 else None
+        step = AttentionStep(layers, self._spans(batch), self.sees_ahead_in_windows, positions)
         with running(step), states:
             output = self._decoder(**self._inputs(batch), use_cache=False)
         return cast(Tensor, output.last_hidden_state[0])
@@ -243,11 +271,3 @@ def _check_prompts(info: ModelInfo) -> list[Tensor]:
     """Tokens from all over the vocabulary, the same each time."""
     generator = torch.Generator().manual_seed(0)
     return [torch.randint(info.vocab_size, (length,), generator=generator) for length in _CHECK_LENGTHS]
-
-
-def _plain_logits(model: PreTrainedModel, info: ModelInfo, device: torch.device) -> list[Tensor]:
-    with torch.inference_mode():
-        return [
-            model(input_ids=prompt[None].to(device), use_cache=False).logits[0].float()
-            for prompt in _check_prompts(info)
-        ]

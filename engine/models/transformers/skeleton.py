@@ -26,6 +26,8 @@ from .without_values import nothing_found
 
 _TEXT_PARTS: Final = ("language_model", "text_model")
 """What a model with encoders calls its decoder."""
+_ENCODERS_INSIDE: Final = ("embed_tokens_extend",)
+"""What a decoder calls its encoders, where they lie inside it: they are run by their own code."""
 _MIX_NOTHING: Final = ("mlp", "moe")
 """Types of layers that treat rows one by one."""
 
@@ -44,23 +46,35 @@ def skeleton_of(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
 
 
 def base_name(model: PreTrainedModel) -> str:
-    """Of what gives the hidden states inside a language model; Llama 4's class names one that only the whole
-    model has."""
-    prefix = model.base_model_prefix
-    return prefix if hasattr(model, prefix) else "model"
+    """Of what gives the hidden states inside a language model. Llama 4's classes name others: the language
+    model one that only the whole has, and the whole one that only the language model in it has."""
+    for name in (model.base_model_prefix, "model"):
+        if hasattr(model, name):
+            return name
+    return "language_model.model"
 
 
 def decoder_name(model: PreTrainedModel) -> str:
     """Of the decoder: the base, or the part of it that is one where others are encoders."""
     base = base_name(model)
     for part in _TEXT_PARTS:
-        if hasattr(getattr(model, base), part):
+        if hasattr(model.get_submodule(base), part):
             return f"{base}.{part}"
     return base
 
 
+def encoders_inside(decoder: nn.Module) -> str | None:
+    """The name of a decoder's part that holds its encoders; None: it has none."""
+    return next((name for name in _ENCODERS_INSIDE if hasattr(decoder, name)), None)
+
+
 def layer_step(
-    folder: Path, skeleton: PreTrainedModel, states: Mapping[int, int], num_layers: int
+    folder: Path,
+    skeleton: PreTrainedModel,
+    states: Mapping[int, int],
+    num_layers: int,
+    *,
+    sees_whole_prompts: bool = False,
 ) -> AttentionStep:
     """Run a few tokens without values, to see what each layer's attention is given. `states` are those of
     layers that keep some."""
@@ -68,7 +82,8 @@ def layer_step(
         raise ModelLoadError(refusal(folder, "it has an encoder"))
     token_ids = torch.zeros((1, 5), dtype=torch.int64, device="meta")
     positions = torch.arange(5, device="meta")[None]
-    with refusing(folder), running(AttentionStep()) as step, torch.inference_mode(), nothing_found():
+    seeing = AttentionStep(sees_whole_prompts=sees_whole_prompts)
+    with refusing(folder), running(seeing) as step, torch.inference_mode(), nothing_found():
         decoder = skeleton.get_submodule(decoder_name(skeleton))
         decoder(input_ids=token_ids, position_ids=positions, use_cache=False)
     _check_rows(folder, skeleton.get_submodule(decoder_name(skeleton)))
@@ -88,7 +103,8 @@ def layer_step(
 
 def _check_rows(folder: Path, decoder: nn.Module) -> None:
     """Refuse convolutions over neighbouring rows but those in recurrent layers, which are ours."""
-    ours = (*mixers_of(decoder, MixerStates()),)
+    inside = encoders_inside(decoder)
+    ours = (*mixers_of(decoder, MixerStates()), *([] if inside is None else [f"{inside}."]))
     others = [
         name
         for name, module in decoder.named_modules()

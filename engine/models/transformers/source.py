@@ -67,9 +67,11 @@ def open_with_decoder(
     text: TextTokenizer,
     kinds: tuple[Callable[..., TransformersModel], Callable[..., TransformersModel]],
     purpose: str = "",
+    *,
+    sees_whole_prompts: bool = False,
 ) -> ModelSource:
     """Check the decoder of a folder. `kinds` are made of what `TransformersModel` takes: that of models whose
-    layers all attend, and that of others."""
+    layers all attend, and that of others. `sees_whole_prompts`: tokens of a prompt attend to all of it."""
     path = opening.folder / "config.json"
     folder = opening.folder
     own = {field: value for field, value in opening.config.items() if field not in FIELDS}
@@ -80,11 +82,11 @@ def open_with_decoder(
     num_layers = check_size(config, "num_hidden_layers", path)
     skeleton = skeleton_of(folder, parsed)
     states = state_bytes(skeleton.get_submodule(decoder_name(skeleton)))
-    step = layer_step(folder, skeleton, states, num_layers)
+    step = layer_step(folder, skeleton, states, num_layers, sees_whole_prompts=sees_whole_prompts)
     sees_all = any(layer.window is None for layer in step.seen.values())
     is_unlimited = not sees_all and getattr(config, "max_position_embeddings", None) is None
     positions = _STATE_CONTEXT if is_unlimited else _max_context(config, path)
-    context = min([positions, *_limits(config, step)])
+    context = min([positions, *_limits(config, step, sees_whole_prompts=sees_whole_prompts)])
     kv_shape = with_states(_kv_shape(folder, config, step, context), tuple(step.seen), states, num_layers)
     kind = kinds[bool(states)]
     info = ModelInfo(
@@ -113,6 +115,7 @@ def open_with_decoder(
         kv_shape=kv_shape,
         weight_bytes=planned_bytes(skeleton, opening, tensors),
         side=side_of(text),
+        sees_whole_prompts=sees_whole_prompts,
         load=lambda: kind(
             info,
             kv_shape,
@@ -150,12 +153,15 @@ def _max_context(config: PreTrainedConfig, path: Path) -> int:
     return max_context(config, path)
 
 
-def _limits(config: PreTrainedConfig, step: AttentionStep) -> Iterator[int]:
+def _limits(config: PreTrainedConfig, step: AttentionStep, *, sees_whole_prompts: bool) -> Iterator[int]:
     """Context lengths up to which what we do not do makes no difference."""
     window = getattr(config, "sliding_window", None)
     # By a mask, and masks are not made for us; which layers have it is not said.
     if window and not getattr(config, "layer_types", None):
         yield from (int(window) for seen in step.seen.values() if seen.window is None)
+    # All of a prompt is seen in layers with a window, too, which would let go of a longer one.
+    if sees_whole_prompts:
+        yield from (seen.window for seen in step.seen.values() if seen.window is not None)
     # Some attend to chosen blocks only, which are all blocks up to so many.
     num_blocks = getattr(config, "index_topk_blocks", None)
     if num_blocks:

@@ -21,7 +21,7 @@ from ..source import CheckedTensors, Opening
 from ..weights import stored_types
 from .experts import is_experts, product_shapes
 from .reading import StoredExperts, experts_of
-from .skeleton import base_name, decoder_name
+from .skeleton import base_name, decoder_name, encoders_inside
 
 _NARROW: Final = ({"F16"}, {"BF16"})
 """Types of all numbers of a weight that is held in 16 bits."""
@@ -49,6 +49,9 @@ class _Plan:
         skeleton = self._skeleton
         base, decoder = (skeleton.get_submodule(name(skeleton)) for name in (base_name, decoder_name))
         in_base, in_decoder = ({id(each) for each in part.modules()} for part in (base, decoder))
+        inside = encoders_inside(decoder)
+        if inside is not None:
+            in_decoder -= {id(each) for each in decoder.get_submodule(inside).modules()}
         kept = {id(each) for each in base.parameters()}
         counted: set[int] = set()
         for name, module in skeleton.named_modules():

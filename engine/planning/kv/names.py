@@ -38,14 +38,23 @@ class BlockHasher:
 
     __slots__ = ("_block_size", "_next_span", "_pack", "_spans", "hashes", "root")
 
-    def __init__(self, request: AnyRequest, block_size: int, fingerprint: str = "") -> None:
-        """`fingerprint` names what computes the blocks: checkpoint, dtype, adapter."""
+    def __init__(
+        self, request: AnyRequest, block_size: int, fingerprint: str = "", *, by_whole_prompt: bool = False
+    ) -> None:
+        """`fingerprint` names what computes the blocks: checkpoint, dtype, adapter. `by_whole_prompt`: each
+        block depends on all of the prompt, also on what follows it."""
         self._block_size = block_size
         self._pack = _block_packer(block_size)
         self._spans = request.media
         self._next_span = 0  # the first that ends behind the named blocks
         encoder = request.encoder_hash, request.encoder_span
-        root = (("model", fingerprint), ("encoder", encoder), ("salt", request.cache_salt))
+        root: tuple[object, ...] = (
+            ("model", fingerprint),
+            ("encoder", encoder),
+            ("salt", request.cache_salt),
+        )
+        if by_whole_prompt:
+            root += (("prompt", request.prompt_token_ids, request.media),)
         # As it is written: a text from Python may have halves of characters, which nothing else takes.
         self.root = BlockHash(blake2b(repr(root).encode(), digest_size=_DIGEST_BYTES).digest())
         self.hashes: list[BlockHash] = []

@@ -95,7 +95,7 @@ class AnyResolution(FramedRule):
         """See `StillRule`."""
         size = (picture.shape[0], picture.shape[1])
         side, (height, width) = self.side, best_size(size, self.sizes)
-        tall, wide = _inside(size, (height, width))
+        tall, wide = inside(size, (height, width))
         large = np.zeros((height, width, 3), np.uint8)
         top, left = (height - tall) // 2, (width - wide) // 2
         large[top : top + tall, left : left + wide] = self.values.resize(picture, tall, wide)
@@ -107,7 +107,7 @@ class AnyResolution(FramedRule):
         return (encoder_item(features, modality="image", grid=(1, *size)),)
 
 
-def _inside(picture: Size, frame: Size) -> Size:
+def inside(picture: Size, frame: Size) -> Size:
     """The size of a picture that fills one side of a frame."""
     scale_height, scale_width = frame[0] / picture[0], frame[1] / picture[1]
     if scale_width < scale_height:

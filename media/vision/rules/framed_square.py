@@ -3,6 +3,7 @@ Equal to what transformers' `…ImageProcessorPil` of either makes of it: float3
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,8 +15,8 @@ from ...hashing import encoder_item
 from ..images import PixelArray
 from .still_rule import StillRule, Values, image_fields
 
-_SIDE: Final = 384
-_LEAST: Final = 14
+SIDE: Final = 384
+LEAST: Final = 14
 _KINDS: Final = {"DeepseekVLImageProcessor": None, "JanusImageProcessor": None}
 
 
@@ -23,13 +24,13 @@ def open_rule(folder: Path) -> FramedSquare:
     """See `pixel_rule.open_rule`."""
     fields = image_fields(folder)
     fields.kind(_KINDS)
-    height, width = fields.sides("size", {"height": _SIDE, "width": _SIDE})
+    height, width = fields.sides("size", {"height": SIDE, "width": SIDE})
     if height != width:
         raise fields.fault("size", "an object with equal height and width")
     for name in ("do_resize", "do_pad"):
         if not fields.flag(name, default=True):
             raise fields.fault(name, "true")
-    least = fields.integer("min_size", _LEAST)
+    least = fields.integer("min_size", LEAST)
     if least > height:
         raise fields.fault("min_size", f"an integer of at most {height}")
     return FramedSquare(values=Values.read(fields), side=height, least=least)
@@ -54,11 +55,20 @@ class FramedSquare(StillRule):
 
     def make_items(self, picture: PixelArray) -> tuple[EncoderItem, ...]:
         """See `StillRule`."""
-        height, width = picture.shape[:2]
-        scale = self.side / max(height, width)
-        height, width = (max(round(each * scale), self.least) for each in (height, width))
-        square = np.empty((self.side, self.side, 3), np.uint8)
-        square[:] = [int(each * 255) for each in self.values.mean]
-        top, left = (self.side - height) // 2, (self.side - width) // 2
-        square[top : top + height, left : left + width] = self.values.resize(picture, height, width)
+        square = framed(self.values, picture, self.side, self.least)
         return (encoder_item(self.values.of(square), modality="image"),)
+
+
+def framed(
+    values: Values, picture: PixelArray, side: int, least: int, colour: Sequence[int] | None = None
+) -> PixelArray:
+    """uint8 [height, width, 3] → [side, side, 3]; the picture's shorter side has `least` pixels or more. The
+    frame is of the mean colour unless another is given."""
+    height, width = picture.shape[:2]
+    scale = side / max(height, width)
+    height, width = (max(round(each * scale), least) for each in (height, width))
+    square = np.empty((side, side, 3), np.uint8)
+    square[:] = colour or [int(each * 255) for each in values.mean]
+    top, left = (side - height) // 2, (side - width) // 2
+    square[top : top + height, left : left + width] = values.resize(picture, height, width)
+    return square

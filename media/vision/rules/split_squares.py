@@ -3,7 +3,8 @@ and SmolVLM. Equal to what transformers' `Idefics3ImageProcessorPil` and `SmolVL
 it.
 
 Each square is an item, float32 [3, side, side], whose grid is (1, row, column), counted from one; that of
-the whole picture is (1, 0, 0).
+the whole picture is (1, 0, 0). SmolVLM takes videos as well: each frame is an item, the whole of it, without
+a grid. Frames equal what its video processor makes of them, which runs on torchvision.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ from typing import Final, Self
 
 from ....protocols.engine.messages import EncoderItem
 from ...hashing import encoder_item
-from ..config import HALF
-from ..images import PixelArray
-from .still_rule import StillRule, Values, image_fields
+from ..config import HALF, PixelConfig, VideoConfig, video_fields
+from ..fixed_point import LANCZOS
+from ..images import PixelArray, even_sides
+from .framed_rule import FramedRule
+from .still_rule import Values, image_fields
 
-_LANCZOS: Final = 1
 _SIDE: Final = 364
 _MOST: Final = 4096
 """Pixels on a side, whatever a file says."""
+_FPS: Final = 1.0
+_MAX_FRAMES: Final = 64
+_SKIPPED_S: Final = 1.0
 _KINDS: Final = {"Idefics3ImageProcessor": None, "SmolVLMImageProcessor": None}
 
 
@@ -30,16 +35,61 @@ def open_rule(folder: Path) -> SplitSquares:
     fields = image_fields(folder)
     fields.kind(_KINDS)
     longest, side = fields.longest("size", 4 * _SIDE), fields.longest("max_image_size", _SIDE)
+    values = Values.read(fields, HALF, HALF, LANCZOS)
     return SplitSquares(
-        values=Values.read(fields, HALF, HALF, _LANCZOS),
+        values=values,
+        videos=_read_videos(folder, values, side),
         longest=min(longest, _MOST) if fields.flag("do_resize", default=True) else None,
         side=side,
         splits=fields.flag("do_image_splitting", default=True),
     )
 
 
+def _read_videos(folder: Path, values: Values, side: int) -> VideoConfig:
+    """Of the video processor's file, or of what the image processor's has of videos."""
+    fields = video_fields(folder)
+    sampling = fields.get("video_sampling")
+    sampling = {} if sampling is None else sampling
+    if not isinstance(sampling, dict):
+        raise fields.fault("video_sampling", "an object")
+    size = sampling.get("video_size", fields.get("size"))
+    longest = size.get("longest_edge") if isinstance(size, dict) else 4 * _SIDE
+    fps, most = (sampling.get(name) for name in ("fps", "max_frames"))
+    fps = fields.get("fps", _FPS) if fps is None else fps
+    most = fields.get("num_frames", _MAX_FRAMES) if most is None else most
+    if type(longest) is not int or longest < 1 or type(most) is not int or not 0 < most <= _MOST:
+        raise fields.fault("video_sampling", f"an object with a video_size, and max_frames up to {_MOST}")
+    if type(fps) not in (int, float) or not fps > 0:
+        raise fields.fault("video_sampling", "an object with a positive fps")
+    values = Values.read(fields, values.mean, values.std, values.resample)
+    pixels = PixelConfig(
+        min_pixels=1,
+        max_pixels=side**2,
+        patch_size=1,
+        merge_size=1,
+        temporal_patch_size=1,
+        mean=values.mean,
+        std=values.std,
+        rescale_factor=values.factor,
+        resample=values.resample,
+        do_rescale=values.do_rescale,
+        do_normalize=values.do_normalize,
+        first_longest=min(longest, _MOST),
+        as_torchvision=True,
+    )
+    return VideoConfig(
+        pixels=pixels,
+        fps=float(fps),
+        min_frames=1,
+        max_frames=most,
+        skipped_s=_SKIPPED_S,
+        bounds_frames=True,
+        frame_size=(side, side),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SplitSquares(StillRule):
+class SplitSquares(FramedRule):
     """See the module."""
 
     longest: int | None
@@ -89,14 +139,7 @@ class SplitSquares(StillRule):
 
     def _resized(self, height: int, width: int) -> tuple[int, int]:
         """So that the longer side is as long as it may be, and the shorter one even."""
-        longest, ratio = self.longest, width / height
-        if longest is None:
-            return height, width
-        if width >= height:
-            shorter = int(longest / ratio)
-            return max(shorter + shorter % 2, 1), longest
-        shorter = int(longest * ratio)
-        return longest, max(shorter + shorter % 2, 1)
+        return (height, width) if self.longest is None else even_sides(height, width, self.longest)
 
     def _grid(self, height: int, width: int) -> tuple[int, int]:
         """Rows and columns of squares that cover so many pixels, in about their shape."""

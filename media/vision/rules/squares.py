@@ -1,7 +1,7 @@
 """A picture as one square, resized and perhaps cropped: the rule of LLaVA 1.5, Gemma 3, PaliGemma and others.
 
-Equal to what transformers' `CLIPImageProcessorPil`, `LlavaImageProcessorPil`, `SiglipImageProcessorPil` and
-`Gemma3ImageProcessorPil` make of it: float32 [3, height, width].
+Equal to what the image processors of `transformers` that `_KINDS` lists make of it, where they need no
+torchvision: float32 [3, height, width].
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ....protocols.engine.messages import EncoderItem
 from ...hashing import encoder_item
 from ..config import CLIP_MEAN, CLIP_STD, HALF, Rgb
 from ..images import PixelArray
-from .still_rule import BICUBIC, BILINEAR, StillRule, Values, image_fields
+from .still_rule import BICUBIC, BILINEAR, LANCZOS, StillRule, Values, image_fields
 
 _SIDE: Final = 224
 
@@ -30,11 +30,14 @@ class _Defaults(NamedTuple):
     resample: int = BICUBIC
     crops: bool = False
     """It resizes the shorter side, and cuts a square from the middle."""
+    factor: float = 1 / 255
 
 
+_ONE: Final = (1.0, 1.0, 1.0)
 _CLIP: Final = _Defaults(CLIP_MEAN, CLIP_STD, crops=True)
 _KINDS: Final = {
     "CLIPImageProcessor": _CLIP,
+    "ChameleonImageProcessor": _Defaults(_ONE, _ONE, LANCZOS, crops=True, factor=0.0078),
     "GotOcr2ImageProcessor": _Defaults(CLIP_MEAN, CLIP_STD),
     "LlavaImageProcessor": _CLIP,
     "PPChart2TableImageProcessor": _Defaults(CLIP_MEAN, CLIP_STD),
@@ -61,7 +64,7 @@ def open_rule(folder: Path) -> Squares:
     if crop is None and (size[1] is None or not do_resize):
         raise fields.fault("size", "a height and a width, or a do_center_crop that makes them equal")
     return Squares(
-        values=Values.read(fields, defaults.mean, defaults.std, defaults.resample),
+        values=Values.read(fields, defaults.mean, defaults.std, defaults.resample, defaults.factor),
         size=size if do_resize else None,
         crop=None if crop is None else (crop[0], crop[1] or crop[0]),
         is_padded=fields.flag("do_pad", default=False),

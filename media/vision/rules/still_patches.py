@@ -1,6 +1,6 @@
 """Pictures as patches of any grid, bounded by the pixels of a picture: the rule of PaddleOCR-VL,
 VideoLLaMA 3, Cohere Compass and others. Equal to what the image processors of `transformers` that `_KINDS`
-lists make of one picture."""
+lists make of one picture, where they need no torchvision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Self
 from ....protocols.engine.messages import EncoderItem
 from ..config import CLIP_MEAN, CLIP_STD, HALF, PixelConfig, Rgb, read_pixels
 from ..images import PixelArray, patch_item, resize, smart_resize
-from .still_rule import StillRule, Values, image_fields
+from .still_rule import BICUBIC, StillRule, Values, image_fields
 
 
 class _Defaults(NamedTuple):
@@ -26,16 +26,28 @@ class _Defaults(NamedTuple):
     patch_size: int = 14
     enlarges: bool = False
     """A side shorter than a row's, before all else."""
+    lengthens: bool = False
+    """Each of its sides that is shorter than a row's, before all else."""
     by_line: bool = False
     """Patches are in order of their lines, and squares of them are put together by the model."""
+    meaningless_size: list[int] | None = None
+    """Published files have it, and the class takes its own bounds instead."""
+    resample: int | None = None
+    """Pillow's filter, whatever a file says."""
 
 
 _KINDS: Final = {
-    "PaddleOCRVLImageProcessor": _Defaults((384 * 384, 1536 * 1536), by_line=True),
+    "PaddleOCRVLImageProcessor": _Defaults((384 * 384, 1536 * 1536), lengthens=True, by_line=True),
     "VideoLlama3ImageProcessor": _Defaults((56 * 56, 28 * 28 * 1280), 1, HALF, HALF),
     "CohereCompassImageProcessor": _Defaults((56 * 56, 28 * 28 * 1280), temporal_patch_size=2),
     "Cosmos3EdgeImageProcessor": _Defaults(
         (256 * 256, 4096 * 4096), 2, HALF, HALF, patch_size=16, enlarges=True
+    ),
+    "MiniMaxM3VLImageProcessor": _Defaults(
+        (4 * 28 * 28, 672 * 672), temporal_patch_size=2, meaningless_size=[672, 672]
+    ),
+    "HunYuanVLImageProcessor": _Defaults(
+        (512 * 512, 2048 * 2048), patch_size=16, by_line=True, resample=BICUBIC
     ),
     "Ernie4_5_VLMoeImageProcessor": _Defaults((56 * 56, 28 * 28 * 6177)),
     "Ernie4_5_VL_MoeImageProcessor": _Defaults((56 * 56, 28 * 28 * 6177)),
@@ -46,14 +58,19 @@ def open_rule(folder: Path) -> StillPatches:
     """See `pixel_rule.open_rule`."""
     fields = image_fields(folder)
     kind = fields.kind(_KINDS)
+    if kind.meaningless_size is not None and fields.get("size") == kind.meaningless_size:
+        fields = fields.without("size")
     config = read_pixels(fields, kind.patch_size, *kind.bounds, kind.mean, kind.std, old_names=True)
     config = replace(
         config,
         merge_size=fields.integer("merge_size", kind.merge_size),
         temporal_patch_size=fields.integer("temporal_patch_size", kind.temporal_patch_size),
+        resample=config.resample if kind.resample is None else kind.resample,
     )
     values = Values.read(fields, kind.mean, kind.std)
-    return StillPatches(values=values, config=config, enlarges=kind.enlarges, by_line=kind.by_line)
+    return StillPatches(
+        values=values, config=config, enlarges=kind.enlarges, lengthens=kind.lengthens, by_line=kind.by_line
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +79,7 @@ class StillPatches(StillRule):
 
     config: PixelConfig
     enlarges: bool = False
+    lengthens: bool = False
     by_line: bool = False
 
     @property
@@ -100,9 +118,9 @@ class StillPatches(StillRule):
         if self.enlarges and min(height, width) < factor:
             scale = factor / min(height, width)
             height, width = int(height * scale), int(width * scale)
-        if self.by_line and height < factor:
+        if self.lengthens and height < factor:
             height, width = factor, round(width * factor / height)
-        if self.by_line and width < factor:
+        if self.lengthens and width < factor:
             height, width = round(height * factor / width), factor
         return smart_resize(
             height, width, factor=factor, min_pixels=config.min_pixels, max_pixels=config.max_pixels

@@ -23,6 +23,7 @@ from ..video_container import VideoLimits
 
 BILINEAR: Final = 2
 BICUBIC: Final = 3
+LANCZOS: Final = 1
 _NO_VIDEOS: Final = "kinds are checked"
 
 
@@ -39,8 +40,13 @@ class Values:
 
     @classmethod
     def read(
-        cls, fields: ProcessorFields, mean: Rgb = CLIP_MEAN, std: Rgb = CLIP_STD, resample: int = BICUBIC
-    ) -> Values:
+        cls,
+        fields: ProcessorFields,
+        mean: Rgb = CLIP_MEAN,
+        std: Rgb = CLIP_STD,
+        resample: int = BICUBIC,
+        factor: float = 1 / 255,
+    ) -> Self:
         """Of an image processor, whose class has these defaults. Raises ModelLoadError naming the field."""
         found = fields.integer("resample", resample, 0)
         if found >= NUM_FILTERS:
@@ -51,7 +57,7 @@ class Values:
         return cls(
             mean=fields.rgb("image_mean", mean),
             std=deviation,
-            factor=fields.number("rescale_factor", 1 / 255),
+            factor=fields.number("rescale_factor", factor),
             resample=found,
             do_rescale=fields.flag("do_rescale", default=True),
             do_normalize=fields.flag("do_normalize", default=True),

@@ -5,6 +5,7 @@ is each frame of a video, which is not cut."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,7 @@ from .still_rule import Values, image_fields
 
 _SIDE: Final = 384
 _MOST: Final = 12
-_LIMIT: Final = 256
+LIMIT: Final = 256
 _NUM_FRAMES: Final = 16
 """Of a video."""
 _KINDS: Final = {"GotOcr2ImageProcessor": False, "Cohere2VisionImageProcessor": True}
@@ -35,8 +36,8 @@ def open_rule(folder: Path) -> Tiles:
     if width is None:
         raise fields.fault("size", "an object with height and width")
     least, most = fields.integer("min_patches", 1), fields.integer("max_patches", _MOST)
-    if not least <= most <= _LIMIT:
-        raise fields.fault("max_patches", f"min_patches to {_LIMIT}")
+    if not least <= most <= LIMIT:
+        raise fields.fault("max_patches", f"min_patches to {LIMIT}")
     values = Values.read(fields)
     videos = read_frames(folder, height, width, values, num_frames=_NUM_FRAMES)
     return Tiles(
@@ -82,43 +83,56 @@ class Tiles(FramedRule):
     def make_items(self, picture: PixelArray) -> tuple[EncoderItem, ...]:
         """See `StillRule`."""
         columns, rows = self._grid(picture.shape[0], picture.shape[1])
-        large = self.values.resize(picture, self.height * rows, self.width * columns)
-        tiles = [
-            large[
-                row * self.height : (row + 1) * self.height, column * self.width : (column + 1) * self.width
-            ]
-            for row in range(rows)
-            for column in range(columns)
-        ]
+        tiles = cut(self.values, picture, rows, columns, (self.height, self.width))
         if len(tiles) > 1:
             tiles.append(self.values.resize(picture, self.height, self.width))
         return tuple(encoder_item(self.values.of(each), modality="image") for each in tiles)
 
     def _grid(self, height: int, width: int) -> tuple[int, int]:
-        """Columns and rows whose shape is nearest to the picture's; of equal ones the larger, unless it
-        has more than twice the picture's pixels."""
+        """Columns and rows."""
         if self.by_size:
             return self._grid_by_size(height, width)
-        best, least = (1, 1), float("inf")
-        for columns, rows in _grids(self.least, self.most):
-            difference = abs(width / height - columns / rows)
-            area = self.max_item_pixels * columns * rows
-            if difference < least or (difference == least and height * width > 0.5 * area):
-                best, least = (columns, rows), difference
-        return best
+        return nearest_grid(height, width, self.max_item_pixels, grids(self.least, self.most))
 
     def _grid_by_size(self, height: int, width: int) -> tuple[int, int]:
         def scale(grid: tuple[int, int]) -> float:
             columns, rows = grid
             return min(columns * self.height / width, rows * self.height / height)
 
-        grids = _grids(1, self.most)
-        enlarging = [grid for grid in grids if scale(grid) >= 1]
-        return min(enlarging, key=scale) if enlarging else max(grids, key=scale)
+        found = grids(1, self.most)
+        enlarging = [grid for grid in found if scale(grid) >= 1]
+        return min(enlarging, key=scale) if enlarging else max(found, key=scale)
+
+
+def cut(
+    values: Values, picture: PixelArray, rows: int, columns: int, tile: tuple[int, int]
+) -> list[PixelArray]:
+    """A picture resized to a grid of tiles of this height and width, row by row."""
+    height, width = tile
+    large = values.resize(picture, height * rows, width * columns)
+    return [
+        large[row * height : (row + 1) * height, column * width : (column + 1) * width]
+        for row in range(rows)
+        for column in range(columns)
+    ]
+
+
+def nearest_grid(
+    height: int, width: int, tile_pixels: int, found: Sequence[tuple[int, int]]
+) -> tuple[int, int]:
+    """See `Tiles._grid`."""
+    best, least = (1, 1), float("inf")
+    for columns, rows in found:
+        difference = abs(width / height - columns / rows)
+        area = tile_pixels * columns * rows
+        if difference < least or (difference == least and height * width > 0.5 * area):
+            best, least = (columns, rows), difference
+    return best
 
 
 @cache
-def _grids(least: int, most: int) -> tuple[tuple[int, int], ...]:
-    sides = range(1, most + 1)
+def grids(least: int, most: int, most_side: int | None = None) -> tuple[tuple[int, int], ...]:
+    """Columns and rows of `least` to `most` tiles, the fewest first; of at most so many on a side."""
+    sides = range(1, min(most, most_side or most) + 1)
     found = [(columns, rows) for columns in sides for rows in sides if least <= columns * rows <= most]
     return tuple(sorted(found, key=lambda each: each[0] * each[1]))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import sys
+
 import numpy as np
 import pytest
 import trio
@@ -62,6 +65,18 @@ async def test_a_flat_client_that_runs_ahead_is_read_and_its_end_is_noticed(
         socket.vanish()
         await wait_all_tasks_blocked()
         assert len(sessions.registry) == sessions.model.num_held == 0
+
+
+async def test_a_large_message_is_given_back_while_the_next_is_waited_for(autojump_clock: MockClock) -> None:
+    sessions = Sessions(work_s=0.0)
+    async with sessions.running() as nursery:
+        socket = await connect(sessions, nursery)
+        message = json.dumps({"type": "unknown", "padding": "x" * 50_000}).encode()
+        unheld = sys.getrefcount(message)
+        socket.client_sends(UPDATE, message)
+        await wait_all_tasks_blocked()
+        assert socket.of("error")
+        assert sys.getrefcount(message) == unheld
 
 
 async def test_all_that_a_flat_client_pushed_is_transcribed_in_order(

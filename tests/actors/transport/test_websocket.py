@@ -22,6 +22,7 @@ from sensorium.actors.transport.http_exchange import Exchange
 from sensorium.actors.transport.websocket import WebSocketConnection
 from support.server import MAX_HOLD_S
 from support.wire import HANDSHAKE, Echo, close, connected, frame, serving
+from trio.testing import wait_all_tasks_blocked
 from websockets.frames import Frame, Opcode
 
 pytestmark = pytest.mark.slow
@@ -116,6 +117,19 @@ async def test_a_connection_that_ends_without_a_close_is_lost() -> None:
             while not server.app.close_codes:
                 await trio.lowlevel.checkpoint()
         assert server.app.close_codes == [1006]
+
+
+async def test_a_large_message_is_given_back_while_the_next_is_waited_for() -> None:
+    async with serving() as server, connected(server.port) as peer:
+        await peer.upgrade()
+        await peer.send(frame(BINARY, bytes(90_000)))
+        num_left = 10 + 90_000
+        with trio.fail_after(5):
+            while num_left:
+                num_left -= len(await peer.stream.receive_some())
+        await wait_all_tasks_blocked(0.01)
+        held = [each for each in gc.get_objects() if isinstance(each, Frame) and len(each.data) > 50_000]
+        assert not held
 
 
 async def test_no_extension_is_agreed_on() -> None:

@@ -147,7 +147,7 @@ FAULTS: dict[str, dict[str, object]] = {
     "item of this request is gone": {"media": (MediaRows(9, 0, 1, 0),)},
     "no rows 2 to 3": {"media": (MediaRows(0, 2, 2, 0),)},
     "of 5 rows has no rows 4 to 5": {"media": (MediaRows(0, 0, 2, 4),)},
-    "one axis": {"positions": ((0, 1, 2),) * 3},
+    "1 axes, not 3": {"positions": ((0, 1, 2),) * 3},
 }
 
 

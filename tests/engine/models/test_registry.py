@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from sensorium.engine.models import embedded, media_families
 from sensorium.engine.models.dense.model import DenseModel
 from sensorium.engine.models.info import sampling_defaults
+from sensorium.engine.models.media_refusals import REASONS
 from sensorium.engine.models.registry import open_model
 from sensorium.engine.models.whisper.info import WhisperInfo
 from sensorium.engine.text.tokenizer import TextTokenizer
@@ -20,6 +21,7 @@ from sensorium.protocols.errors import ModelLoadError
 from sensorium.protocols.shared.sampling import SamplingDefaults
 from support.text_folder import END, END_OF_MESSAGE, QwenShape, byte_level_tokenizer, make_qwen3_folder
 from support.whisper_folder import make_whisper_folder
+from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES
 
 Tensors = dict[str, torch.Tensor]
 
@@ -78,6 +80,18 @@ def test_the_model_type_decides_where_no_architecture_is_named(folder: Path, tmp
     assert isinstance(open_model(whisper, device="cpu").info, WhisperInfo)
 
 
+def test_models_that_see_otherwise_are_refused_with_the_reason(folder: Path) -> None:
+    edit_json(folder / "config.json", architectures=["MllamaForConditionalGeneration"], model_type="mllama")
+    message = refusal(folder)
+    what = (
+        "architecture 'MllamaForConditionalGeneration' is not supported: its decoder attends to pictures in"
+    )
+    assert message.startswith(f"{folder / 'config.json'}: {what}")
+    assert message.endswith("; Qwen3-VL and Gemma 3 are served")
+    known = set(MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES.values())
+    assert REASONS.keys() <= known - {entry.architecture for entry in media_families.ENTRIES}
+
+
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
@@ -108,11 +122,7 @@ def test_other_architectures_are_refused_with_what_is_supported(
 @pytest.mark.parametrize(
     ("architecture", "model_type"),
     [
-        ("Phi4MultimodalForCausalLM", "phi4_multimodal"),
-        ("GitForCausalLM", "git"),
-        ("Gemma3nForConditionalGeneration", "gemma3n"),
-        ("FuyuForCausalLM", "fuyu"),
-        (None, "gemma3n"),
+        ("Gemma4UnifiedForConditionalGeneration", "gemma4_unified"),
         (None, "mllama"),
     ],
 )

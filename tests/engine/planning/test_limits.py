@@ -58,7 +58,7 @@ def task(**changes: object) -> Sample:
         ({"media": (span(-1, 3),)}, "item 0 at tokens -1 to 2 begins before"),
         ({"media": (span(0, 0),)}, "item 0 has 0 tokens"),
         ({"media": (span(0, 5), span(4, 2))}, "item 1 at tokens 4 to 6 begins before .* precedes it, 5"),
-        ({"media": (span(0, 6, (1, 2, 2)),)}, "grid of 1×2×2 for 6 tokens"),
+        ({"media": (span(0, 3, (1, 2, 2)),)}, "grid of 1×2×2 for 3 tokens"),
         ({"media": (span(0, 4, (1, -2, -2)),)}, "grid of 1×-2×-2"),
         ({"task": task(ngram=NgramDraft(num_tokens=0))}, "num_tokens is 0"),
         (

@@ -8,6 +8,7 @@ from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -170,7 +171,7 @@ def test_frames_of_a_file_equal_frames_given() -> None:
     frames = [picture(48, 64, seed) for seed in range(5)]
     data = movie(frames, codec="libx264rgb", pixel_format="rgb24", fps=2, options={"qp": "0"})
     expected = prepare_frames(frames, [0.0, 0.5, 1.0, 1.5, 2.0], CONFIG)
-    assert prepare_video(data, CONFIG) == expected
+    assert prepare_video(data, CONFIG) == msgspec.structs.replace(expected, duration_s=2.5)
 
 
 def test_rates_that_are_no_whole_number() -> None:

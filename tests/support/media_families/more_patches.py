@@ -325,7 +325,7 @@ FAMILIES = (
             "v_head_dim": 8,
             "num_key_value_heads": 4,
             "index_head_dim": 16,
-            "index_n_heads": 2,
+            "index_n_heads": 24,  # of fewer, scores tie at zero, and which are chosen is left to chance
             "index_topk": 64,
             "moe_intermediate_size": 16,
             "shared_experts_intermediate_size": 16,

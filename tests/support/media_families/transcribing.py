@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from support.media_families import windows
 from support.media_families.clips import CLIP_FAMILIES
-from support.media_families.windows import AUDIO_FAMILIES
 from support.media_family import Family
 
-_BY_NAME = {family.model_type: family for family in (*AUDIO_FAMILIES, *CLIP_FAMILIES)}
+_BY_NAME = {family.model_type: family for family in (*windows.AUDIO_FAMILIES, *CLIP_FAMILIES)}
 _MARKS = ("[INST]", "[/INST]", "[TRANSCRIBE]")
 
 

@@ -20,5 +20,6 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
             instruction=checkpoint.processor.get(
                 "default_transcription_prompt", "Transcribe the input speech."
             ),
+            is_instruction_first=True,
         ),
     )

@@ -7,6 +7,7 @@ A row of its own ends each line of the larger one.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fractions import Fraction
 from typing import Any
 
 from .....protocols.engine.messages import Features
@@ -20,11 +21,12 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
     return family_of(checkpoint, most=None)
 
 
-def family_of(checkpoint: Checkpoint, *, most: int | None) -> MediaFamily:
-    """With the rows of the larger picture made fewer beyond those of so many tiles."""
+def family_of(checkpoint: Checkpoint, *, most: int | None, rate: Fraction = Fraction(1)) -> MediaFamily:
+    """With the rows of the larger picture made fewer beyond those of so many tiles; `rate` is that of rows
+    to patches, on a side."""
     token = checkpoint.token("image_token_id", "image_token_index")
     height, width = checkpoint.sides("vision_config.image_size")
-    side = height // checkpoint.size("vision_config.patch_size")
+    side = int(height // checkpoint.size("vision_config.patch_size") * rate)
     is_full = checkpoint.value("vision_feature_select_strategy", "default") == "full"
     if height != width or (is_full and has_class_row(checkpoint)):
         raise checkpoint.fault(

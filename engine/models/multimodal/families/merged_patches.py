@@ -72,7 +72,7 @@ def family_of(
 ) -> MediaFamily:
     """One with such a rule of pixels; `width` is where the config has that of its decoder, `video` where
     videos lie in a prompt (None: they are not taken)."""
-    token = checkpoint.token("image_token_id")
+    token = checkpoint.token("image_token_id", "image_token_index")
     vision = "vision_config."
     merge = checkpoint.size(f"{vision}spatial_merge_size", 2)
     patch = checkpoint.size(f"{vision}patch_size", 14)

@@ -16,7 +16,9 @@ async def test_input_items_are_sent_in_slices() -> None:
     async def get(caller: object, response_id: str) -> object:
         return SimpleNamespace(input_items=[msgspec.Raw(ITEM)])
 
-    service: Any = SimpleNamespace(caller=lambda _: None, responses=SimpleNamespace(get=get))
+    service: Any = SimpleNamespace(
+        caller=lambda _: None, elsewhere=lambda *_: None, responses=SimpleNamespace(get=get)
+    )
     scope: dict[str, Any] = {"type": "http", "query_string": b"", "path_params": {"id": "resp_1"}}
     response = await ResponseRoutes(service).input_items(Request(scope))
     parts: list[bytes] = []

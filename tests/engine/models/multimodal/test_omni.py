@@ -25,6 +25,7 @@ def test_pictures_beside_sound_are_answered_as_transformers_does(tmp_path: Path,
         checkpoint.case("What does the quick brown fox do over the lazy dog?"),
         checkpoint.case((40, 56, 1), "What is in the picture?"),
         checkpoint.case(Sound(1.31, 1), "What is to be heard?"),
+        checkpoint.case(Sound(1.1, 1), "What is behind its last whole second?"),
         checkpoint.case(
             *("First:", Sound(1.93, 2), (70, 36, 2), "then:", (33, 33, 3), Sound(0.57, 3)),
             "What is the difference?",

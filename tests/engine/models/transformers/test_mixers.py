@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 import torch
+from sensorium.engine.models.mixers import slots
 from sensorium.engine.models.mixers.slots import MixerStates
 from sensorium.engine.models.transformers.mixer import Mixer
 from sensorium.engine.models.transformers.mixers import mixers_of, replace_mixers
@@ -48,14 +49,20 @@ def test_a_layer_over_pieces_in_any_company_equals_the_whole(model_type: str) ->
         assert not any(each.any() for each in held), "and so are states of other layers"
 
 
+@pytest.mark.parametrize("model_type", ["qwen3_5_text", "mamba"])
+def test_so_does_a_layer_without_our_kernels(monkeypatch: pytest.MonkeyPatch, model_type: str) -> None:
+    monkeypatch.setattr(slots, "can_run_in_slots", lambda numbers: False)
+    test_a_layer_over_pieces_in_any_company_equals_the_whole(model_type)
+
+
 def _in_pieces(mixer: Mixer, states: MixerStates, inputs: list[Tensor]) -> list[Tensor]:
-    rng, slots, fed = random.Random(0), (5, 2, 6, 1, 4), [0] * len(inputs)
+    rng, own_slots, fed = random.Random(0), (5, 2, 6, 1, 4), [0] * len(inputs)
     outputs: list[list[Tensor]] = [[] for _ in inputs]
     while live := [i for i, rows in enumerate(inputs) if fed[i] < len(rows)]:
         members = rng.sample(live, rng.randint(1, len(live)))
         counts = [min(rng.choice((1, 2, 33, 100)), len(inputs[i]) - fed[i]) for i in members]
         rows = torch.cat([inputs[i][fed[i] : fed[i] + n] for i, n in zip(members, counts, strict=True)])
-        with states.step(torch.tensor([slots[i] for i in members]), counts):
+        with states.step(torch.tensor([own_slots[i] for i in members]), counts):
             output = mixer(rows[None], cache_params=None, attention_mask=None)[0]
         for i, part in zip(members, output.split(counts), strict=True):
             outputs[i].append(part)

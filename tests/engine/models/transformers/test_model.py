@@ -228,9 +228,9 @@ def test_a_window_made_by_masks_alone_limits_the_context() -> None:
     config = config_of("mistral", sliding_window=7)
     nothing = torch.empty(1, 1, 1, 8)
     passed = attention.AttentionStep(seen={layer: SeenLayer(nothing, nothing, 7) for layer in range(2)})
-    assert list(transformers_source._limits(config, passed)) == []
+    assert list(transformers_source._limits(config, passed, sees_whole_prompts=False)) == []
     passed.seen[1] = SeenLayer(nothing, nothing, None)
-    assert list(transformers_source._limits(config, passed)) == [7]
+    assert list(transformers_source._limits(config, passed, sees_whole_prompts=False)) == [7]
 
 
 def test_frequencies_that_depend_on_the_neighbours_limit_the_context(tmp_path: Path) -> None:

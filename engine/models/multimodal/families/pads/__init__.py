@@ -1,1 +1,2 @@
-"""Families whose decoders read the tokens of placeholders as padding."""
+"""Gemmas whose decoders are given more of a prompt than embeddings: placeholders as padding, inputs of each
+layer, or how far the prompt reaches."""

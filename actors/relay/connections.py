@@ -1,7 +1,7 @@
 """HTTP/1.1 to one server: h11 on a trio stream, and the connections that are kept between two requests.
 
 Where the server is, the operator has said (`ServerAddress`); no client has a part in it. Read next:
-`actors/gateway/http_relay.py`, which relays over these, and `actors/gateway/live_connection.py` for
+`actors/gateway/http_relay.py`, which relays over these, and `actors/relay/live_connection.py` for
 WebSockets.
 """
 
@@ -121,16 +121,16 @@ class ServerConnection:
     def is_quiet(self) -> bool:
         """Whether nothing has come from the server, not even its end: nothing may, between two requests."""
         poll = select.poll()
-        poll.register(_socket_of(self.stream).fileno(), select.POLLIN)
+        poll.register(socket_of(self.stream).fileno(), select.POLLIN)
         return not poll.poll(0)
 
     def close(self) -> None:
         """Close it at once."""
-        _socket_of(self.stream).close()
+        socket_of(self.stream).close()
 
     def reset(self) -> None:
         """Close it in the middle of an answer: the server notices at once, also where it was half-closed."""
-        connected = _socket_of(self.stream)
+        connected = socket_of(self.stream)
         with suppress(OSError):
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NONE)
         connected.close()
@@ -175,7 +175,7 @@ class Connections:
         try:
             with trio.fail_after(_CONNECT_S):
                 stream = plain = await trio.open_tcp_stream(address.host, address.port)
-                _notice_loss(plain)
+                notice_loss(stream)
                 if address.is_tls:
                     self._tls = self._tls or tls_context()
                     secure = trio.SSLStream(
@@ -189,29 +189,31 @@ class Connections:
                 await trio.aclose_forcefully(stream)
             if isinstance(error, OSError | trio.BrokenResourceError | trio.TooSlowError):
                 gone = ServerGoneError(f"cannot be reached: {error or 'too slow'}")
-                gone.is_refused = _is_refused(error)
+                gone.is_refused = is_refused_by_all(error)
                 raise gone from error
             raise
 
 
-def _is_refused(error: BaseException) -> bool:
+def is_refused_by_all(error: BaseException) -> bool:
     """Whether every address of the server refused; trio puts several errors into a group, as a cause."""
     if isinstance(error.__cause__, ExceptionGroup):
-        return all(map(_is_refused, error.__cause__.exceptions))
+        return all(map(is_refused_by_all, error.__cause__.exceptions))
     return isinstance(error, ConnectionRefusedError)
 
 
-def _socket_of(stream: trio.abc.Stream) -> trio.socket.SocketType:
+def socket_of(stream: trio.abc.Stream) -> trio.socket.SocketType:
+    """The socket of a TCP stream, with TLS or without."""
     plain = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
     assert isinstance(plain, trio.SocketStream)
     return plain.socket
 
 
-def _notice_loss(stream: trio.SocketStream) -> None:
+def notice_loss(stream: trio.abc.Stream) -> None:
     """Have the kernel find out where the server's machine is gone."""
-    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connected = socket_of(stream)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, int(_VANISHED_S))
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 3)
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * _VANISHED_S))
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, int(_VANISHED_S))
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 3)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * _VANISHED_S))

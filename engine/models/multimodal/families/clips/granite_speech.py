@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from .....protocols.engine.messages import Features
-from .....protocols.errors import ModelLoadError
-from ...prompts import AudioClips, MediaRules
-from ..family import Checkpoint, EncodeBatch, MediaFamily, Place, TranscriptionRule, one_each
+from ......protocols.engine.messages import Features
+from ......protocols.errors import ModelLoadError
+from ....prompts import AudioClips, MediaRules
+from ...family import Checkpoint, EncodeBatch, MediaFamily, Place, TranscriptionRule, one_each
 
 _MAX_SECONDS: Final = 600.0
 """Of one recording: what encoding it takes grows with it."""

@@ -1,14 +1,15 @@
 """One WebSocket to a server: `websockets` keeps the protocol, without I/O, on a trio stream.
 
-Nothing is read that is not asked for, so that who reads slowly holds up the server and nobody else. Read
-next: `actors/gateway/live_relay.py`.
+Nothing is read that is not asked for, so that who reads slowly holds up the server and nobody else.
+
+`actors/gateway/live_relay.py` and `actors/http/fronts/sockets.py` relay over these.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -22,7 +23,7 @@ from websockets.protocol import Event, State
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
-from .connections import Connections, ServerGoneError
+from .connections import ServerGoneError
 
 _silent = logging.getLogger(f"{__name__}.protocol")
 _silent.setLevel(logging.WARNING)
@@ -69,15 +70,18 @@ class LiveConnection:
     @classmethod
     async def open(
         cls,
-        connections: Connections,
+        open_stream: Callable[[], Awaitable[trio.abc.Stream]],
         *,
         authority: str,
         target: str,
         headers: Sequence[tuple[str, str]],
         subprotocols: Sequence[str],
-        max_message_bytes: int,
+        max_message_bytes: int | None,
     ) -> LiveConnection:
-        """Connect and shake hands. Raises ServerGoneError, and RefusedError for another answer than 101."""
+        """Connect by `open_stream`, and shake hands. `max_message_bytes` bounds what the server says.
+
+        Raises ServerGoneError, as `open_stream` does, and RefusedError for another answer than 101.
+        """
         protocol = ClientProtocol(
             WebSocketURI(False, "server", 80, target.partition("?")[0], target.partition("?")[2], None, None),
             subprotocols=[Subprotocol(each) for each in subprotocols] or None,
@@ -92,7 +96,7 @@ class LiveConnection:
                 request.headers[name] = value
         except InvalidHeader as error:
             raise ServerGoneError(f"cannot be called: {error}") from error
-        stream = await connections.open()
+        stream = await open_stream()
         connection = cls(stream, protocol)
         try:
             with trio.fail_after(_OPEN_S):

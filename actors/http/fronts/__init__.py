@@ -1,0 +1,1 @@
+"""Relays what another front of the cluster has: requests, answers, and WebSockets."""

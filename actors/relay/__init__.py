@@ -1,0 +1,1 @@
+"""What relays use: HTTP and WebSocket connections to another server, and which header fields pass."""

@@ -1,0 +1,1 @@
+"""Families that hear a recording as a whole."""
