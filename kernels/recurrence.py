@@ -38,7 +38,7 @@ class SlotStates(NamedTuple):
 
 
 class DeltaRule(NamedTuple):
-    """What a gated delta rule has beside its inputs; vectors are float32 [heads], contiguous."""
+    """The constants of a gated delta rule; vectors are float32 [heads], contiguous."""
 
     key_heads: int
     key_size: int
@@ -70,8 +70,8 @@ def convolve_in_slots(
     `activated`.
 
     taps float32 [width, channels], the oldest row's first, and bias float32 [channels], contiguous. Each
-    slot's part [width − 1, channels] has the rows before, the oldest first. Raises IndexError for a slot that
-    there is not.
+    slot's part [width − 1, channels] has the rows before, the oldest first. Raises IndexError for a slot
+    out of range.
     """
     rows, native = _as_floats(rows), library()
     assert native is not None
@@ -97,8 +97,8 @@ def delta_rule_in_slots(
     are [rows, heads], `gate` [rows, heads · value_size]; views of a projection will do. beta is most_beta ·
     sigmoid(b), a row's decay exp(rates · softplus(a + dt_bias)). Queries and keys are made of length 1,
     queries are divided by √key_size. Each head's output goes through its norm and is multiplied by
-    silu(gate). Each slot's part is [heads, key_size, value_size]. Raises IndexError for a slot that there is
-    not.
+    silu(gate). Each slot's part is [heads, key_size, value_size]. Raises IndexError for a slot out of
+    range.
     """
     mixed, b, a, gate = map(_as_floats, (mixed, b, a, gate))
     if a.stride(0) != b.stride(0):

@@ -71,7 +71,10 @@ class Steps:
         more = tuple(with_tables(paged, each) for each in of_groups[1:])
         token_ids = torch.randint(0, self._model.info.vocab_size, (num_sequences * num_rows,))
         positions = torch.arange(start, start + num_rows).repeat(num_sequences)
-        rows = RowContext(torch.arange(num_sequences) if self._has_states else None)
+        rows = RowContext(
+            torch.arange(num_sequences) if self._has_states else None,
+            prompt_lengths=(start + num_rows,) * num_sequences,
+        )
         batch = StepBatch(token_ids, positions, paged, more_paged=more, rows=rows)
         began = self._clock()
         hidden = self._model.forward(batch, self._cache)

@@ -1,7 +1,7 @@
 /* A mixture of experts for few rows: the router's choice, each chosen expert's two products, their weighed sum.
  *
- * Rows are sorted by expert, so that each expert's weights are read once. An expert's results stay beside each other
- * until all are there: a row adds up those of its own choices, in their order, whatever other rows chose.
+ * Rows are sorted by expert, so that each expert's weights are read once. Results are kept in that order until all are
+ * computed: a row adds up those of its own choices, in their order, whatever other rows chose.
  */
 #include "calls.h"
 #include "experts.h"
@@ -9,7 +9,7 @@
 /* What one call computes with. */
 typedef struct {
     long *first;         /* [experts + 1], of each the first of its rows */
-    long *place;         /* [rows, choices], where a choice's result lies; −1 if there is no such expert */
+    long *place;         /* [rows, choices], where a choice's result lies; −1 if its expert is out of range */
     char *inputs;        /* [rows · choices, size], by expert */
     char *middle;        /* of the largest expert's rows */
     char *results;       /* [rows · choices, size], by expert */
@@ -21,7 +21,7 @@ static void sort_rows(long experts, const int64_t *chosen, long count, Space s) 
         if (chosen[i] >= 0 && chosen[i] < experts) s.first[chosen[i] + 1]++;
     for (long e = 0; e < experts; e++) s.first[e + 1] += s.first[e];
     for (long i = 0; i < count; i++) s.place[i] = -1;
-    /* Each expert's next place is counted up, after which `first` is that of the expert behind it. */
+    /* Counting up each expert's next place leaves `first` at that of the following expert, so it is shifted back. */
     for (long i = 0; i < count; i++)
         if (chosen[i] >= 0 && chosen[i] < experts) s.place[i] = s.first[chosen[i]]++;
     for (long e = experts; e > 0; e--) s.first[e] = s.first[e - 1];
@@ -69,8 +69,8 @@ static void run(const Experts *e, Shared shared, const char *x, long rows, long 
     free(counts);
 }
 
-/* x [rows, size], contiguous; of each row its experts and their weights [rows, choices] → y [rows, size]. An expert
- * that there is not adds nothing. `size` is a multiple of LANES. */
+/* x [rows, size], contiguous; of each row its experts and their weights [rows, choices] → y [rows, size]. A number
+ * out of range adds nothing, and the experts of a row differ. `size` is a multiple of LANES. */
 void sensorium_experts(int bf16, const Experts *experts, const void *x, long rows, long size, const int64_t *chosen,
                        const float *weights, long choices, void *y, char *scratch, int threads) {
     Shared shared = {bf16, threads, scratch};

@@ -1,5 +1,5 @@
-/* Recurrent layers over states that lie in slots: a short convolution, and the gated delta rule with all that stands
- * between the projections of its layer.
+/* Recurrent layers over states in slots: a short convolution, and the gated delta rule with everything between the
+ * projections of its layer.
  *
  * Everything is float. A sequence's rows follow each other, from `starts` of it on, and its state is changed where it
  * lies, `slot_size` floats behind that of the slot before. Each number is computed in one order, so that a row is the
@@ -11,7 +11,7 @@
 #define AT_A_TIME 4          /* lines of a state: what meets them fits the registers */
 #define NORM_EPSILON 1e-6f   /* of queries and keys */
 
-/* The first sequence whose slot there is not, or −1. */
+/* The first sequence whose slot is out of range, or −1. */
 static long missing(const int64_t *slots, long sequences, long num_slots) {
     for (long i = 0; i < sequences; i++)
         if (slots[i] < 0 || slots[i] >= num_slots) return i;
@@ -60,8 +60,8 @@ static void convolve(const Convolution *c, float *tail, long first, long rows, l
 
 /* x [rows, channels] with x_stride elements from row to row; taps [width, channels], the oldest row's first; bias
  * [channels] or 0; states [slots, width − 1, channels] are the rows before, the oldest first → y [rows, channels],
- * through SiLU if it is activated. Gives the number of a sequence whose slot there is not, having changed nothing; −1
- * if all is well. */
+ * through SiLU if it is activated. Returns −1, or the first sequence whose slot is out of range, having changed
+ * nothing. */
 long sensorium_short_convolution(const float *x, long x_stride, float *states, long num_slots, long slot_size,
                                  const int64_t *slots, const int32_t *starts, long sequences, const float *taps,
                                  const float *bias, long channels, long width, int is_activated, float *y,
@@ -155,7 +155,7 @@ INLINE float dot(const float *x, const float *y, long size) {
     return added_up(sums) + sum;
 }
 
-/* A head's output behind its RMS norm, times silu(gate). */
+/* A head's output after its RMS norm, times silu(gate). */
 INLINE void norm_and_gate(const float *x, const float *weight, float eps, const float *gate, float *y, long size) {
     float factor = norm_factor(0, x, size, eps);
     long i = 0;
@@ -189,7 +189,7 @@ static void one_head(const Rule *c, float *state, long head, long first, long en
             sweep_recalling(state, key_size, size, 0, next, recalled, answered);
         else
             sweep_both(state, key_size, size, old, next, recalled, answered);
-        /* Sᵀq of the state behind the row is that of the one before, and what the row's own correction adds. */
+        /* Sᵀq of the state after the row is that of the state before it, plus what the row's own correction adds. */
         float own = dot(next->query, next->key, key_size);
         for (long j = 0; j < size; j++) {
             next->correction[j] = beta * (value[j] - next->decay * recalled[j]);
@@ -208,8 +208,8 @@ static void one_head(const Rule *c, float *state, long head, long first, long en
  * to row; b and a [rows, heads] with ab_stride: beta is most_beta · sigmoid(b), the decay of a row exp(rates ·
  * softplus(a + dt_bias)). Queries and keys are made of length 1, queries then divided by √key_size. If there is a
  * `norm` [value_size], each head's output goes through this RMS norm and is multiplied by silu(gate); gate [rows,
- * heads, value_size] has gate_stride. states [slots, heads, key_size, value_size] → y [rows, heads, value_size]. Gives
- * what the convolution gives. */
+ * heads, value_size] has gate_stride. states [slots, heads, key_size, value_size] → y [rows, heads, value_size].
+ * Returns what the convolution returns. */
 long sensorium_gated_delta_rule(const float *qkv, long qkv_stride, const float *b, const float *a, long ab_stride,
                                 const float *rates, const float *dt_bias, float most_beta, const float *gate,
                                 long gate_stride, const float *norm, float eps, float *states, long num_slots,

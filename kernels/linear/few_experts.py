@@ -1,8 +1,8 @@
 """A mixture of experts for the few rows of a decode step, in one call.
 
 A step of few rows is many small products: of each chosen expert two, with a gate between them.
-`cpu/experts.c` sorts the rows, multiplies and adds up, with the numbers of `grouped_experts.py`, which is for
-all else.
+`cpu/experts.c` sorts the rows, multiplies and adds up, with the results of `grouped_experts.py`, which runs
+all other steps.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class FewExperts:
         behind = first + len(self._table) // 2 * self._table.itemsize
         code = _GATED if gate is None else _CLAMPED
         self.numbers = array("q", [first, behind, len(up), code, self._limits.buffer_info()[0]])
-        """As `cpu/experts.h` has them, for as long as this is there."""
+        """The C struct `Experts` of `cpu/experts.h`; valid while this object lives."""
         self.scratch_bytes = scratch_bytes(self._weights)
-        """For each row."""
+        """Bytes of scratch memory for each row."""
         self.choices = choices_of(self._weights)
 
     def take(self, rows: int) -> bool:
@@ -74,7 +74,9 @@ class FewExperts:
         return all(choice.at(some) == "c" for choice in self.choices for some in range(1, rows + 1))
 
     def run(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-        """x [rows, size]; `chosen` int64 and `weights` [rows, choices] → [rows, size] of x's type."""
+        """x [rows, size] of `dtype`; `chosen` int64 and `weights` [rows, choices] → [rows, size] of `dtype`.
+
+        The experts of a row differ. A number out of range adds nothing."""
         rows, size = x.shape
         assert x.dtype is self.dtype, "as the weights are"
         assert chosen.dtype is torch.int64, "numbers of experts"
@@ -112,7 +114,7 @@ class Mixture:
 
     @property
     def address(self) -> int:
-        """Of what `cpu/experts.h` describes."""
+        """Of the C struct `Mixture` of `cpu/experts.h`; valid while this object lives."""
         return self._numbers.buffer_info()[0]
 
 
@@ -127,7 +129,8 @@ def _sizes(weight: Product) -> tuple[int, int]:
 def few_experts(
     up: Sequence[LinearWeight], down: Sequence[LinearWeight], gate: Gate, dtype: torch.dtype
 ) -> FewExperts | None:
-    """Experts' first and last products for rows of a type, if C knows all of them."""
+    """Experts' first and last products for rows of `dtype`; None without a compiler, or if C has no kernel
+    for one of them. `up` are [2 · middle, size] and `down` [size, middle], one each per expert."""
     native = library()
     if native is None or dtype not in CODES:
         return None

@@ -263,6 +263,19 @@ class ProcessorFields:
             raise self.fault(name, "an object with height and width, or with shortest_edge")
         return sides[0], sides[1] if len(sides) > 1 else None
 
+    def square(self, name: str, default: int) -> int:
+        """The side of a size whose height and width are equal."""
+        height, width = self.sides(name, {"height": default, "width": default})
+        if height != width:
+            raise self.fault(name, "an object with equal height and width")
+        return height
+
+    def check_on(self, *names: str) -> None:
+        """Raise ModelLoadError naming the first of these flags, true by default, that is false."""
+        for name in names:
+            if not self.flag(name, default=True):
+                raise self.fault(name, "true")
+
     def longest(self, name: str, default: int) -> int:
         """The `longest_edge` of a size."""
         value = self.get(name)

@@ -99,10 +99,9 @@ def _new_size(height: int, width: int, config: PixelConfig) -> tuple[int, int]:
         if config.lengthens_sides and min(height, width) < factor:
             scale = factor / min(height, width)
             height, width = int(height * scale), int(width * scale)
-        height, width = smart_resize(height, width, factor=factor, min_pixels=least, max_pixels=most)
-        if config.ceiling is None or height * width <= config.ceiling:
-            return height, width
-        return smart_resize(height, width, factor=factor, min_pixels=1, max_pixels=config.ceiling)
+        return smart_resize(
+            height, width, factor=factor, min_pixels=least, max_pixels=most, ceiling=config.ceiling
+        )
     if height * width > config.max_pixels:
         raise _too_large(
             f"The image is {width} x {height} pixels ({width * height}); without resizing the limit is "
@@ -254,9 +253,16 @@ def _without_profile(data: bytes) -> bytes:
 
 
 def smart_resize(
-    height: int, width: int, *, factor: int, min_pixels: float, max_pixels: float
+    height: int,
+    width: int,
+    *,
+    factor: int,
+    min_pixels: float,
+    max_pixels: float,
+    ceiling: int | None = None,
 ) -> tuple[int, int]:
-    """(height, width) as multiples of `factor` of nearly the same shape, with an area within the bounds."""
+    """(height, width) as multiples of `factor` of nearly the same shape, with an area within the bounds; the
+    references round up to `min_pixels`, here not beyond `ceiling`."""
     new_height, new_width = (round(side / factor) * factor for side in (height, width))
     if new_height * new_width > max_pixels:
         shrink = math.sqrt(height * width / max_pixels)
@@ -266,8 +272,10 @@ def smart_resize(
         )
     if new_height * new_width < min_pixels:
         grow = math.sqrt(min_pixels / (height * width))
-        return math.ceil(height * grow / factor) * factor, math.ceil(width * grow / factor) * factor
-    return new_height, new_width
+        new_height, new_width = (math.ceil(side * grow / factor) * factor for side in (height, width))
+    if ceiling is None or new_height * new_width <= ceiling:
+        return new_height, new_width
+    return smart_resize(height, width, factor=factor, min_pixels=1, max_pixels=ceiling)
 
 
 def resize(pixels: PixelArray, height: int, width: int, config: PixelConfig) -> PixelArray:

@@ -96,6 +96,8 @@ def _parts(layer: Any, spec: LayerSpec, size: int, router_name: str) -> MixtureP
     if qkv is None:
         return None
     bias: Tensor | None = getattr(router, "bias", None)
+    if any(each.dtype is not experts.few.dtype for each in (router.weight, bias) if each is not None):
+        return None
     normalized = bool(getattr(router, "norm_topk_prob", True))
     mixture = Mixture(
         experts.few,

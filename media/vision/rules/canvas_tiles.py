@@ -36,18 +36,14 @@ def open_rule(folder: Path) -> CanvasTiles:
     """See `pixel_rule.open_rule`."""
     fields = image_fields(folder)
     fields.kind(_KINDS)
-    height, width = fields.sides("size", {"height": _SIDE, "width": _SIDE})
-    if height != width:
-        raise fields.fault("size", "an object with equal height and width")
+    side = fields.square("size", _SIDE)
     most = fields.integer("max_patches", _MOST)
     if most > _LIMIT:
         raise fields.fault("max_patches", f"an integer of at most {_LIMIT}")
-    for name in ("do_resize", "do_rescale", "do_normalize"):
-        if not fields.flag(name, default=True):
-            raise fields.fault(name, "true")
+    fields.check_on("do_resize", "do_rescale", "do_normalize")
     return CanvasTiles(
         values=CoarseValues.read_bounded(fields, HALF, HALF, BILINEAR),
-        side=height,
+        side=side,
         most=most,
         fills=fields.flag("resize_to_max_canvas", default=False),
     )

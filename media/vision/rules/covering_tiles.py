@@ -30,16 +30,13 @@ def open_rule(folder: Path) -> CoveringTiles:
     """See `pixel_rule.open_rule`."""
     fields = image_fields(folder)
     fields.kind(_KINDS)
-    height, width = fields.sides("size", {"height": _SIDE, "width": _SIDE})
-    if height != width:
-        raise fields.fault("size", "an object with equal height and width")
-    if not fields.flag("use_covering_area_grid", default=True):
-        raise fields.fault("use_covering_area_grid", "true")
+    side = fields.square("size", _SIDE)
+    fields.check_on("use_covering_area_grid")
     most = fields.integer("max_patches", _MOST)
     if most > _LIMIT:
         raise fields.fault("max_patches", f"an integer of at most {_LIMIT}")
     crops = fields.flag("crop_to_patches", default=False)
-    return CoveringTiles(values=Values.read(fields), side=height, most=most if crops else 1)
+    return CoveringTiles(values=Values.read(fields), side=side, most=most if crops else 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,16 +24,12 @@ def open_rule(folder: Path) -> FramedSquare:
     """See `pixel_rule.open_rule`."""
     fields = image_fields(folder)
     fields.kind(_KINDS)
-    height, width = fields.sides("size", {"height": SIDE, "width": SIDE})
-    if height != width:
-        raise fields.fault("size", "an object with equal height and width")
-    for name in ("do_resize", "do_pad"):
-        if not fields.flag(name, default=True):
-            raise fields.fault(name, "true")
+    side = fields.square("size", SIDE)
+    fields.check_on("do_resize", "do_pad")
     least = fields.integer("min_size", LEAST)
-    if least > height:
-        raise fields.fault("min_size", f"an integer of at most {height}")
-    return FramedSquare(values=Values.read(fields), side=height, least=least)
+    if least > side:
+        raise fields.fault("min_size", f"an integer of at most {side}")
+    return FramedSquare(values=Values.read(fields), side=side, least=least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

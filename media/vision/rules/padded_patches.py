@@ -26,8 +26,7 @@ def open_rule(folder: Path) -> PaddedPatches:
     """See `pixel_rule.open_rule`."""
     fields = image_fields(folder)
     fields.kind(_KINDS)
-    if not fields.flag("do_resize", default=True):
-        raise fields.fault("do_resize", "true")
+    fields.check_on("do_resize")
     size = fields.get("size", _SIZE)
     longest = size.get("max_height") if isinstance(size, dict) else None
     if type(longest) is not int or longest < 1 or size.get("max_width") != longest:

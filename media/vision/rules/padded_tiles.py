@@ -38,19 +38,17 @@ def open_rule(folder: Path) -> PaddedTiles:
     """See `pixel_rule.open_rule`."""
     fields = image_fields(folder)
     fields.kind(_KINDS)
-    height, width = fields.sides("size", {"height": _SIDE, "width": _SIDE})
-    if height != width:
-        raise fields.fault("size", "an object with equal height and width")
+    side = fields.square("size", _SIDE)
     patch = fields.integer("patch_size", _PATCH)
-    if height % patch:
-        raise fields.fault("patch_size", f"a divisor of {height}")
+    if side % patch:
+        raise fields.fault("patch_size", f"a divisor of {side}")
     most = fields.integer("dynamic_hd", _MOST)
     if most > _LIMIT:
         raise fields.fault("dynamic_hd", f"an integer of at most {_LIMIT}")
     values = Values.read(fields, HALF, HALF)
     if values.resample != BICUBIC:
         raise fields.fault("resample", f"{BICUBIC}")
-    return PaddedTiles(values=replace(values, resample=BILINEAR), side=height, patch=patch, most=most)
+    return PaddedTiles(values=replace(values, resample=BILINEAR), side=side, patch=patch, most=most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,8 +126,7 @@ class PooledPatches(FramedRule):
 
 
 def _read_pooled(fields: ProcessorFields, default: PooledFrame) -> PooledFrame:
-    if not fields.flag("do_resize", default=True):
-        raise fields.fault("do_resize", "true")
+    fields.check_on("do_resize")
     return replace(
         default,
         patch_size=fields.integer("patch_size", default.patch_size),

@@ -93,7 +93,7 @@ class StillPatches(StillRule):
             return self
         most = min(self.config.max_pixels, max_pixels)
         least = min(self.config.min_pixels, most)
-        return replace(self, config=replace(self.config, min_pixels=least, max_pixels=most))
+        return replace(self, config=replace(self.config, min_pixels=least, max_pixels=most, ceiling=most))
 
     def low_detail(self) -> Self:
         """See `PixelRule`."""
@@ -123,5 +123,10 @@ class StillPatches(StillRule):
         if self.lengthens and width < factor:
             height, width = round(height * factor / width), factor
         return smart_resize(
-            height, width, factor=factor, min_pixels=config.min_pixels, max_pixels=config.max_pixels
+            height,
+            width,
+            factor=factor,
+            min_pixels=config.min_pixels,
+            max_pixels=config.max_pixels,
+            ceiling=config.ceiling,
         )

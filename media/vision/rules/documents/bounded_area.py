@@ -23,8 +23,7 @@ def open_rule(folder: Path) -> BoundedArea:
     """See `pixel_rule.open_rule`."""
     fields = image_fields(folder)
     fields.kind(_KINDS)
-    if not fields.flag("do_resize", default=True):
-        raise fields.fault("do_resize", "true")
+    fields.check_on("do_resize")
     least, most = fields.integer("min_pixels", _LEAST), fields.integer("max_pixels", _MOST)
     if most < least:
         raise fields.fault("max_pixels", "an integer of at least min_pixels")
@@ -40,6 +39,8 @@ class BoundedArea(StillRule):
     """Pixels."""
     most: int
     factor: int
+    ceiling: int | None = None
+    """An operator's bound, which no picture is rounded up beyond."""
 
     @property
     def max_item_pixels(self) -> int:
@@ -51,7 +52,7 @@ class BoundedArea(StillRule):
         if max_pixels is None:
             return self
         most = max(self.factor**2, min(self.most, max_pixels))
-        return replace(self, most=most, least=min(self.least, most))
+        return replace(self, most=most, least=min(self.least, most), ceiling=most)
 
     def low_detail(self) -> Self:
         """See `PixelRule`."""
@@ -67,4 +68,11 @@ class BoundedArea(StillRule):
         return (encoder_item(self.values.of(resized), modality="image"),)
 
     def _resized(self, height: int, width: int) -> tuple[int, int]:
-        return smart_resize(height, width, factor=self.factor, min_pixels=self.least, max_pixels=self.most)
+        return smart_resize(
+            height,
+            width,
+            factor=self.factor,
+            min_pixels=self.least,
+            max_pixels=self.most,
+            ceiling=self.ceiling,
+        )

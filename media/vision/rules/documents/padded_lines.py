@@ -17,7 +17,7 @@ from ...images import PixelArray
 from ..still_rule import BILINEAR, StillRule, Values, image_fields
 
 _SIZE: Final = {"height": 1080, "width": 1920}
-_PATCH: Final = {"height": 30, "width": 30}
+_PATCH: Final = 30
 _PADDING: Final = 1
 """The value of the pixels behind a picture's sides, where a file does not say."""
 _KINDS: Final = {"FuyuImageProcessor": None}
@@ -28,14 +28,10 @@ def open_rule(folder: Path) -> PaddedLines:
     fields = image_fields(folder)
     fields.kind(_KINDS)
     height, width = fields.sides("size", _SIZE)
-    patch, other = fields.sides("patch_size", _PATCH)
-    if other != patch:
-        raise fields.fault("patch_size", "an object with equal height and width")
+    patch = fields.square("patch_size", _PATCH)
     if width is None or height % patch or width % patch:
         raise fields.fault("size", f"an object with height and width, multiples of {patch}")
-    for name in ("do_resize", "do_pad"):
-        if not fields.flag(name, default=True):
-            raise fields.fault(name, "true")
+    fields.check_on("do_resize", "do_pad")
     padding = fields.number("padding_value", _PADDING, or_zero=True)
     if not padding.is_integer() or padding > 255 or fields.get("padding_mode", "constant") != "constant":
         raise fields.fault("padding_value", 'an integer of 0 to 255, of the padding_mode "constant"')

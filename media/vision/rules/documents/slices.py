@@ -41,8 +41,7 @@ def open_rule(folder: Path) -> Slices:
         raise fields.fault("downsample_mode", " or ".join(PATCHES))
     if small not in _ENLARGES:
         raise fields.fault("small_image_upsize", " or ".join(_ENLARGES))
-    if not fields.flag("do_resize", default=True):
-        raise fields.fault("do_resize", "true")
+    fields.check_on("do_resize")
     most = fields.integer("max_slice_nums", _MOST)
     if most > _LIMIT:
         raise fields.fault("max_slice_nums", f"an integer of at most {_LIMIT}")

@@ -28,18 +28,11 @@ def open_rule(folder: Path) -> TwoSquares:
     """See `pixel_rule.open_rule`."""
     fields = image_fields(folder)
     fields.kind(_KINDS)
-    sides = []
-    for name, default in (("high_res_size", _LARGE), ("size", SIDE)):
-        height, width = fields.sides(name, {"height": default, "width": default})
-        if height != width:
-            raise fields.fault(name, "an object with equal height and width")
-        sides.append(height)
-    for name in ("do_resize", "do_pad"):
-        if not fields.flag(name, default=True):
-            raise fields.fault(name, "true")
+    large_side, side = fields.square("high_res_size", _LARGE), fields.square("size", SIDE)
+    fields.check_on("do_resize", "do_pad")
     least = fields.integer("min_size", LEAST)
-    if least > min(sides):
-        raise fields.fault("min_size", f"an integer of at most {min(sides)}")
+    if least > min(large_side, side):
+        raise fields.fault("min_size", f"an integer of at most {min(large_side, side)}")
     values = Values.read(fields)
     resample = fields.integer("high_res_resample", BICUBIC, 0)
     if resample >= NUM_FILTERS:
@@ -50,7 +43,7 @@ def open_rule(folder: Path) -> TwoSquares:
     large = replace(
         values, mean=fields.rgb("high_res_image_mean", CLIP_MEAN), std=deviation, resample=resample
     )
-    return TwoSquares(values=values, large=large, large_side=sides[0], side=sides[1], least=least)
+    return TwoSquares(values=values, large=large, large_side=large_side, side=side, least=least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,9 +31,7 @@ def open_rule(folder: Path) -> Views:
     """See `pixel_rule.open_rule`."""
     fields = image_fields(folder)
     fields.kind(_KINDS)
-    height, width = fields.sides("size", {"height": _SIDE, "width": _SIDE})
-    if height != width:
-        raise fields.fault("size", "an object with equal height and width")
+    side = fields.square("size", _SIDE)
     tile = fields.integer("tile_size", _TILE)
     least, most = fields.integer("min_patches", _LEAST), fields.integer("max_patches", _MOST)
     if not least <= most <= LIMIT:
@@ -47,7 +45,7 @@ def open_rule(folder: Path) -> Views:
     cuts = fields.flag("crop_to_patches", default=True)
     return Views(
         values=Values.read(fields, HALF, HALF),
-        side=height if cuts else tile,
+        side=side if cuts else tile,
         tile=tile,
         least=least,
         most=most if cuts else 0,

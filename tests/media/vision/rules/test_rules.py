@@ -340,6 +340,24 @@ def test_an_operators_bound_is_kept(
 
 
 @pytest.mark.parametrize(
+    ("module", "kind"),
+    [
+        (".rules.documents.bounded_area", "Emu3ImageProcessor"),
+        (".rules.still_patches", "HunYuanVLImageProcessor"),
+    ],
+)
+def test_a_small_picture_is_not_enlarged_beyond_an_operators_bound(
+    tmp_path: Path, module: str, kind: str
+) -> None:
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"image_processor_type": kind}))
+    rule = open_rule(module, tmp_path)
+    for each in (rule.bounded(100_000), rule.low_detail()):
+        for size in SIZES:
+            (item,) = each.prepare_picture(picture(*size)).items
+            assert len(item.features.data) <= 4 * 3 * each.max_item_pixels
+
+
+@pytest.mark.parametrize(
     ("module", "changes", "message"),
     [
         (
