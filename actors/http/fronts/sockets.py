@@ -49,6 +49,7 @@ class End:
 
 
 _LOST_FRONT: Final = End(1001, "The connection to the session's server was lost.")
+_GIVEN_UP: Final = End(1012, "The server of this session is gone; open another session.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class SocketRelay:
                     ends.append(await self._from_front(link, send))
                     nursery.cancel_scope.cancel()
             if given_up.cancelled_caught:
-                ends.append(End(1012, "The server of this session is gone; open another session."))
+                ends.append(_GIVEN_UP)
         finally:
             self.on_drain.discard(drain)
             with trio.CancelScope(shield=True):
@@ -151,7 +152,7 @@ class SocketRelay:
                 else:
                     await link.drop()
         end = ends[0] if ends else None
-        self._count("server_lost" if end == _LOST_FRONT else "answered")
+        self._count("server_lost" if end in (_LOST_FRONT, _GIVEN_UP) else "answered")
         return end
 
     async def _from_front(self, link: LiveConnection, send: Send) -> End:
