@@ -74,6 +74,7 @@ class SocketRelay:
         try:
             link = await self._open("key")
         except RefusedError as error:
+            self._count("refused")
             await _refusal(error)(websocket.scope, websocket.receive, websocket.send)
             return
         await websocket.accept(link.subprotocol)
@@ -91,7 +92,8 @@ class SocketRelay:
         try:
             link = await self._open("id")
         except RefusedError as error:
-            logger.warning("the front at %s refuses: %s", self.front.address, error)
+            self._count("refused")
+            logger.warning("the front at %s refuses a WebSocket: status %s", self.front.address, error)
             raise unreachable() from None
         return await self._relay(link, socket, send, first)
 
