@@ -214,7 +214,7 @@ async def test_what_is_relayed_to_a_front_that_hangs_is_given_up_once_it_is_not_
         assert alive is not None
         with alive.relaying() as unharmed:
             with trio.fail_after(30), hung.relaying() as scope:
-                await trio.sleep_forever()
+                await trio.Event().wait()
             assert scope.cancelled_caught
             await alive.check()
             assert not unharmed.cancel_called
