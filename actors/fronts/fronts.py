@@ -73,8 +73,8 @@ class Front:
             with trio.fail_after(_CONNECT_S):
                 stream = await connect_once(self.address, self._secret, self._tls, FRONTS)
         except (OSError, trio.TooSlowError, trio.BrokenResourceError, HandshakeError) as error:
-            logger.warning("the front at %s cannot be reached: %s", self.address, error or "too slow")
-            gone = ServerGoneError(f"cannot be reached: {error or 'too slow'}")
+            logger.warning("the front at %s cannot be reached: %s", self.address, str(error) or "too slow")
+            gone = ServerGoneError(f"cannot be reached: {str(error) or 'too slow'}")
             gone.is_refused = is_refused_by_all(error)
             raise gone from error
         notice_loss(stream)

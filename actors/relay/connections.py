@@ -192,7 +192,7 @@ class Connections:
             if stream is not None:
                 await trio.aclose_forcefully(stream)
             if isinstance(error, OSError | trio.BrokenResourceError | trio.TooSlowError):
-                gone = ServerGoneError(f"cannot be reached: {error or 'too slow'}")
+                gone = ServerGoneError(f"cannot be reached: {str(error) or 'too slow'}")
                 gone.is_refused = is_refused_by_all(error)
                 raise gone from error
             raise
