@@ -245,6 +245,7 @@ def _front_listener(
         limits,
         config.realtime.max_message_bytes,
         config.listen.send_timeout_s,
+        Refusals(RefusalLog(config.logs)),
     )
 
 

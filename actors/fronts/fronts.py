@@ -3,8 +3,9 @@
 Each announces itself in the cluster's directory, with its tag and the address at which it takes what others
 relay to it, as soon as it can answer. What a client names by an id with another front's tag only that front
 has. A front that is listed no more counts for some seconds yet, for the directory may have begun anew and not
-have heard of it; then its ids are as unknown as any, and what is relayed to it is given up. While the
-directory cannot be reached, the last listing holds.
+have heard of it; then its ids are as unknown as any, and what is relayed to it is given up. That is given up
+sooner where it does not answer us, either: it hangs. While the directory cannot be reached, the last listing
+holds.
 
 Knows nothing of HTTP. Read next: `listener.py` for what comes in, `actors/http/fronts/relaying.py` for what
 goes out.
@@ -24,7 +25,8 @@ import trio
 from ...protocols.server.front_tags import tag_of
 from ..config.engine import ProcessConfig
 from ..config.validation import HostPort, read_host_port
-from ..nodes.connecting import connect_once, connected
+from ..errors import ConfigError
+from ..nodes.connecting import AGAIN_S, connect_once, connected
 from ..nodes.directory import ListedFront, Listing, Report, exchange
 from ..nodes.entrance import Entrance
 from ..nodes.handshake import DIRECTORY, FRONTS, HandshakeError, read_secret
@@ -38,6 +40,7 @@ FORGET_S: Final = 30.0
 """How long a front counts that is not listed any more: a directory that begins anew hears of all within a few
 seconds."""
 _CONNECT_S: Final = 2.0
+_CHECK_EVERY_S: Final = 1.0
 _MAX_PENDING: Final = 256
 """Connections of others that have not proved who they are: as after a restart of a load balancer, when all
 live sessions are resumed at once."""
@@ -70,8 +73,8 @@ class Front:
             with trio.fail_after(_CONNECT_S):
                 stream = await connect_once(self.address, self._secret, self._tls, FRONTS)
         except (OSError, trio.TooSlowError, trio.BrokenResourceError, HandshakeError) as error:
-            logger.warning("the front at %s cannot be reached: %s", self.address, error or "too slow")
-            gone = ServerGoneError(f"cannot be reached: {error or 'too slow'}")
+            logger.warning("the front at %s cannot be reached: %s", self.address, str(error) or "too slow")
+            gone = ServerGoneError(f"cannot be reached: {str(error) or 'too slow'}")
             gone.is_refused = is_refused_by_all(error)
             raise gone from error
         notice_loss(stream)
@@ -86,6 +89,20 @@ class Front:
                 yield scope
             finally:
                 self._relays.discard(scope)
+
+    async def check(self) -> None:
+        """Give up what is relayed to it where it cannot be reached now."""
+        try:
+            stream = await self.open()
+        except ServerGoneError:
+            self.give_up()
+        else:
+            await trio.aclose_forcefully(stream)
+
+    @property
+    def is_relaying(self) -> bool:
+        """Whether anything is relayed to it."""
+        return bool(self._relays)
 
     def give_up(self) -> None:
         """Cancel what is relayed to it."""
@@ -121,6 +138,8 @@ class Fronts:
             else None
         )
         self._others: dict[str, Front] = {}
+        self._announced: ListedFront | None = None
+        self._has_twin = False
         self._is_listed = trio.Event()
 
     def elsewhere(self, name: str | None) -> Front | None:
@@ -152,25 +171,36 @@ class Fronts:
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow, listener, nursery)
+            nursery.start_soon(self._check_unlisted)
             await self._is_listed.wait()
             task_status.started()
 
+    async def _check_unlisted(self) -> None:
+        """Find out which of the fronts that are not listed hang."""
+        while True:
+            await trio.sleep(_CHECK_EVERY_S)
+            async with trio.open_nursery() as nursery:
+                for front in self._others.values():
+                    if front.unlisted_at is not None and front.is_relaying:
+                        nursery.start_soon(front.check)
+
     async def _follow(self, listener: FrontListener, nursery: trio.Nursery) -> None:
-        name, announced = f"directory at {self._directory}", None
+        name = f"directory at {self._directory}"
         while True:
             stream = await connected(name, self._directory, self._secret, self._tls, DIRECTORY)
             try:
-                if announced is None:
+                if self._announced is None:
                     ours = HostPort(socket_of(stream).getsockname()[0], 0)
                     port = listener.open(self._listen or ours)
                     nursery.start_soon(listener.run)
-                    announced = ListedFront(self.tag, str(self._address(ours.host, port)))
-                    logger.info("other fronts reach this one, %s, at %s", self.tag, announced.address)
-                report = Report(front=announced)
+                    self._announced = ListedFront(self.tag, str(self._address(ours.host, port)))
+                    logger.info("other fronts reach this one, %s, at %s", self.tag, self._announced.address)
+                report = Report(front=self._announced)
                 await exchange(stream, lambda report=report: report, Listing, self.take)  # type: ignore[misc]
             finally:
                 await trio.aclose_forcefully(stream)
             logger.warning("the connection to the %s was lost; the fronts it listed stay known", name)
+            await trio.sleep(AGAIN_S)
 
     def _address(self, ours: str, port: int) -> HostPort:
         """Where others reach this one; `ours` is the address by which it reaches the directory."""
@@ -181,18 +211,35 @@ class Fronts:
         """These are the fronts by now."""
         now = trio.current_time()
         listed = {each.tag: each for each in listing.fronts}  # of two with one tag the newer one
-        if listed.pop(self.tag, None) is not None:
+        if (ours := listed.pop(self.tag, None)) is not None:
             self._is_listed.set()
+            self._note_twin(ours)
         for tag, each in listed.items():
             known = self._others.get(tag)
             if known is None or str(known.address) != each.address:
+                try:
+                    self._others[tag] = Front(each, self._secret, self._tls)
+                except ConfigError as error:
+                    logger.error("the directory lists a front that cannot be used: %s", error)
+                    continue
                 logger.info("the front %s of the cluster is at %s", tag, each.address)
-                self._others[tag] = Front(each, self._secret, self._tls)
                 if known is not None:
                     known.give_up()
             else:
                 known.unlisted_at = None
-        self._forget(set(self._others) - set(listed), now)
+        self._forget(self._others.keys() - listed.keys(), now)
+
+    def _note_twin(self, listed: ListedFront) -> None:
+        """Log where the front that has this one's tag is another one."""
+        has_twin = self._announced is not None and listed.address != self._announced.address
+        if has_twin and not self._has_twin:
+            logger.error(
+                "the front at %s has the tag of this one, %s, as its --response-store file is a copy; others "
+                "do not find what this front has until one of the two is started with another file",
+                listed.address,
+                self.tag,
+            )
+        self._has_twin = has_twin
 
     def _forget(self, tags: Iterable[str], now: float) -> None:
         """Those that are not listed."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
 import trio
@@ -48,6 +48,7 @@ class FrontListener:
     limits: ConnectionLimits
     max_message_bytes: int
     send_timeout_s: float
+    refusals: Refusals = field(default_factory=Refusals)
     _listener: trio.SocketListener | None = None
     _address: tuple[str, int] = ("", 0)
 
@@ -66,22 +67,20 @@ class FrontListener:
     async def run(self) -> None:
         """Serve until cancelled."""
         assert self._listener is not None, "opened before"
-        guard, refusals = Guard(self.limits), Refusals()
+        guard = Guard(self.limits)
         async with self._listener:
 
             async def serve(tcp: trio.SocketStream) -> None:
                 async with self.entrance.admitted(tcp) as stream:
                     if isinstance(stream, trio.SSLStream):
                         async with _decrypted(stream) as plain:
-                            await self._serve(plain, tcp, guard, refusals)
+                            await self._serve(plain, tcp, guard)
                     elif stream is not None:
-                        await self._serve(tcp.socket, tcp, guard, refusals)
+                        await self._serve(tcp.socket, tcp, guard)
 
             await accept_all(self._listener, serve)
 
-    async def _serve(
-        self, connected: trio.socket.SocketType, tcp: trio.SocketStream, guard: Guard, refusals: Refusals
-    ) -> None:
+    async def _serve(self, connected: trio.socket.SocketType, tcp: trio.SocketStream, guard: Guard) -> None:
         peer = tcp.socket.getpeername()[:2]
         seat = guard.admit(peer[0], has_sent=True, is_proxy=True)
         if seat is None:
@@ -96,7 +95,7 @@ class FrontListener:
             peer,
             self._address,
             self.max_message_bytes,
-            refusals,
+            self.refusals,
             self.proxies,
         )
         try:

@@ -20,7 +20,7 @@ import trio
 from ...protocols.engine.histograms import Distribution
 from ..config.validation import HostPort
 from ..engine_process.multiplexer import Link, LinkLostError
-from .connecting import connected
+from .connecting import AGAIN_S, connected
 from .handshake import DIRECTORY
 
 logger = logging.getLogger(__name__)
@@ -144,3 +144,4 @@ async def look_up(
         finally:
             await trio.aclose_forcefully(stream)
         logger.warning("the connection to the %s was lost; the engines it listed stay in use", name)
+        await trio.sleep(AGAIN_S)

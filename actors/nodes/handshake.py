@@ -32,7 +32,7 @@ class Service:
 
 
 ENGINES: Final = Service(b"sensorium engines 2\n", "sensorium engine", "sensorium serve --engines")
-DIRECTORY: Final = Service(b"sensorium cluster 1\n", "sensorium cluster", "sensorium serve --cluster")
+DIRECTORY: Final = Service(b"sensorium cluster 2\n", "sensorium cluster", "sensorium serve --cluster")
 FRONTS: Final = Service(b"sensorium fronts 1\n", "sensorium serve --cluster", "sensorium serve --cluster")
 HANDSHAKE_S: Final = 5.0
 MIN_SECRET_BYTES: Final = 16

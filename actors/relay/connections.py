@@ -52,13 +52,17 @@ class ServerConnection:
         """It has been kept: the server may have closed it as the request was on its way."""
         self.kept_at = 0.0
         self._is_half_closed = False
+        self._is_sent = True
+        """All of what h11 counts as sent: not where a send was cancelled."""
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
 
     async def send(self, *events: h11.Event) -> None:
         """Send a request's events. Raises ServerGoneError, and h11.LocalProtocolError for what is no HTTP."""
         data = b"".join(self._http.send(event) or b"" for event in events)
+        self._is_sent = False
         try:
             await self.stream.send_all(data)
+            self._is_sent = True
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
             raise ServerGoneError("the connection broke") from error
 
@@ -111,7 +115,7 @@ class ServerConnection:
 
     def next_cycle(self) -> bool:
         """Whether another request may be sent."""
-        if self._is_half_closed:
+        if self._is_half_closed or not self._is_sent:
             return False
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
@@ -188,7 +192,7 @@ class Connections:
             if stream is not None:
                 await trio.aclose_forcefully(stream)
             if isinstance(error, OSError | trio.BrokenResourceError | trio.TooSlowError):
-                gone = ServerGoneError(f"cannot be reached: {error or 'too slow'}")
+                gone = ServerGoneError(f"cannot be reached: {str(error) or 'too slow'}")
                 gone.is_refused = is_refused_by_all(error)
                 raise gone from error
             raise

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,6 +29,7 @@ SECRET = b"0123456789abcdef"
 MODEL = "tiny-qwen3-vl"
 KEY, OTHER = "one", "another"
 NUM_SESSIONS = 8
+IDLE_S = 1.0
 MARK = "-" * 70
 """Long enough that answers are sent in several pieces."""
 
@@ -36,7 +39,15 @@ def auth(key: str = KEY) -> dict[str, str]:
 
 
 @contextmanager
-def front(folder: Path, directory: str, answer: str, *, tls: bool = False, **more: Any) -> Iterator[Server]:  # noqa: ANN401
+def front(
+    folder: Path,
+    directory: str,
+    answer: str,
+    *,
+    tls: bool = False,
+    idle_s: float = 600.0,
+    **more: Any,  # noqa: ANN401
+) -> Iterator[Server]:
     """A server that answers so; its engines are its own, and the directory lists none."""
     files: dict[str, Any] = (
         {f"engine_tls_{name}": folder / f"{name}.pem" for name in ("cert", "key", "ca")} if tls else {}
@@ -45,7 +56,7 @@ def front(folder: Path, directory: str, answer: str, *, tls: bool = False, **mor
         MODEL,
         engine=DEFAULT_CONFIG,
         listen=ListenConfig(port=0, drain_s=0.5, api_key=(KEY, OTHER)),
-        realtime=RealtimeConfig(max_sessions=NUM_SESSIONS, resume_grace_s=30.0),
+        realtime=RealtimeConfig(max_sessions=NUM_SESSIONS, resume_grace_s=30.0, idle_s=idle_s),
         process=ProcessConfig(cluster=directory, engine_secret_file=folder / "secret", **files),
         **more,
     )
@@ -111,6 +122,13 @@ def test_a_stored_response_is_answered_by_any(fronts: tuple[Server, Server]) -> 
     assert ask(b, "POST", f"/responses/{name}/cancel").json()["error"]["param"] == "background"
     assert ask(b, "GET", f"/responses/{name}", OTHER).status_code == 404, "it is another caller's"
     assert ask(b, "GET", f"/responses/{name}", "wrong").status_code == 401
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    forged = f"v1 t={time.time():.0f} a=192.0.2.1 k={digest} s={'0' * 64}"
+    for headers in ({}, auth(OTHER)):
+        headers = headers | {"sensorium-relayed": "id", "sensorium-caller": forged}
+        for each in fronts:
+            answer = httpx.get(f"{each.api}/responses/{name}", headers=headers)
+            assert answer.status_code == (404 if "Authorization" in headers else 401), "fields of a client"
     ours, theirs = (ask(each, "GET", f"/responses/{name[:-1]}x") for each in fronts)
     assert (ours.status_code, ours.json()) == (404, theirs.json())
     assert ask(b, "DELETE", f"/responses/{name}").json()["deleted"]
@@ -183,6 +201,16 @@ def on_socket(socket: ClientConnection, previous: str | None) -> dict[str, Any]:
         assert event["type"] != "error", event
     response: dict[str, Any] = event["response"]
     return response
+
+
+def test_a_socket_of_responses_that_says_nothing_is_closed(folder: Path, directory: str) -> None:
+    with front(folder, directory, "D", idle_s=IDLE_S) as d:
+        began = time.monotonic()
+        with connect(f"ws{d.url.removeprefix('http')}/v1/responses", additional_headers=auth()) as socket:
+            error = json.loads(socket.recv(60))["error"]
+            assert error["code"] == "websocket_connection_limit_reached"
+            assert "was idle" in error["message"]
+        assert time.monotonic() - began >= IDLE_S
 
 
 def talk(session: RawSession) -> str:

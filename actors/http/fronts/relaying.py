@@ -137,7 +137,7 @@ class RelayedResponse(Response):
         with self._front.relaying() as given_up:
             error = await self._exchange(scope, send)
         if given_up.cancelled_caught:
-            error = unreachable()
+            error = self._lost(scope)
         self._metrics.relays.labels("request", error.code if error is not None else "answered").inc()
         if error is None:
             return
@@ -163,22 +163,25 @@ class RelayedResponse(Response):
             return None
         except ServerGoneError as error:
             logger.info("the front at %s: %s", self._front.address, error)
-            if self._has_begun or scope["method"] in _REPEATABLE:
-                return UnavailableError(
-                    "The server of the cluster that answers was lost before its answer was whole.",
-                    code="server_lost",
-                )
-            return UnavailableError(
-                "The server of the cluster that has what the request names was lost before it answered; it "
-                "may have carried out the request.",
-                code="server_lost",
-            )
+            return self._lost(scope)
         finally:
             self._connection = None
             if is_whole:
                 connection.close()
             else:
                 connection.reset()
+
+    def _lost(self, scope: Scope) -> UnavailableError:
+        if self._has_begun or scope["method"] in _REPEATABLE:
+            return UnavailableError(
+                "The server of the cluster that answers was lost before its answer was whole.",
+                code="server_lost",
+            )
+        return UnavailableError(
+            "The server of the cluster that has what the request names was lost before it answered; it may "
+            "have carried out the request.",
+            code="server_lost",
+        )
 
     async def _send(self, connection: ServerConnection, scope: Scope) -> None:
         method, body = scope["method"].encode(), self._sent_body

@@ -49,6 +49,7 @@ class End:
 
 
 _LOST_FRONT: Final = End(1001, "The connection to the session's server was lost.")
+_GIVEN_UP: Final = End(1012, "The server of this session is gone; open another session.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class SocketRelay:
         try:
             link = await self._open("key")
         except RefusedError as error:
+            self._count("refused")
             await _refusal(error)(websocket.scope, websocket.receive, websocket.send)
             return
         await websocket.accept(link.subprotocol)
@@ -90,7 +92,8 @@ class SocketRelay:
         try:
             link = await self._open("id")
         except RefusedError as error:
-            logger.warning("the front at %s refuses: %s", self.front.address, error)
+            self._count("refused")
+            logger.warning("the front at %s refuses a WebSocket: status %s", self.front.address, error)
             raise unreachable() from None
         return await self._relay(link, socket, send, first)
 
@@ -142,7 +145,7 @@ class SocketRelay:
                     ends.append(await self._from_front(link, send))
                     nursery.cancel_scope.cancel()
             if given_up.cancelled_caught:
-                ends.append(End(1012, "The server of this session is gone; open another session."))
+                ends.append(_GIVEN_UP)
         finally:
             self.on_drain.discard(drain)
             with trio.CancelScope(shield=True):
@@ -151,7 +154,7 @@ class SocketRelay:
                 else:
                     await link.drop()
         end = ends[0] if ends else None
-        self._count("server_lost" if end == _LOST_FRONT else "answered")
+        self._count("server_lost" if end in (_LOST_FRONT, _GIVEN_UP) else "answered")
         return end
 
     async def _from_front(self, link: LiveConnection, send: Send) -> End:

@@ -69,7 +69,7 @@ def response_sockets(service: Service) -> list[WebSocketRoute]:
             raise UnavailableError("The server is shutting down.", code="draining")
         service.response_sockets.check(caller, is_shared=service.is_shared)
         with service.response_sockets.holding(caller):
-            socket = await accepted(websocket)
+            socket, opened_at = await accepted(websocket), trio.current_time()
             first = None
             if service.fronts is not None:
                 first = await _first(service, socket)
@@ -77,7 +77,7 @@ def response_sockets(service: Service) -> list[WebSocketRoute]:
                 if front is not None and first is not None:
                     await _serve_elsewhere(service.socket_relay(front, caller, websocket), first, socket)
                     return
-            actor = ResponseSocket(service, routes, websocket, socket, first)
+            actor = ResponseSocket(service, routes, websocket, socket, opened_at, first)
             service.on_drain.add(actor.drain)
             try:
                 await actor.run()
@@ -126,13 +126,15 @@ class ResponseSocket:
         routes: ResponseRoutes,
         websocket: WebSocket,
         socket: ClientSocket,
+        opened_at: float,
         first: str | bytes | None = None,
     ) -> None:
-        """`first`: a message of the client's that has been read."""
+        """`opened_at`: when the client's handshake was answered; `first`: a message read since."""
         self._service = service
         self._routes = routes
         self._websocket = websocket
         self._socket = socket
+        self._opened_at = opened_at
         self._waiting: deque[bytes] = deque()
         """Requests as they came: what they say takes more room, and is read when it is their turn."""
         self._num_waiting_bytes = 0
@@ -185,8 +187,8 @@ class ResponseSocket:
 
     async def _answer_all(self) -> None:
         limits = self._service.config.realtime
-        ends_at = trio.current_time() + limits.max_session_s
-        while (body := await self._next(min(ends_at, trio.current_time() + limits.idle_s))) is not None:
+        ends_at, idle_since = self._opened_at + limits.max_session_s, self._opened_at
+        while (body := await self._next(min(ends_at, idle_since + limits.idle_s))) is not None:
             put, received = trio.open_memory_channel[bytes](math.inf)  # the longest answer, at most
             with put, received:
                 async with open_work() as nursery:
@@ -194,6 +196,7 @@ class ResponseSocket:
                     async for frames in received:
                         for message in as_messages(frames, self._stream_id):
                             await self._socket.send(message)
+            idle_since = trio.current_time()
         if self._is_draining:
             await self._socket.close(1001, "The server is shutting down.")
             return

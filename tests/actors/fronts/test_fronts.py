@@ -16,6 +16,7 @@ from sensorium.actors.cluster.directory import Directory, directory_listener
 from sensorium.actors.config.engine import ProcessConfig
 from sensorium.actors.config.validation import HostPort
 from sensorium.actors.errors import ConfigError
+from sensorium.actors.fronts import fronts as fronts_module
 from sensorium.actors.fronts.fronts import FORGET_S, Front, Fronts
 from sensorium.actors.fronts.listener import HEADER, RELAYED, FrontListener, proxies_of
 from sensorium.actors.nodes.directory import ListedFront, Listing
@@ -101,6 +102,13 @@ async def test_a_front_is_forgotten_some_time_after_it_was_listed(
     assert not fronts.num_others
 
 
+async def test_a_listed_front_without_a_usable_address_is_passed_over(fronts: Fronts) -> None:
+    await trio.lowlevel.checkpoint()
+    fronts.take(Listing(("m",), (), (ListedFront(THEIRS, "nowhere"), ListedFront(THIRD, "127.0.0.1:7000"))))
+    assert owner(fronts, f"resp_{THEIRS}") is None
+    assert owner(fronts, f"resp_{THIRD}") == THIRD
+
+
 async def test_the_shares_of_all_add_up_to_the_bound(tmp_path: Path) -> None:
     await trio.lowlevel.checkpoint()
     tags = [THEIRS, OURS, THIRD]
@@ -183,6 +191,42 @@ async def test_fronts_find_each_other_again_in_a_directory_that_begins_anew(tmp_
         stranger = Front(ListedFront(THEIRS, str(found.address)), b"another secret of that size", None)
         with pytest.raises(ServerGoneError, match="its secret is another one"):
             await stranger.open()
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_is_relayed_to_a_front_that_hangs_is_given_up_once_it_is_not_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fronts_module, "_CONNECT_S", 0.1)
+    monkeypatch.setattr(fronts_module, "_CHECK_EVERY_S", 0.01)
+    (silent,) = await trio.open_tcp_listeners(0, host="127.0.0.1")  # accepted by the kernel only
+    async with silent, trio.open_nursery() as nursery:
+        directory = await nursery.start(directory_run, 0)
+        one, other = (make(tmp_path, tag, directory.port) for tag in (OURS, THIRD))
+        for each in (one, other):
+            await announced(nursery, each)
+        await until(lambda: one.num_others == 1)
+        one.take(
+            listing([OURS, THEIRS], silent.socket.getsockname()[1] - 1)
+        )  # the directory lists other ones
+        hung, alive = one.elsewhere(f"resp_{THEIRS}"), one.elsewhere(f"resp_{THIRD}")
+        assert hung is not None
+        assert alive is not None
+        with alive.relaying() as unharmed:
+            with trio.fail_after(30), hung.relaying() as scope:
+                await trio.Event().wait()
+            assert scope.cancelled_caught
+            await alive.check()
+            assert not unharmed.cancel_called
+        nursery.cancel_scope.cancel()
+
+
+async def test_two_fronts_with_one_tag_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with trio.open_nursery() as nursery:
+        directory = await nursery.start(directory_run, 0)
+        for _ in range(2):
+            await announced(nursery, make(tmp_path, OURS, directory.port))
+        await until(lambda: f"has the tag of this one, {OURS}" in caplog.text)
         nursery.cancel_scope.cancel()
 
 
