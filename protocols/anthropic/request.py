@@ -26,7 +26,7 @@ from ..chat.content import (
     TextPart,
     read_address,
 )
-from ..chat.processor_options import ProcessorKwargs
+from ..chat.processor_options import RawProcessorKwargs
 from ..chat.request import ChatRequest, Conversation, as_chat, chat_conversation, check_forced
 from ..chat.tools import ToolUse, read_tool_use
 from ..errors import BadRequestError, wrong
@@ -108,7 +108,7 @@ class MessageCountRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     output_config: OutputConfig | None = None
     cache_control: _Field = UNSET
     context_management: _Field = UNSET
-    mm_processor_kwargs: ProcessorKwargs | None = None
+    mm_processor_kwargs: RawProcessorKwargs = UNSET
     """As chat has it."""
     # Known and not served.
     container: _Field = UNSET
