@@ -162,7 +162,7 @@ class Prompter:
             first = parts[self._limits.max_items].param
             raise TooLargeError(
                 f"`{first}`: the request has {len(parts):,} media parts; the limit is "
-                f"{self._limits.max_items} (--max-media-items).",
+                f"{self._limits.max_items} (--max-media-items)",
                 param=first,
             )
         return parts
