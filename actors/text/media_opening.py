@@ -23,6 +23,7 @@ from ...media.vision.config import WHITE, Background
 from ...media.vision.images import PixelArray
 from ...media.vision.live_frames import PreparedFrame
 from ...media.vision.pixel_rule import PixelRule, open_rule
+from ...media.vision.processor_options import unknown_key
 from ...media.vision.video_container import VideoLimits
 from ...protocols.chat.content import MediaPart
 from ...protocols.chat.processor_options import FIELD, NO_PROCESSOR_OPTIONS, ProcessorOptions
@@ -164,6 +165,8 @@ class MediaOpening:
             raise unsupported(
                 FIELD, f"is for images and videos; the model {self.builder.info.name} takes none"
             )
+        if processor_options.unknown is not None:
+            raise unknown_key(processor_options.unknown, self._pixels.option_keys)
         return self._pixels.with_options(processor_options)
 
     @property

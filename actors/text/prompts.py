@@ -159,9 +159,11 @@ class Prompter:
                 )
             self.builder.check_embeds(part)
         if len(parts) > self._limits.max_items:
+            first = parts[self._limits.max_items].param
             raise TooLargeError(
-                f"The request has {len(parts)} media parts; the limit is {self._limits.max_items}.",
-                param=parts[self._limits.max_items].param,
+                f"`{first}`: the request has {len(parts):,} media parts; the limit is "
+                f"{self._limits.max_items} (--max-media-items)",
+                param=first,
             )
         return parts
 

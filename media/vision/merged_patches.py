@@ -6,10 +6,11 @@ of `media/vision/config.py`. Read next: `media/vision/video_rule.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...protocols.chat.processor_options import ProcessorOptions
+from ...protocols.chat.processor_options import PROCESSOR_KEYS, ProcessorOptions
 from ...protocols.engine.messages import MediaItems
 from . import images, processor_options
 from .config import Background, VideoConfig, VisionConfig, read_vision_config
@@ -32,6 +33,11 @@ class MergedPatches(VideoRule):
     def max_item_pixels(self) -> int:
         """An image's, or those of the frame of a video."""
         return self.config.max_item_pixels
+
+    @property
+    def option_keys(self) -> Sequence[str]:
+        """See `PixelRule`: all."""
+        return PROCESSOR_KEYS
 
     @property
     def videos(self) -> VideoConfig:

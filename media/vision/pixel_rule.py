@@ -36,6 +36,10 @@ class PixelRule(Protocol):
     def video_fps(self) -> float | None:
         """Frames looked at per second of a video; None where their number does not depend on its length."""
 
+    @property
+    def option_keys(self) -> Sequence[str]:
+        """The keys of `mm_processor_kwargs` that it takes."""
+
     def bounded(self, max_pixels: int | None) -> PixelRule:
         """With an operator's bound on the area of an image, and of a frame."""
 

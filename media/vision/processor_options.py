@@ -6,15 +6,33 @@ The checkpoint's bounds, or an operator's lower ones, are what memory was planne
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from ...protocols.chat.processor_options import MediaOptions, OptionValue, ProcessorOptions
-from ...protocols.shared.json_body import refuse
+from ...protocols.chat.processor_options import FIELD, MediaOptions, OptionValue, ProcessorOptions, UnknownKey
+from ...protocols.errors import BadRequestError, wrong
+from ...protocols.shared.json_body import refuse, unsupported
 from .config import PixelConfig, VideoConfig, VisionConfig
 
 LOW_DETAIL_PIXELS: Final = 512 * 512
 """Of an image of `detail: low`, at most: what OpenAI's API looks at then."""
+
+
+def allowed_keys(keys: Sequence[str]) -> str:
+    """The end of an error's text: the keys that a model takes."""
+    return f"allowed: {', '.join(keys)}" if keys else f"it takes no {FIELD}"
+
+
+def unknown_key(unknown: UnknownKey, keys: Sequence[str]) -> BadRequestError:
+    """The error for an unknown key, for a model that takes these."""
+    group = unknown.group
+    if not group:
+        return wrong(unknown.param, f"is not a known field; {allowed_keys(keys)}", code="unknown_parameter")
+    if group not in keys:
+        return unsupported(f"{FIELD}.{group}", f"does not apply to this model; {allowed_keys(keys)}")
+    known = [key for key in unknown.known if group == "size" or key in keys]
+    return wrong(unknown.param, f"is not a known field; {allowed_keys(known)}", code="unknown_parameter")
 
 
 def low_detail(config: VisionConfig) -> VisionConfig:

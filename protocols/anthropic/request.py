@@ -19,14 +19,13 @@ from ..chat.content import (
     MAX_MESSAGES,
     MAX_PARTS,
     ChatMessage,
-    MediaAddress,
     MediaPart,
     Part,
     Role,
     TextPart,
-    read_address,
+    read_file,
 )
-from ..chat.processor_options import ProcessorKwargs
+from ..chat.processor_options import RawProcessorKwargs
 from ..chat.request import ChatRequest, Conversation, as_chat, chat_conversation, check_forced
 from ..chat.tools import ToolUse, read_tool_use
 from ..errors import BadRequestError, wrong
@@ -57,7 +56,7 @@ class _Source(Struct, frozen=True, forbid_unknown_fields=True):
     type: str
     media_type: str | None = None
     data: Raw | UnsetType = UNSET
-    url: str | None = None
+    url: Raw | UnsetType = UNSET
     file_id: str | None = None
 
 
@@ -108,7 +107,7 @@ class MessageCountRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     output_config: OutputConfig | None = None
     cache_control: _Field = UNSET
     context_management: _Field = UNSET
-    mm_processor_kwargs: ProcessorKwargs | None = None
+    mm_processor_kwargs: RawProcessorKwargs = UNSET
     """As chat has it."""
     # Known and not served.
     container: _Field = UNSET
@@ -323,8 +322,7 @@ def _part(block: _Block, param: str) -> Part:
             source = given(block.source, f"{param}.source")
             if source.type == "url":
                 where = f"{param}.source.url"
-                address = MediaAddress(read_address(given(source.url, where), where), where)
-                return MediaPart("image", b"", param, address)
+                return read_file("image", given(source.url, where), where, param)
             if source.type != "base64":
                 raise unsupported(f"{param}.source.type", f"is {source.type[:40]!r}; allowed: base64, url")
             where = f"{param}.source.data"

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct, UnsetType
 
 from ..errors import BadRequestError, wrong
-from ..shared.json_body import check_range, refuse
+from ..shared.decode_errors import shortened
+from ..shared.json_body import Decode, check_range, decoder, refuse
 
 FIELD: Final = "mm_processor_kwargs"
 _MAX_PIXELS: Final = 2**40
 _MAX_FRAMES: Final = 2**31 - 1
 _MAX_FPS: Final = 1000.0
+
+RawProcessorKwargs = Raw | UnsetType
+"""As requests hold it: which keys are known depends on the model."""
 
 
 class PixelSize(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,14 +82,56 @@ class MediaOptions(Struct, frozen=True, kw_only=True):
     max_frames: OptionValue | None = None
 
 
+class UnknownKey(Struct, frozen=True):
+    """A key that no model takes. `known` are the keys that are known at its place, `group` is the key of the
+    object that holds it (`size`, `images_kwargs`), empty for the field itself."""
+
+    param: str
+    known: tuple[str, ...]
+    group: str = ""
+
+
 class ProcessorOptions(Struct, frozen=True, kw_only=True):
-    """Of both kinds."""
+    """Of both kinds. With an `unknown` key nothing else is read: who knows the model refuses it with the keys
+    that this one takes."""
 
     image: MediaOptions = MediaOptions()
     video: MediaOptions = MediaOptions()
+    unknown: UnknownKey | None = None
 
 
 NO_PROCESSOR_OPTIONS: Final = ProcessorOptions()
+PROCESSOR_KEYS: Final = ProcessorKwargs.__struct_fields__
+_GROUPS: Final[dict[str, type[Struct]]] = {
+    "size": PixelSize,
+    "images_kwargs": ImageKwargs,
+    "videos_kwargs": VideoKwargs,
+}
+_decode: Decode[ProcessorKwargs | None] = decoder(ProcessorKwargs | None)  # type: ignore[arg-type]  # a union
+
+
+def parse_processor_options(raw: RawProcessorKwargs) -> ProcessorOptions:
+    """Check the field as it came. Raises BadRequestError naming the key, but for an unknown one."""
+    if isinstance(raw, UnsetType):
+        return NO_PROCESSOR_OPTIONS
+    if (unknown := _unknown_key(raw, FIELD, PROCESSOR_KEYS)) is not None:
+        return ProcessorOptions(unknown=unknown)
+    return read_processor_options(_decode(raw, FIELD))
+
+
+def _unknown_key(raw: Raw, where: str, known: tuple[str, ...], group: str = "") -> UnknownKey | None:
+    try:
+        fields = msgspec.json.decode(raw, type=dict[str, Raw])
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None  # decoding says what is wrong
+    for name, value in fields.items():
+        if name not in known:
+            return UnknownKey(f"{where}.{shortened(name)}", known, group)
+        if name in _GROUPS:
+            inner = _unknown_key(value, f"{where}.{name}", _GROUPS[name].__struct_fields__, name)
+            if inner is not None:
+                return inner
+    return None
 
 
 def read_processor_options(kwargs: ProcessorKwargs | None) -> ProcessorOptions:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from msgspec import Raw, Struct, structs
+from msgspec import UNSET, Raw, Struct, structs
 
 from ..engine.messages import SamplingParams
 from ..errors import BadRequestError, wrong
@@ -26,7 +26,12 @@ from ..shared.sampling import (
 )
 from ..shared.unsupported_fields import UNSERVED
 from .content import ChatMessage, read_messages
-from .processor_options import NO_PROCESSOR_OPTIONS, ProcessorKwargs, ProcessorOptions, read_processor_options
+from .processor_options import (
+    NO_PROCESSOR_OPTIONS,
+    ProcessorOptions,
+    RawProcessorKwargs,
+    parse_processor_options,
+)
 from .tools import NO_TOOLS, ToolUse, check_tool_messages, read_tool_use
 
 MAX_TEMPLATE_KWARGS: Final = 32
@@ -71,7 +76,7 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
     """What a template that takes documents writes before the conversation."""
     modalities: list[str] | None = None
     add_special_tokens: bool | None = None
-    mm_processor_kwargs: ProcessorKwargs | None = None
+    mm_processor_kwargs: RawProcessorKwargs = UNSET
 
     @property
     def wanted_tokens(self) -> int | None:
@@ -196,7 +201,7 @@ def chat_conversation(
         thinking_budget=request.thinking_token_budget,
         documents=_documents(request.documents),
         adds_special_tokens=bool(request.add_special_tokens),
-        processor_options=read_processor_options(request.mm_processor_kwargs),
+        processor_options=parse_processor_options(request.mm_processor_kwargs),
     )
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 
 from ..errors import wrong
 from ..shared.json_body import Encoded, decoder, unsupported
-from .processor_options import ProcessorKwargs
+from .processor_options import RawProcessorKwargs
 from .request import ChatRequest, Conversation, read_conversation
 
 _OF_CHAT: Final = (
@@ -45,7 +45,7 @@ class TokenizeRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     documents: list[dict[str, Any]] | None = None
     reasoning_effort: str | None = None
     enable_thinking: bool | None = None
-    mm_processor_kwargs: ProcessorKwargs | None = None
+    mm_processor_kwargs: RawProcessorKwargs = UNSET
 
 
 class TokenizeResponse(Struct, frozen=True, kw_only=True):
@@ -71,6 +71,7 @@ class DetokenizeResponse(Struct, frozen=True):
 
 
 _decode_tokenize = decoder(TokenizeRequest)
+_NULL: Final = Raw(b"null")
 
 
 def parse_tokenize(body: Encoded) -> tuple[TokenizeRequest, str | Conversation]:
@@ -80,7 +81,7 @@ def parse_tokenize(body: Encoded) -> tuple[TokenizeRequest, str | Conversation]:
         if request.messages is not None:
             raise wrong("messages", "and `prompt` exclude each other")
         for name in _OF_CHAT:
-            if getattr(request, name) is not None:
+            if getattr(request, name) not in (None, UNSET, _NULL):
                 raise unsupported(name, "is for `messages`; here is a `prompt`")
         return request, request.prompt
     if request.messages is None:

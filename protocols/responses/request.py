@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from ..chat.content import ChatMessage
-from ..chat.processor_options import ProcessorKwargs
+from ..chat.processor_options import RawProcessorKwargs
 from ..chat.request import EFFORTS, ChatRequest, Conversation, as_chat, chat_conversation, check_forced
 from ..chat.tools import Tool, nested, read_functions
 from ..errors import wrong
@@ -126,7 +126,7 @@ class ResponsesRequest(SamplingFields, frozen=True, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     enable_thinking: bool | None = None
     structured_outputs: StructuredOutputs | None = None
-    mm_processor_kwargs: ProcessorKwargs | None = None
+    mm_processor_kwargs: RawProcessorKwargs = UNSET
     skip_special_tokens: bool | None = None
     # Known and not served.
     access_programs: _Field = UNSET

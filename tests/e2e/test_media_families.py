@@ -80,12 +80,14 @@ def test_what_it_does_not_take_is_refused_by_name(
     assert words in error["message"]
 
 
-def test_processor_options_that_do_not_apply_are_refused_by_name(llava: Server) -> None:
+@pytest.mark.parametrize("key", ["max_pixels", "pixels"])
+def test_processor_options_that_do_not_apply_are_refused_by_name(llava: Server, key: str) -> None:
     body = {
         "model": "llava",
         "messages": ask(image(40, 56, 1), QUESTION),
-        "mm_processor_kwargs": {"max_pixels": 5000},
+        "mm_processor_kwargs": {key: 5000},
     }
     refused = httpx.post(f"{llava.api}/chat/completions", json=body, timeout=60)
-    assert refused.status_code == 400
-    assert refused.json()["error"]["param"] == "mm_processor_kwargs.max_pixels"
+    error = refused.json()["error"]
+    assert (refused.status_code, error["param"]) == (400, f"mm_processor_kwargs.{key}")
+    assert "it takes no mm_processor_kwargs" in error["message"]

@@ -20,6 +20,7 @@ _TOKENS = (
 )
 _PLACE = (
     "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% elif part.type == 'video' %}<|vision_start|><|video_pad|><|vision_end|>"
     "{% else %}<|audio_bos|><|AUDIO|><|audio_eos|>{% endif %}"
 )
 _PREPARED = {
@@ -134,6 +135,8 @@ _ARCHITECTURES = {
 def make_omni_folder(path: Path, family: Family, *, seed: int = 0) -> Path:
     """Write a random checkpoint as it is published, with a tensor of the model that speaks; return `path`."""
     make_media_folder(path, family, seed=seed)
+    template = path / "chat_template.jinja"
+    template.write_text(template.read_text().replace("('image', 'audio')", "('image', 'audio', 'video')"))
     model_type, architecture = _ARCHITECTURES[family.model_type]
     thinker = json.loads((path / "config.json").read_text())
     whole = {"architectures": [architecture], "model_type": model_type, "thinker_config": thinker}

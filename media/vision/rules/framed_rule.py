@@ -5,6 +5,7 @@ Frames are chosen as those of other models are (`media/vision/video.py`), by a n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
@@ -25,6 +26,11 @@ class FramedRule(VideoRule, StillRule):
 
     videos: VideoConfig
 
+    @property
+    def option_keys(self) -> Sequence[str]:
+        """See `PixelRule`: those of frames."""
+        return (*_OPTIONS, "do_sample_frames", "videos_kwargs")
+
     def on(self, background: Background) -> Self:
         """See `PixelRule`."""
         pixels = replace(self.videos.pixels, background=background)
@@ -32,8 +38,8 @@ class FramedRule(VideoRule, StillRule):
 
     def with_options(self, options: ProcessorOptions) -> Self:
         """See `PixelRule`: which frames of a video are looked at."""
-        refuse_options(options.image)
-        refuse_options(options.video, _OPTIONS)
+        refuse_options(options.image, self.option_keys)
+        refuse_options(options.video, self.option_keys, _OPTIONS)
         if options == NO_PROCESSOR_OPTIONS:
             return self
         both = VisionConfig(image=self.videos.pixels, video=self.videos)

@@ -19,6 +19,7 @@ from ....protocols.shared.json_body import unsupported
 from ..config import CLIP_MEAN, CLIP_STD, NUM_FILTERS, WHITE, Background, ProcessorFields, Rgb
 from ..images import FloatArray, PixelArray, check_ratio, picture_size, read_image
 from ..live_frames import PreparedFrame
+from ..processor_options import allowed_keys
 from ..video_container import VideoLimits
 
 BILINEAR: Final = 2
@@ -85,16 +86,14 @@ def image_fields(folder: Path) -> ProcessorFields:
     return ProcessorFields(folder, "image_processor", ("preprocessor_config.json",))
 
 
-def refuse_options(options: MediaOptions, allowed: Collection[str] = ()) -> None:
-    """Raise BadRequestError naming the first key that is given and not `allowed`."""
+def refuse_options(options: MediaOptions, keys: Sequence[str], allowed: Collection[str] = ()) -> None:
+    """Raise BadRequestError naming the first key that is given and not `allowed` for this kind of media;
+    `keys` are those of the model."""
     for name in options.__struct_fields__:
         value = getattr(options, name)
         if value is not None and name not in allowed:
-            only = f"; allowed: {', '.join(allowed)}, of videos" if allowed else ""
             param = value.param if isinstance(value, OptionValue) else f"{FIELD}.{name}"
-            raise unsupported(
-                param, f"does not apply to this model, which looks at pictures in one size{only}"
-            )
+            raise unsupported(param, f"does not apply to this model; {allowed_keys(keys)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +121,11 @@ class StillRule:
         """See `PixelRule`: there are no videos."""
         return None
 
+    @property
+    def option_keys(self) -> Sequence[str]:
+        """See `PixelRule`."""
+        return ()
+
     def bounded(self, max_pixels: int | None) -> Self:  # noqa: ARG002
         """See `PixelRule`: what is looked at has a size of the model's own."""
         return self
@@ -132,8 +136,8 @@ class StillRule:
 
     def with_options(self, options: ProcessorOptions) -> Self:
         """See `PixelRule`: nothing can be asked for."""
-        refuse_options(options.image)
-        refuse_options(options.video)
+        refuse_options(options.image, self.option_keys)
+        refuse_options(options.video, self.option_keys)
         return self
 
     def low_detail(self) -> Self:

@@ -12,7 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from sensorium.media.vision.pixel_rule import open_rule
-from sensorium.protocols.chat.processor_options import ProcessorKwargs, read_processor_options
+from sensorium.media.vision.processor_options import unknown_key
+from sensorium.protocols.chat.processor_options import (
+    PROCESSOR_KEYS,
+    ProcessorKwargs,
+    UnknownKey,
+    read_processor_options,
+)
 from sensorium.protocols.engine.messages import EncoderItem
 from sensorium.protocols.errors import BadRequestError, ModelLoadError
 from support.vision_files import picture, png
@@ -423,3 +429,6 @@ def test_what_does_not_apply_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(BadRequestError) as caught:
         rule.with_options(read_processor_options(ProcessorKwargs(min_pixels=10)))
     assert caught.value.param == "mm_processor_kwargs.min_pixels"
+    assert "it takes no mm_processor_kwargs" in caught.value.message
+    unknown = UnknownKey("mm_processor_kwargs.pixels", PROCESSOR_KEYS)
+    assert "is not a known field; it takes no" in unknown_key(unknown, rule.option_keys).message
