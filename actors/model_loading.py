@@ -198,7 +198,7 @@ def open_engine_of(
     choices = _CHOICES["cpu" if is_cpu else "cuda"]
     max_running = config.max_running or choices.max_running
     max_tokens_per_step = max(choices.max_tokens_per_step, max_running)
-    if source.sees_whole_prompts:
+    if source.info.sees_whole_prompts:
         max_tokens_per_step = max(max_tokens_per_step, source.info.max_context)
     requested = _memory_request(source, config, max_running, max_tokens_per_step, max_pixels)
     memory = _share_out(name, source, replace(requested, num_models=1 + num_to_come), co_resident, share)
@@ -241,7 +241,7 @@ def open_engine_of(
             vocab_size=info.vocab_size,
             positions=source.positions,
             sees_whole_items=source.sees_whole_items,
-            sees_whole_prompts=source.sees_whole_prompts,
+            sees_whole_prompts=source.info.sees_whole_prompts,
             fingerprint=fingerprint(source.folder, str(source.dtype), source.cache_name, config.quantization),
         ),
         bounds=EngineBounds(

@@ -108,7 +108,7 @@ def _run(model_type: str, folder: Path) -> None:
         [*cases, other],
         seed=0,
         sees_whole_items=checkpoint.source.sees_whole_items,
-        sees_whole_prompts=checkpoint.source.sees_whole_prompts,
+        sees_whole_prompts=checkpoint.source.info.sees_whole_prompts,
         positions=checkpoint.source.positions,
     )
 

@@ -1,6 +1,6 @@
 """The directory of a cluster: fronts look up which engines and which other fronts there are.
 
-They report what they see of engines, and where others reach them. What is said is in
+They report what they see of engines, and where others reach them. Their messages are in
 `actors/nodes/directory.py`. Decides nothing; `cluster.py` lists, and reads the reports.
 """
 

@@ -62,7 +62,7 @@ def connect(config: ClusterConfig) -> Any:  # noqa: ANN401 (Ray's module, which 
             logging_level=logging.ERROR,
             **(local if config.address == "local" else {}),
         )
-    except Exception as error:  # also a bare one, where a node of its own does not start in time
+    except Exception as error:  # also a bare one, where a local node does not start in time
         raise ConfigError(
             f"--address is {config.address!r}: {_first_line(error)}; allowed: auto where `ray start` has run "
             "on this machine, HOST:PORT of its head, or local"

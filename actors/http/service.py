@@ -145,7 +145,7 @@ class Service:
     pending_auth: PendingAuth = field(default_factory=PendingAuth)
     audience: Audience = field(default_factory=Audience)
     on_drain: set[Callable[[], None]] = field(default_factory=set)
-    """Called when the server is told to stop: of calls, and of sockets on which responses are made."""
+    """Called when the server begins to stop: of calls, and of sockets on which responses are made."""
     responses: ResponseStore = field(default_factory=ResponseStore)
     fronts: Fronts | None = None
     """The servers of the cluster, where this is one of several."""

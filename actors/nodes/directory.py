@@ -78,7 +78,7 @@ class Report(msgspec.Struct, frozen=True):
     engines: tuple[SeenEngine, ...] = ()
     """What a front sees of all engines it knows."""
     front: ListedFront | None = None
-    """The front itself; it announces itself on a connection of its own, once it can answer."""
+    """The front itself; it announces itself on a separate connection, once it can answer."""
 
 
 OutT = TypeVar("OutT", Listing, Report)

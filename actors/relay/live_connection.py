@@ -1,6 +1,6 @@
 """One WebSocket to a server: `websockets` keeps the protocol, without I/O, on a trio stream.
 
-Nothing is read that is not asked for, so that who reads slowly holds up the server and nobody else.
+Nothing is read that is not asked for, so that a slow reader holds up only its own server.
 
 `actors/gateway/live_relay.py` and `actors/http/fronts/sockets.py` relay over these.
 """

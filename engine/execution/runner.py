@@ -118,6 +118,7 @@ class Runner:
             vocab_size=model.info.vocab_size,
             has_cross_attention=model.info.attended_shape is not None,
             rotary_axes=model.rotary_axes,
+            sees_whole_prompts=model.info.sees_whole_prompts,
             num_state_slots=num_state_slots,
             groups=model.kv_shape.layout(kv_dtype).groups,
         )

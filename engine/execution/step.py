@@ -17,6 +17,7 @@ from ...kernels.linear.row_adapters import AdaptedRows
 from ...kernels.transfer import to_device
 from ...protocols.engine.messages import Sample
 from ..models.base import (
+    NO_CONTEXT,
     CrossAttendingRows,
     EncoderOutput,
     MediaEmbedding,
@@ -42,6 +43,7 @@ class Limits:
     """Every sequence cross-attends to an encoding."""
     rotary_axes: int
     num_state_slots: int = 0
+    sees_whole_prompts: bool = False
     """0 for a model without states."""
     groups: tuple[PagedGroup, ...] = ONE_GROUP
     """Layers that share a block table."""
@@ -198,8 +200,10 @@ def step_batch(
         rows=RowContext(
             _state_slots(fed, limits, device),
             tuple(adapted),
-            tuple(each.state.num_prompt for each in fed),
-        ),
+            tuple(each.state.num_prompt for each in fed) if limits.sees_whole_prompts else (),
+        )
+        if adapted or limits.num_state_slots or limits.sees_whole_prompts
+        else NO_CONTEXT,
         # Adapters change products of all rows.
         wanted=None if wanted is None or adapted else _wanted_rows(wanted, (paged, *more_paged), device),
     )

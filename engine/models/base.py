@@ -150,7 +150,7 @@ class RowContext:
     adapted: tuple[AdaptedRows, ...] = ()
     """Rows with adapters; the runner has `linear` apply them (`kernels/linear/row_adapters.py`)."""
     prompt_lengths: tuple[int, ...] = ()
-    """Tokens of each sequence's prompt; tokens behind those were generated. Empty: not known."""
+    """Tokens of each sequence's prompt, of a model that `sees_whole_prompts`; the rest was generated."""
 
 
 NO_CONTEXT: Final = RowContext()

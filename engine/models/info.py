@@ -54,6 +54,8 @@ class ModelInfo:
     """What keys and values are kept as, for people to read."""
     sampling: SamplingDefaults = NO_SAMPLING_DEFAULTS
     """How text is sampled where a request does not say."""
+    sees_whole_prompts: bool = False
+    """Tokens of a prompt attend to all of it, and so are fed in one step."""
     replayable: bool = False
     """Decode steps are device work alone, without a decision of the host on what it computed."""
     is_adaptable: bool = False

@@ -113,8 +113,6 @@ class ModelSource:
     """Where the tokens of its prompts lie on rotary axes."""
     sees_whole_items: bool = False
     """Rows of an item attend to all of it, and so are fed in one step."""
-    sees_whole_prompts: bool = False
-    """So do those of a prompt; tokens of an answer attend to what precedes them."""
     kv_dtype: KvDtype = "auto"
 
     @property

@@ -360,9 +360,11 @@ class Planner:
     def _without_parts(self, request: ScheduledRequest, start: int, num_tokens: int) -> int:
         """How many of the tokens from `start` to feed so that no span is cut whose rows see all of it: up to
         the one that would be, or as far as it reaches if it is the first."""
+        config = self._config
+        if not (num_tokens and (config.sees_whole_items or config.sees_whole_prompts)):
+            return num_tokens
         end = start + num_tokens
-        spans = self._config.undivided(request.message) if num_tokens else ()
-        for span_start, span_end in spans:
+        for span_start, span_end in config.undivided(request.message):
             if span_start < end < span_end:
                 return span_start - start if span_start > start else span_end - start
         return num_tokens

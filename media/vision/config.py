@@ -77,7 +77,7 @@ class PixelConfig:
 
 
 class FrameRule(Protocol):
-    """How each frame of a video becomes an item of its own."""
+    """How each frame of a video becomes a separate item."""
 
     def size(self, height: int, width: int) -> tuple[int, int]:
         """Height and width of what a frame of a size is resized to."""

@@ -100,7 +100,7 @@ class MediaItems(msgspec.Struct, frozen=True):
     starts_s: tuple[float, ...] = ()
     """Of what moves: the time of each item's first frame, where `times_s` has the mean of all."""
     duration_s: float | None = None
-    """Of a video in a file, frames that are not looked at included."""
+    """Of a video in a file, frames that are not sampled included."""
 
     def lean(self) -> MediaItems:
         """Without the features' values: what finds the encodings of items that were sent before."""

@@ -2,7 +2,7 @@
 
 A front of a cluster has a tag, and the ids that it makes begin with it, behind their prefix: those of stored
 responses and of their items (`resp_1f0c9a2e…`, `msg_1f0c9a2e…`), of live sessions (`sess_1f0c9a2e…`), and
-ephemeral keys (`ek_1f0c9a2e…`). An id says where its owner is to whoever knows the fronts; servers without a
+ephemeral keys (`ek_1f0c9a2e…`). An id tells every front which one owns it; servers without a
 cluster make ids without a tag, which look the same. Read next: `actors/fronts/fronts.py`.
 """
 

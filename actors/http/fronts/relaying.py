@@ -1,6 +1,6 @@
 """One request that names what another front has, and that front's answer: bodies byte for byte.
 
-The caller was admitted here; the other front is told who that is by the signed field that gateways use, and
+The caller was admitted here; the field that gateways sign names the caller to the other front, which
 is shown no key, unless it alone can say whether the key holds. What cannot be relayed is answered 503 with a
 reason. Read `sockets.py` for WebSockets, `actors/fronts/listener.py` for the other end.
 """

@@ -62,7 +62,7 @@ class SocketRelay:
     websocket: WebSocket
     caller: Caller
     on_drain: set[Callable[[], None]]
-    """Called when this front is told to stop: sessions that can be resumed are cut off then, to be resumed
+    """Called when this front begins to stop: sessions that can be resumed are cut off then, to be resumed
     through another one."""
 
     async def from_handshake(self) -> None:

@@ -20,7 +20,7 @@ from ....protocols.shared.json_file import read_json
 from ...planning.positions import PositionRule, plain_positions
 from ...text.tokenizer import TextTokenizer
 from ..media_families import entry_of, own_config
-from ..prompts import MediaRules
+from ..prompts import IMAGES, MediaRules
 
 _FILES: Final = ("processor_config.json", "preprocessor_config.json")
 
@@ -169,6 +169,21 @@ class MediaFamily:
     audio: AudioEncoding | None = None
     """How sound beside pictures is encoded; the fields above are about pictures then. None: there is one kind
     of features."""
+
+
+def one_square(checkpoint: Checkpoint, num_rows: int, pixels: str = ".rules.squares") -> MediaFamily:
+    """Pictures become squares of the tower's size, of `num_rows` rows each, by the module `pixels` of
+    `media/vision/`. Raises ModelLoadError."""
+    token = checkpoint.token("image_token_id", "image_token_index")
+    return MediaFamily(
+        purpose="chat · text, images",
+        media=MediaRules(pixels=pixels, pixel_kinds=IMAGES),
+        places={"image": Place(written=token, text_of=one_each(token), token=token)},
+        num_rows=lambda _: num_rows,
+        encode=pooled,
+        row_width=checkpoint.size("text_config.hidden_size"),
+        feature_shape=(3, *checkpoint.sides("vision_config.image_size")),
+    )
 
 
 def is_of_shape(features: Features, wanted: Sequence[int | None]) -> bool:

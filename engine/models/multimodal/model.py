@@ -87,7 +87,6 @@ class MultimodalModel(TransformersModel):
         self._family = family
         self.rotary_axes = family.rotary_axes
         self.sees_ahead_in_windows = family.sees_whole_in_windows
-        self.sees_whole_prompts = family.sees_whole_prompts
         super().__init__(info, kv_shape, model, device, quantization, adaptable=adaptable)
         # The decoder lies beside the encoders or around them, or is a language model's base that lies there.
         beside = self._model if self._base is self._decoder else self._base
@@ -151,7 +150,7 @@ class MultimodalModel(TransformersModel):
         return rows.to(self.dtype).clone(memory_format=torch.contiguous_format)
 
     def _spans(self, batch: StepBatch) -> Sequence[WholeSpan]:
-        if self.sees_whole_prompts:
+        if self.info.sees_whole_prompts:
             return tuple(_prompt_spans(batch))
         if not self._family.sees_whole_items or not batch.media:
             return ()

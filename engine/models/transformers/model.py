@@ -93,8 +93,6 @@ class TransformersModel:
     rotary_axes = 1
     sees_ahead_in_windows = False
     """Rows that see ahead do so in layers with a window only."""
-    sees_whole_prompts = False
-    """Tokens of a prompt attend to all of it."""
     reads_tokens = True
     """The decoder is called with tokens and their positions, and nothing else."""
 
@@ -157,7 +155,7 @@ class TransformersModel:
         found = []
         for prompt in _check_prompts(self.info):
             inputs = {"input_ids": prompt[None].to(self.device)}
-            if self.sees_whole_prompts:
+            if self.info.sees_whole_prompts:
                 inputs["token_type_ids"] = torch.zeros_like(inputs["input_ids"])
             with torch.inference_mode():
                 found.append(model(**inputs, use_cache=False).logits[0].float())
@@ -191,7 +189,7 @@ class TransformersModel:
     def _packed_logits(self) -> list[Tensor]:
         """The check's sequences in one step up to their middles, in another to their ends; or all in one,
         where tokens of prompts attend to what follows them."""
-        num_parts = 1 if self.sees_whole_prompts else 2
+        num_parts = 1 if self.info.sees_whole_prompts else 2
         prompts = _check_prompts(self.info)
         shape = self.kv_shape.cache_shape(2 * len(prompts) * self._num_groups, 8, self.dtype)
         cache = torch.zeros(shape, dtype=self.dtype, device=self.device)

@@ -100,6 +100,7 @@ def open_with_decoder(
         stop_token_ids=stop_token_ids(folder, config.eos_token_id, text.end_ids),
         embedding=decoder_embedding(folder, int(getattr(config, "hidden_size", 0))),
         is_adaptable=opening.adaptable,
+        sees_whole_prompts=sees_whole_prompts,
     )
     tensors = None
     if opening.published is not None:
@@ -115,7 +116,6 @@ def open_with_decoder(
         kv_shape=kv_shape,
         weight_bytes=planned_bytes(skeleton, opening, tensors),
         side=side_of(text),
-        sees_whole_prompts=sees_whole_prompts,
         load=lambda: kind(
             info,
             kv_shape,

@@ -101,7 +101,7 @@ def test_without_ray_the_message_names_what_to_install(monkeypatch: pytest.Monke
 def test_a_ray_that_does_not_start_is_a_named_error(
     kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ray raises a bare `Exception` where a node of its own is too slow."""
+    """Ray raises a bare `Exception` where a local node is too slow."""
 
     def init(**_: object) -> None:
         raise kind("The current node timed out during startup.\nMore of it.")

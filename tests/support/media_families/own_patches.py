@@ -1,4 +1,4 @@
-"""Families whose pictures are patches, in an order or on axes of their own."""
+"""Families whose pictures are patches, in the family's order or on its axes."""
 
 from __future__ import annotations
 

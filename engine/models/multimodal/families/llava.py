@@ -3,8 +3,7 @@ with a tower that takes any shape: as Mistral 3."""
 
 from __future__ import annotations
 
-from ...prompts import IMAGES, MediaRules
-from ..family import Checkpoint, MediaFamily, Place, one_each, pooled
+from ..family import Checkpoint, MediaFamily, one_square
 from .mistral3 import family_of as in_its_own_shape
 
 
@@ -12,21 +11,12 @@ def open_family(checkpoint: Checkpoint) -> MediaFamily:
     """See `family.py`."""
     if checkpoint.value("vision_config.model_type") == "pixtral":
         return in_its_own_shape(checkpoint, merge_size=1)
-    token = checkpoint.token("image_token_id", "image_token_index")
     height, width = checkpoint.sides("vision_config.image_size")
     patch = checkpoint.size("vision_config.patch_size")
     rows = (height // patch) * (width // patch)
     if checkpoint.value("vision_feature_select_strategy", "default") == "full" and has_class_row(checkpoint):
         rows += 1
-    return MediaFamily(
-        purpose="chat · text, images",
-        media=MediaRules(pixels=".rules.squares", pixel_kinds=IMAGES),
-        places={"image": Place(written=token, text_of=one_each(token), token=token)},
-        num_rows=lambda _: rows,
-        encode=pooled,
-        row_width=checkpoint.size("text_config.hidden_size"),
-        feature_shape=(3, height, width),
-    )
+    return one_square(checkpoint, rows)
 
 
 def has_class_row(checkpoint: Checkpoint) -> bool:

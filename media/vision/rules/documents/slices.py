@@ -67,7 +67,7 @@ class Slices(StillRule):
     most: int
     """Slices, the whole picture not counted."""
     enlarges: bool
-    """Pictures that are not cut are never looked at smaller."""
+    """Pictures that are not cut are never reduced."""
 
     @property
     def max_item_pixels(self) -> int:

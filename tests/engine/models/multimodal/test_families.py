@@ -52,7 +52,7 @@ def check(request: pytest.FixtureRequest, family: Family) -> Callable[[Checkpoin
             cases,
             seed=0,
             sees_whole_items=source.sees_whole_items,
-            sees_whole_prompts=source.sees_whole_prompts,
+            sees_whole_prompts=source.info.sees_whole_prompts,
             positions=source.positions,
         )
 

@@ -5,10 +5,10 @@ Its checkpoints have no chat template; prompts are as its processor makes them o
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from ....prompts import IMAGES, MediaRules
-from ...family import Checkpoint, MediaFamily, Place, one_each, pooled
+from ...family import Checkpoint, MediaFamily, one_square
 
 _TEMPLATE: Final = (
     "{% if messages | length != 1 or messages[0].role != 'user' %}"
@@ -24,18 +24,11 @@ _TEMPLATE: Final = (
 
 def open_family(checkpoint: Checkpoint) -> MediaFamily:
     """See `family.py`."""
-    token = checkpoint.token("image_token_id", "image_token_index")
     height, width = checkpoint.sides("vision_config.image_size")
     patch = checkpoint.size("vision_config.patch_size")
-    rows = (height // patch) * (width // patch)
-    return MediaFamily(
-        purpose="chat · text, images",
-        media=MediaRules(pixels=".rules.squares", pixel_kinds=IMAGES),
-        places={"image": Place(written=token, text_of=one_each(token), token=token)},
-        num_rows=lambda _: rows,
-        encode=pooled,
-        row_width=checkpoint.size("text_config.hidden_size"),
-        feature_shape=(3, height, width),
+    family = one_square(checkpoint, (height // patch) * (width // patch))
+    return replace(
+        family,
         sees_whole_prompts=checkpoint.value("text_config.use_bidirectional_attention", default=True) is True,
-        template=_TEMPLATE.replace("IMAGE", token),
+        template=_TEMPLATE.replace("IMAGE", family.places["image"].token),
     )

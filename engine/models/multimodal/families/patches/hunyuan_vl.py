@@ -1,6 +1,6 @@
 """HunYuan-VL and HunyuanOCR: merged patches; a row ends each line of them, one begins a picture, one ends it.
 
-Rows of a picture lie on axes of their own, by column, line and the picture's number. Positions of text are
+Rows of a picture lie on separate axes: by column, line and the picture's number. Positions of text are
 its index on all axes.
 """
 

@@ -1,5 +1,5 @@
 """MiniCPM-V 4.6 and MiniCPM-OCR: a picture is numbered, the whole of it and perhaps rows of slices, each
-between marks of its own; sixteen or four patches become a row."""
+between its marks; sixteen or four patches become a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Llama 4: a picture is tiles, with marks between them, and the whole of it behind a mark of its own."""
+"""Llama 4: a picture is tiles, with marks between them, and then the whole picture behind another mark."""
 
 from __future__ import annotations
 
