@@ -17,7 +17,7 @@ import pytest
 from support.command_line import serving
 
 ROOT = Path(__file__).resolve().parents[1]
-MAX_CODE_BYTES = 2_500_000
+MAX_CODE_BYTES = 2_200_000
 MAX_PAGE_BYTES = 300_000
 TO_INSTALL = "pip install ./engine/checkpoints"
 
